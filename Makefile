@@ -1,0 +1,53 @@
+# Every target makes .venv and installs what it needs, once. Only python3 and make are assumed.
+# All paths are relative, so that a checkout in a folder with a space in its name works too.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench docs matrix clean
+
+help:  ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "duramen needs Python 3.10 or newer, found %d.%d; name another with make PYTHON=python3.12" % v[:2])'
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+# one stamp for each extra: nothing is installed twice until pyproject.toml changes
+$(VENV)/has-%: $(VENV)/made pyproject.toml
+	@echo "installing duramen[$*]"
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/has-plot  ## what outliers do, and what trimming does about it
+	@$(RUN) -m duramen demo
+
+test: $(VENV)/has-test  ## all tests, doctests and the examples in the documentation
+	@$(RUN) -m pytest -n auto
+
+lint: $(VENV)/has-lint  ## style, types, import directions
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/has-lint  ## rewrite to the house style
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+bench: $(VENV)/has-bench  ## speed, as ratios against peers measured in the same run
+	@$(RUN) -m benchmarks
+
+docs: $(VENV)/has-docs  ## the documentation, in site/
+	@$(RUN) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+matrix: ## the tests on every Python from 3.10 to 3.13 that is found
+	@sh tools/matrix
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) site .matrix .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

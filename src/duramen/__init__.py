@@ -1,0 +1,42 @@
+"""Robust, fully-dynamic coresets: small weighted summaries of large, changing, contaminated data."""
+
+from importlib.metadata import version as _version
+
+from duramen.ball import Ball
+from duramen.losses import (
+    BregmanLoss,
+    CustomDivergence,
+    HuberLoss,
+    KMeansLoss,
+    KMedianLoss,
+    LogisticLoss,
+    Loss,
+    MissingPropertyError,
+    PoissonLoss,
+    SmoothHingeLoss,
+    SquaredLoss,
+    TruthDiscoveryLoss,
+)
+from duramen.points import WeightedPoints, points
+from duramen.trimming import trimmed_objective
+
+__version__ = _version("duramen")
+
+__all__ = [
+    "Ball",
+    "BregmanLoss",
+    "CustomDivergence",
+    "HuberLoss",
+    "KMeansLoss",
+    "KMedianLoss",
+    "LogisticLoss",
+    "Loss",
+    "MissingPropertyError",
+    "PoissonLoss",
+    "SmoothHingeLoss",
+    "SquaredLoss",
+    "TruthDiscoveryLoss",
+    "WeightedPoints",
+    "points",
+    "trimmed_objective",
+]

@@ -1,0 +1,106 @@
+"""The bounded region in which theta stays: the paper's B(theta-tilde, l).
+
+Parameters are a flat vector, or a (k, d) array of k centres. Two vectors are as
+far apart as their Euclidean distance; two sets of centres as far as the two
+centres of the same number that lie farthest apart (paper, appendix A), so that
+a ball around centres is a product of k Euclidean balls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from duramen.rows import Array
+
+__all__ = ["Ball", "distance", "dual_norms"]
+
+
+def distance(theta: Any, other: Any) -> float:
+    """Measure how far two parameters lie apart: Euclidean, and the maximum over centres.
+
+    Examples
+    --------
+    >>> distance([0.0, 0.0], [3.0, 4.0])
+    5.0
+    >>> distance([[0.0], [10.0]], [[1.0], [12.0]])
+    2.0
+    """
+    one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    if one.shape != two.shape:
+        raise ValueError(f"parameters of shapes {one.shape} and {two.shape} have no distance")
+    return float(np.linalg.norm(one - two, axis=-1).max())
+
+
+def dual_norms(gradients: Array) -> Array:
+    """Measure gradients (n, *theta.shape) by the dual of :func:`distance`: (n,) numbers.
+
+    Inside a ball of radius l a loss with gradient g changes by at most l times
+    this, to first order: the Euclidean norm, and its sum over centres.
+    """
+    norms = np.linalg.norm(gradients, axis=-1)
+    return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """All parameters within ``radius`` of ``theta``.
+
+    Parameters
+    ----------
+    theta : array (p,) or (k, d)
+        The middle: a flat vector, or centres. Copied.
+    radius : float
+        The paper's l; zero or more.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> ball = dm.Ball([0.0, 0.0], radius=5.0)
+    >>> [3.0, 4.0] in ball, [3.0, 4.1] in ball
+    (True, False)
+    """
+
+    theta: Array
+    radius: float
+
+    def __post_init__(self) -> None:
+        theta = np.array(self.theta, dtype=np.float64)
+        if theta.ndim not in (1, 2) or theta.size == 0:
+            raise ValueError(
+                f"theta must be a vector or a (k, d) array of centres; found shape {theta.shape}"
+            )
+        if not np.isfinite(theta).all():
+            raise ValueError("theta must be finite; it has NaN or infinity")
+        radius = float(self.radius)
+        if not (radius >= 0 and np.isfinite(radius)):
+            raise ValueError(f"radius={radius} must be zero or a positive finite number")
+        theta.flags.writeable = False
+        object.__setattr__(self, "theta", theta)
+        object.__setattr__(self, "radius", radius)
+
+    def __contains__(self, theta: Any) -> bool:
+        return distance(self.theta, theta) <= self.radius
+
+    def project(self, theta: Any) -> Array:
+        """Return the point of the ball nearest to ``theta``; centre by centre."""
+        step = np.asarray(theta, dtype=np.float64) - self.theta
+        length = np.linalg.norm(step, axis=-1, keepdims=True)
+        shrink = np.minimum(1.0, self.radius / np.maximum(length, np.finfo(float).tiny))
+        return np.asarray(self.theta + step * shrink)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draw ``n`` parameters uniformly from the ball: (n, *theta.shape).
+
+        Examples
+        --------
+        >>> ball = Ball([[1.0, 2.0], [3.0, 4.0]], radius=0.5)
+        >>> all(theta in ball for theta in ball.sample(100, np.random.default_rng(0)))
+        True
+        """
+        direction = rng.normal(size=(n, *self.theta.shape))
+        direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+        reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
+        return np.asarray(self.theta + self.radius * (1 - 1e-12) * reach * direction)

@@ -1,0 +1,62 @@
+"""Chunks of rows, on every core.
+
+Work over many rows is cut into chunks, so that scratch memory does not grow
+with the number of rows. NumPy releases the interpreter's lock inside its
+kernels, so plain threads keep every core busy. Each chunk writes into its own
+slice of the result: neither the number of threads nor the order in which they
+run shows in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["for_each_chunk", "n_threads", "rows_per_chunk"]
+
+_LEAST_ROWS, _MOST_ROWS = (
+    256,
+    1 << 14,
+)  # below: call overhead; above: scratch leaves the cache (docs/speed.md)
+_SCRATCH_BYTES = 4 << 20
+
+
+def n_threads() -> int:
+    """Count the threads to use: the cores this process may run on.
+
+    ``DURAMEN_NUM_THREADS``, or else ``OMP_NUM_THREADS``, sets another number.
+    The second is what joblib sets in its workers, so that nested parallel work
+    does not ask for more cores than there are.
+    """
+    for variable in ("DURAMEN_NUM_THREADS", "OMP_NUM_THREADS"):
+        wanted = os.environ.get(variable, "")
+        if wanted.isdigit() and int(wanted) > 0:
+            return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def rows_per_chunk(scratch_bytes_per_row: int) -> int:
+    """Choose how many rows a chunk has, so that its scratch memory stays within 4 MiB."""
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _SCRATCH_BYTES // max(1, scratch_bytes_per_row)))
+
+
+def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST_ROWS) -> None:
+    """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
+
+    An error in any chunk is raised once the chunks under way have ended: the
+    one of the earliest chunk, so that it does not depend on the threads. The
+    threads live as long as the call (starting two takes about 0.1 ms), so a
+    forked process never inherits a pool whose threads are gone.
+    """
+    chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+    threads = min(n_threads(), len(chunks))
+    if threads <= 1:
+        for chunk in chunks:
+            work(chunk)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="duramen") as pool:
+        for done in [pool.submit(work, chunk) for chunk in chunks]:
+            done.result()

@@ -1,0 +1,151 @@
+"""Clustering with a Bregman divergence in place of the squared distance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from duramen.ball import Ball
+from duramen.chunks import for_each_chunk, rows_per_chunk
+from duramen.losses.base import Loss
+from duramen.losses.checks import checked_k
+from duramen.losses.divergences import Divergence, divergence_of
+from duramen.losses.nearest import candidates, least_cost, least_per_row
+from duramen.rows import Array, dense_block
+
+__all__ = ["BregmanLoss"]
+
+
+@dataclass(frozen=True)
+class BregmanLoss(Loss):
+    """Bregman clustering: the smallest divergence d(x, c_j) to k centres.
+
+    theta is (k, d). The best centre of a cluster is its mean, for every
+    divergence. There are no global constants (but for one centre and the
+    squared divergence: smooth, 2); inside a ball the deviation is bounded
+    through the curvature of phi, and infinite where the ball leaves its domain.
+
+    Parameters
+    ----------
+    k : int
+        How many centres.
+    divergence : {"kl", "itakura-saito", "squared"}, pair (phi, gradient), or Divergence
+        "kl" is the generalised Kullback-Leibler divergence, for data of 0 or
+        more; "itakura-saito" takes data above 0. Of your own: phi and its
+        gradient, both from rows (n, d); see :class:`duramen.CustomDivergence`.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.BregmanLoss(1, divergence="kl").values([[1.0, 1.0]], [[1.0, 1.0], [0.0, 2.0]])
+    array([0.        , 1.38629436])
+    """
+
+    k: int
+    divergence: Any = "kl"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", checked_k(self.k))
+        object.__setattr__(self, "divergence", divergence_of(self.divergence))
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        return (self.k, n_columns)
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._domain_rows(X)
+        return self._nearest(self._centres(theta, rows), rows)[0]
+
+    def nearest(self, theta: Any, X: Any) -> Array:
+        """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
+        rows = self._domain_rows(X)
+        return self._nearest(self._centres(theta, rows), rows)[1]
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._domain_rows(X)
+        centres = self._centres(theta, rows)
+        numbers = self._nearest(centres, rows)[1]
+        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
+        for number, centre in enumerate(centres):
+            members = np.flatnonzero(numbers == number)
+            gradients[members, number] = self._divergence.slope(rows[members], centre)
+        return gradients
+
+    def smoothness(self, X: Any, y: Any = None) -> Array | None:
+        rows = self._rows(X)
+        if self.k > 1 or self._divergence.smooth is None:
+            return None
+        return np.full(len(rows), self._divergence.smooth, dtype=rows.dtype)
+
+    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
+        rows = self._domain_rows(X)
+        centres = self._centres(ball.theta, rows)
+        slack = (rows.shape[1] + 16) * np.finfo(rows.dtype).eps  # so that it holds for computed values too
+        reach = (ball.radius + np.abs(centres).max() * slack) * (1 + slack)
+        bent = self._divergence.curvature(centres, reach)
+        result = np.empty(len(rows), dtype=rows.dtype)
+
+        def work(chunk: slice) -> None:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, reach, slack)
+
+        for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
+        return result
+
+    def _change(self, block: Array, centres: Array, bent: Array, reach: float, slack: float) -> Array:
+        """Bound the change of the smallest divergence from the change of each."""
+        here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
+        for centre, h in zip(centres, bent, strict=True):
+            cost = self._divergence.between(block, centre[None])
+            move = reach * np.linalg.norm(h * (block - centre), axis=1) + h.max() * reach**2 / 2
+            move = np.where(np.isfinite(move), move, np.inf) + slack * (cost + move)
+            np.minimum(here, cost, out=here)
+            np.minimum(highest, cost + move, out=highest)
+            np.minimum(lowest, cost - np.minimum(move, cost), out=lowest)
+        return np.where(np.isfinite(highest), np.maximum(highest - here, here - lowest), np.inf)
+
+    @property
+    def _divergence(self) -> Divergence:
+        return self.divergence
+
+    def _centres(self, theta: Any, rows: Array) -> Array:
+        centres = self._parameters(theta, rows)
+        outside = self._divergence.outside_centres(centres)
+        if outside.any():
+            number, column = np.argwhere(outside)[0]
+            raise ValueError(
+                f"the {self._divergence.name} divergence takes {self._divergence.domain}; "
+                f"centre {number} has {centres[number, column]} in column {column}"
+            )
+        return centres
+
+    def _domain_rows(self, X: Any) -> Array:
+        rows = self._rows(X)
+
+        def work(chunk: slice) -> None:
+            outside = self._divergence.outside(rows[chunk])
+            if outside.any():
+                row, column = np.argwhere(outside)[0]
+                raise ValueError(
+                    f"the {self._divergence.name} divergence takes {self._divergence.domain}; "
+                    f"row {chunk.start + row} has {rows[chunk][row, column]} in column {column}"
+                )
+
+        for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1]))
+        return rows
+
+    def _nearest(self, centres: Array, rows: Array) -> tuple[Array, Array]:
+        """Screen by one matrix product, then compute the divergence itself for what is left."""
+        slopes = -self._divergence.gradient(centres)
+        offsets = -np.einsum("ij,ij->i", slopes, centres) - self._divergence.phi(centres)
+        steepest, farthest = np.abs(slopes).max(axis=0), np.abs(offsets).max()
+
+        def kernel(block: Array) -> tuple[Array, Array]:
+            size = np.abs(block) @ steepest + farthest + np.abs(self._divergence.phi(block))
+            pairs, numbers = candidates(block, slopes, offsets, size)
+            costs = self._divergence.between(block[pairs], centres[numbers])
+            return least_per_row(len(block), pairs, numbers, costs)
+
+        costs, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 2 * self.k)
+        return self._answer(costs, rows), numbers

@@ -1,0 +1,194 @@
+"""Losses of a linear predictor: f(theta, x) = psi(m, y) with m = <w, x> + b.
+
+theta is w, with the intercept b last unless ``fit_intercept=False``. A family
+member supplies psi and its derivatives in m; rows, intercept, sparse input and
+constants are handled here.
+
+A ball of radius l around theta moves m through exactly the interval of
+half-width r = l |(x, 1)|, and psi is convex, so the largest change of the loss
+in the ball is known in closed form: it is reached at an end of the interval,
+upwards (for a convex psi, psi(m) - psi(m - t) <= psi(m + t) - psi(m)). Hence
+``deviation`` returns the supremum itself, never more than any of the paper's
+three bounds; see docs/losses.md.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from duramen.ball import Ball
+from duramen.chunks import for_each_chunk
+from duramen.losses.base import Loss
+from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_slice
+
+__all__ = ["LinearLoss"]
+
+
+@dataclass(frozen=True)
+class LinearLoss(Loss):
+    """A convex loss psi of a linear predictor and a label.
+
+    A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
+    value a row, finite, of one float type), the largest values of the
+    derivatives where they are bounded, and which labels it takes.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+    """
+
+    fit_intercept: bool = field(default=True, kw_only=True)
+
+    max_slope: ClassVar[float | None] = None
+    """The largest |psi'|, where it is bounded."""
+    max_curvature: ClassVar[float | None] = None
+    """The largest psi'', where it is bounded."""
+    max_third: ClassVar[float | None] = None
+    """The largest |psi'''|, where it is bounded."""
+
+    @abstractmethod
+    def pointwise(self, m: Array, y: Array) -> Array:
+        """Compute psi(m, y)."""
+
+    @abstractmethod
+    def slope(self, m: Array, y: Array) -> Array:
+        """Compute the derivative of psi in m."""
+
+    @abstractmethod
+    def curvature(self, m: Array, y: Array) -> Array:
+        """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
+
+    @abstractmethod
+    def check_labels(self, y: Array) -> None:
+        """Raise ValueError naming the first label that this loss cannot take."""
+
+    def encode_labels(self, y: Array, dtype: Any) -> Array:
+        """Turn checked labels into what ``pointwise`` takes."""
+        return y.astype(dtype, copy=False)
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        return (n_columns + self.fit_intercept,)
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        return self._over_rows(self.pointwise, theta, X, y)
+
+    def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
+        return self._over_rows(self.slope, theta, X, y)
+
+    def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
+        return self._over_rows(self.curvature, theta, X, y)
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X, sparse_allowed=True)
+        slopes = self.slopes(theta, rows, y)
+        if sparse.issparse(rows):
+            scaled = sparse.diags_array(slopes) @ rows
+            return (
+                sparse.hstack([scaled, slopes[:, None]], format="csr")
+                if self.fit_intercept
+                else scaled.tocsr()
+            )
+        n, d = rows.shape
+        gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
+
+        def work(chunk: slice) -> None:
+            np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
+            if self.fit_intercept:
+                gradients[chunk, d] = slopes[chunk]
+
+        for_each_chunk(work, n)
+        return gradients
+
+    def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
+        rows = self._rows(X, sparse_allowed=True)
+        pull = self.slopes(theta, rows, y)
+        if weights is not None:
+            pull = (pull * as_column(weights, rows.shape[0], "weights")).astype(rows.dtype, copy=False)
+        total = np.asarray(rows.T @ pull, dtype=np.float64)
+        return np.append(total, pull.sum(dtype=np.float64)) if self.fit_intercept else total
+
+    def lipschitz(self, X: Any, y: Any = None) -> Array | None:
+        return self._norm_power(X, self.max_slope, 1)
+
+    def smoothness(self, X: Any, y: Any = None) -> Array | None:
+        return self._norm_power(X, self.max_curvature, 2)
+
+    def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
+        return self._norm_power(X, self.max_third, 3)
+
+    def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X, sparse_allowed=True)
+        return np.asarray(self.curvatures(theta, rows, y) * self._norms(rows) ** 2)
+
+    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X, sparse_allowed=True)
+        norms = self._norms(rows)
+        unit = np.finfo(rows.dtype).eps
+        # what rounding may move a computed predictor by: the bound holds for computed values too
+        rounding = (rows.shape[1] + 8) * unit * (np.linalg.norm(ball.theta) + ball.radius)
+        reach = norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
+
+        def change(m: Array, y: Array, reach: Array) -> Array:
+            here = self.pointwise(m, y)
+            highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
+            return (highest - here) + 8 * unit * (highest + here)
+
+        return self._over_rows(change, ball.theta, rows, y, reach)
+
+    def _over_rows(self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array) -> Array:
+        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores."""
+        rows = self._rows(X, sparse_allowed=True)
+        parameters = self._parameters(theta, rows)
+        n, d = rows.shape
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs labels; pass y, one label a row")
+        labels = as_column(y, n, "y")
+        self.check_labels(labels)
+        weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
+        result = np.empty(n, dtype=rows.dtype)
+        odd: list[slice] = []
+
+        def work(chunk: slice) -> None:
+            m = _products(rows, chunk, weights)
+            if intercept is not None:
+                m += intercept
+            if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
+                odd.append(chunk)
+            encoded = self.encode_labels(labels[chunk], rows.dtype)
+            with np.errstate(over="ignore", under="ignore"):
+                result[chunk] = kernel(m, encoded, *(column[chunk] for column in columns))
+
+        for_each_chunk(work, n)
+        if odd:
+            refuse_nonfinite(rows)
+        return result
+
+    def _norms(self, rows: Rows) -> Array:
+        """Compute |(x, 1)|, or |x| without an intercept."""
+        norms = row_norms(rows)
+        return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
+
+    def _norm_power(self, X: Any, factor: float | None, power: int) -> Array | None:
+        if factor is None:
+            return None
+        return np.asarray(self._norms(self._rows(X, sparse_allowed=True)) ** power * factor)
+
+
+def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
+    """Compute <w, x> for the rows of a chunk.
+
+    Not by BLAS, whose sums depend on where a row stands: equal rows must have
+    equal losses, and a row the same loss in every grouping. It costs no more.
+    """
+    if sparse.issparse(rows):
+        return np.asarray(row_slice(rows, chunk) @ weights)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("ij,j->i", dense_block(rows, chunk), weights)

@@ -1,0 +1,141 @@
+"""Regression on a linear predictor: losses of the residual m - y, and of counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from duramen.losses.linear import LinearLoss
+from duramen.losses.special import exp_excess
+from duramen.rows import Array
+
+__all__ = ["HuberLoss", "PoissonLoss", "SquaredLoss"]
+
+
+@dataclass(frozen=True)
+class SquaredLoss(LinearLoss):
+    """Least squares: f(theta, x) = (m - y)^2 / 2, the limit of HuberLoss for a large delta.
+
+    Each f is |x|^2-smooth, and not Lipschitz; with an intercept, x stands for (x, 1).
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.SquaredLoss().values([2.0, 1.0], [[1.0], [2.0]], [3.0, 9.0])
+    array([0., 8.])
+    """
+
+    max_curvature: ClassVar[float | None] = 1.0
+    max_third: ClassVar[float | None] = 0.0
+
+    def check_labels(self, y: Array) -> None:
+        return
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        return (m - y) ** 2 / 2
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return m - y
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        return np.ones_like(m)
+
+
+@dataclass(frozen=True)
+class HuberLoss(LinearLoss):
+    """Huber's loss of the residual r = m - y: r^2 / 2 up to delta, then delta (|r| - delta / 2).
+
+    Each f is (delta |x|)-Lipschitz and |x|^2-smooth; with an intercept, x stands for (x, 1).
+
+    Parameters
+    ----------
+    delta : float
+        Where the parabola becomes a line, in the units of y.
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.HuberLoss(1.0).values([0.0, 0.0], [[1.0], [1.0]], [0.5, 10.0])
+    array([0.125, 9.5  ])
+    """
+
+    delta: float = 1.35
+    max_curvature: ClassVar[float | None] = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.delta > 0 and math.isfinite(self.delta)):
+            raise ValueError(f"delta={self.delta} must be a positive finite number")
+
+    @property
+    def max_slope(self) -> float:  # type: ignore[override]
+        """The largest slope: delta."""
+        return float(self.delta)
+
+    def check_labels(self, y: Array) -> None:
+        return
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        far = np.abs(m - y)
+        bent = np.minimum(far, self.delta)
+        return bent * (far - bent / 2)
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return np.clip(m - y, -self.delta, self.delta)
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        return (np.abs(m - y) <= self.delta).astype(m.dtype)
+
+
+@dataclass(frozen=True)
+class PoissonLoss(LinearLoss):
+    """Counts with mean exp(m): half the Poisson deviance, f = y log(y / exp m) - y + exp m >= 0.
+
+    It grows exponentially, so there are no global constants; inside a ball the
+    deviation is finite and exact. A predictor so large that exp m is not a
+    number of the type gives infinity.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.PoissonLoss().values([1.0, 0.0], [[0.0], [0.0], [700.0]], [0, 1, 5])
+    array([1.00000000e+000, 0.00000000e+000, 1.01423205e+304])
+    """
+
+    def check_labels(self, y: Array) -> None:
+        negative = np.flatnonzero(y < 0)
+        if negative.size:
+            row = negative[0]
+            raise ValueError(f"PoissonLoss takes labels of 0 or more, such as counts; row {row} has {y[row]}")
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        u, near = self._distance(m, y)
+        apart = np.exp(m) - np.where(y > 0, y * (1 + u), 0)
+        return np.where(near, y * exp_excess(np.where(near, u, 0)), apart)
+
+    def slope(self, m: Array, y: Array) -> Array:
+        u, near = self._distance(m, y)
+        return np.where(near, y * np.expm1(np.where(near, u, 0)), np.exp(m) - y)
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        return np.exp(m)
+
+    @staticmethod
+    def _distance(m: Array, y: Array) -> tuple[Array, Array]:
+        """Compute u = m - log y (0 where y = 0), and where f = y (exp u - 1 - u) keeps more digits."""
+        u = np.where(y > 0, m - np.log(np.where(y > 0, y, 1)), 0)
+        return u, (y > 0) & (np.abs(u) < 1)

@@ -1,0 +1,228 @@
+"""Weighted points: rows, labels, weights and ids, validated once and then frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from duramen.rows import Array, Rows, as_column, as_rows
+
+__all__ = ["WeightedPoints", "points"]
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class WeightedPoints:
+    """A weighted set of points, each with an id: the paper's X with its weights w.
+
+    Parameters
+    ----------
+    X : array, list of lists, data frame, Arrow table, or sparse matrix
+        One row a point. float32 and float64 arrays are viewed, not copied.
+    y : sequence of numbers, optional
+        One label a row.
+    weights : sequence of non-negative numbers, optional
+        One weight a row; 1 by default. Weight 2 means what two copies mean,
+        weight 0 what absence means.
+    ids : sequence of distinct integers, optional
+        What names the rows; their numbers 0, 1, ... by default.
+
+    Attributes
+    ----------
+    X : array (n, d), float32 or float64, or scipy.sparse.csr_array
+    y : array (n,) or None
+    weights : array (n,), float64
+    ids : array (n,), int64
+        All are read-only views. The set does not change through them; an array
+        that the caller passed in remains the caller's.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.points([[0.0, 1.0], [2.0, 3.0]], y=[0, 1], weights=[1, 0.5])
+    WeightedPoints: 2 rows x 2 columns of float64, labelled, total weight 1.5
+    """
+
+    X: Rows
+    y: Array | None
+    weights: Array
+    ids: Array
+
+    def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
+        rows = as_rows(X)
+        n = rows.shape[0]
+        labels = None if y is None else as_column(y, n, "y")
+        heavy = np.ones(n) if weights is None else _checked_weights(weights, n)
+        named = np.arange(n, dtype=np.int64) if ids is None else _checked_ids(ids, n)
+        self._set(rows, labels, heavy, named)
+
+    def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
+        object.__setattr__(self, "X", _frozen_rows(X))
+        object.__setattr__(self, "y", None if y is None else _frozen(y))
+        object.__setattr__(self, "weights", _frozen(weights))
+        object.__setattr__(self, "ids", _frozen(ids))
+
+    @classmethod
+    def _trusted(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
+        """Wrap parts that are known to be valid."""
+        made = cls.__new__(cls)
+        made._set(X, y, weights, ids)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WeightedPoints._trusted, (self.X, self.y, self.weights, self.ids)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns a row has."""
+        return int(self.X.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights, written with double brackets in the paper."""
+        return float(self.weights.sum())
+
+    def __repr__(self) -> str:
+        form = "sparse " if sparse.issparse(self.X) else ""
+        labelled = "" if self.y is None else ", labelled"
+        return (
+            f"WeightedPoints: {len(self):,} rows x {self.n_columns} columns of {form}{self.X.dtype}"
+            f"{labelled}, total weight {self.total_weight:,.6g}"
+        )
+
+    def take(self, which: Any) -> WeightedPoints:
+        """Select rows by position: integers in any order, a boolean mask, or a slice.
+
+        The result may be empty. A slice of dense rows is a view; everything
+        else copies what it takes.
+
+        Raises
+        ------
+        IndexError
+            If a position is out of range, or a mask has another length.
+        ValueError
+            If a position stands twice: ids must stay distinct.
+
+        Examples
+        --------
+        >>> import duramen as dm
+        >>> dm.points([[1.0], [2.0], [3.0]]).take([2, 0]).ids
+        array([2, 0])
+        """
+        if not isinstance(which, slice):
+            which = np.asarray(which)
+            if which.size == 0 and which.dtype.kind == "f":  # what NumPy makes of []
+                which = which.astype(np.intp)
+            if which.dtype.kind not in "biu" or which.ndim != 1:
+                raise IndexError("take needs a one-dimensional array of integers or booleans, or a slice")
+        ids = self.ids[which]
+        if not isinstance(which, slice) and which.dtype.kind != "b":
+            _refuse_repeats(ids)
+        y = None if self.y is None else self.y[which]
+        return self._trusted(self.X[which], y, self.weights[which], ids)
+
+    @staticmethod
+    def concat(parts: Sequence[WeightedPoints]) -> WeightedPoints:
+        """Join sets of points with distinct ids, in the given order.
+
+        Raises
+        ------
+        ValueError
+            If there are none, their columns differ in number, only some have
+            labels, dense meets sparse, or an id stands in two of them.
+
+        Examples
+        --------
+        >>> import duramen as dm
+        >>> halves = [dm.points([[1.0]], ids=[7]), dm.points([[2.0]], ids=[3])]
+        >>> dm.WeightedPoints.concat(halves).ids
+        array([7, 3])
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("concat needs at least one set of points; found none")
+        for part in parts[1:]:
+            _refuse_mismatch(parts[0], part)
+        ids = np.concatenate([part.ids for part in parts])
+        _refuse_repeats(ids)
+        labels = [part.y for part in parts if part.y is not None]
+        stacked = [part.X for part in parts]
+        X = sparse.vstack(stacked, format="csr") if sparse.issparse(parts[0].X) else np.concatenate(stacked)
+        weights = np.concatenate([part.weights for part in parts])
+        return WeightedPoints._trusted(X, np.concatenate(labels) if labels else None, weights, ids)
+
+
+def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
+    """Make :class:`WeightedPoints` of data: what ``solve`` and ``find_anchor`` work on.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> len(dm.points([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    3
+    """
+    return WeightedPoints(X, y, weights, ids)
+
+
+def _checked_weights(weights: Any, n: int) -> Array:
+    heavy = as_column(weights, n, "weights").astype(np.float64, copy=False)
+    negative = np.flatnonzero(heavy < 0)
+    if negative.size:
+        row = negative[0]
+        raise ValueError(f"weights must not be negative; row {row} has {heavy[row]}")
+    return heavy
+
+
+def _checked_ids(ids: Any, n: int) -> Array:
+    named = as_column(ids, n, "ids")
+    if named.dtype.kind not in "iu":
+        raise TypeError(f"ids must be integers; found type {named.dtype}, for instance {named[0]!r} in row 0")
+    if named.dtype.kind == "u" and named.itemsize == 8:
+        large = np.flatnonzero(named > np.iinfo(np.int64).max)
+        if large.size:
+            raise ValueError(f"ids must fit in int64; row {large[0]} has {named[large[0]]}")
+    named = named.astype(np.int64, copy=False)
+    _refuse_repeats(named)
+    return named
+
+
+def _refuse_repeats(ids: Array) -> None:
+    """Raise ValueError if an id stands twice, naming the first row that repeats one."""
+    if ids.size < 2 or (ids[1:] > ids[:-1]).all():
+        return
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
+    if again.size:
+        row = again.min()
+        first = np.flatnonzero(ids == ids[row])[0]
+        raise ValueError(f"ids must be distinct; id {ids[row]} of row {first} stands again in row {row}")
+
+
+def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:
+    if part.n_columns != first.n_columns:
+        raise ValueError(f"points with {first.n_columns} and {part.n_columns} columns cannot be joined")
+    if (part.y is None) != (first.y is None):
+        raise ValueError(
+            "points with labels and points without cannot be joined; give labels to all or to none"
+        )
+    if sparse.issparse(part.X) != sparse.issparse(first.X):
+        raise ValueError("dense and sparse points cannot be joined; convert one of them first")
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _frozen_rows(rows: Rows) -> Rows:
+    if not sparse.issparse(rows):
+        return _frozen(rows)
+    parts = (_frozen(rows.data), _frozen(rows.indices), _frozen(rows.indptr))
+    return sparse.csr_array(parts, shape=rows.shape)

@@ -1,0 +1,230 @@
+"""Rows: the one form in which data goes through the library.
+
+Rows are a two-dimensional float32 or float64 NumPy array in any memory order,
+or a CSR array. What a user has (lists, frames, integers, other sparse formats)
+becomes rows here, once; an array that is rows already is viewed, never copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from duramen.chunks import for_each_chunk, rows_per_chunk
+from duramen.frames import column_names, frame_rows, is_frame, numeric_column
+
+__all__ = [
+    "Array",
+    "Rows",
+    "as_column",
+    "as_rows",
+    "dense_block",
+    "refuse_nonfinite",
+    "row_norms",
+    "row_slice",
+]
+
+Array: TypeAlias = NDArray[Any]
+Rows: TypeAlias = Any  # Array | sparse.csr_array; SciPy carries no types
+
+
+def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
+    """Turn ``X`` into rows: checked, and copied only where it has to be.
+
+    Parameters
+    ----------
+    X : array, list of lists, data frame, Arrow table, or sparse matrix
+        float32 and float64 keep their type and memory; float16 becomes float32;
+        integers and booleans become float64.
+    check_values : bool
+        Also refuse NaN and infinity, which takes one pass over the data.
+    name : str
+        What to call it in messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the first bad row, and what to do.
+
+    Examples
+    --------
+    >>> as_rows([[1, 2], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    names = None
+    if sparse.issparse(X):
+        rows = _csr(X)
+    elif is_frame(X):
+        rows, names = frame_rows(X), column_names(X)
+    else:
+        rows = _dense(X, name)
+    if rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise ValueError(
+            f"{name} is empty: it has shape {rows.shape}; at least one row and one column are needed"
+        )
+    if check_values:
+        refuse_nonfinite(rows, name, names)
+    return rows
+
+
+def as_column(values: Any, n_rows: int, name: str) -> Array:
+    """Turn labels, weights or ids into a numeric array of one value a row, without a needless copy.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not numeric, not one-dimensional, of another length than
+        ``n_rows``, or holds NaN or infinity; the first bad row is named.
+    """
+    try:
+        column = numeric_column(values, name)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} must hold one number a row; its entries have different lengths") from None
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have one value a row, shape ({n_rows},); found shape {column.shape}")
+    if len(column) != n_rows:
+        raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
+    if column.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(column))
+        if bad.size:
+            raise ValueError(f"{name} has {column[bad[0]]} in row {bad[0]}; fill or drop such rows first")
+    return column
+
+
+def row_slice(rows: Rows, chunk: slice) -> Rows:
+    """Return consecutive rows as a view: also of a CSR array, whose own slicing copies."""
+    if not sparse.issparse(rows):
+        return rows[chunk]
+    pointers = rows.indptr[chunk.start : chunk.stop + 1]
+    inside = slice(pointers[0], pointers[-1])
+    shape = (chunk.stop - chunk.start, rows.shape[1])
+    return sparse.csr_array((rows.data[inside], rows.indices[inside], pointers - pointers[0]), shape=shape)
+
+
+def dense_block(rows: Array, chunk: slice) -> Array:
+    """Return consecutive rows in C order: a view where they are so already.
+
+    In C order a row's sum of products is always taken in the same order, so
+    its loss is the same, bit for bit, wherever the row stands.
+    """
+    return np.ascontiguousarray(rows[chunk])
+
+
+def row_norms(rows: Rows) -> Array:
+    """Compute the Euclidean norm of each row, also where its square would overflow or vanish.
+
+    Cost: one pass; scratch memory is one chunk.
+    """
+    norms = np.empty(rows.shape[0], dtype=rows.dtype)
+    safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
+
+    def work(chunk: slice) -> None:
+        block = row_slice(rows, chunk) if sparse.issparse(rows) else dense_block(rows, chunk)
+        with np.errstate(over="ignore", under="ignore"):
+            norms[chunk] = np.sqrt(_row_squares(block))
+        odd = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))
+        if odd.size:
+            norms[chunk.start + odd] = _scaled_norms(block[odd])
+
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
+    return norms
+
+
+def _row_squares(block: Rows) -> Array:
+    if sparse.issparse(block):
+        return np.asarray(block.power(2).sum(axis=1)).ravel()
+    return np.asarray(np.einsum("ij,ij->i", block, block))
+
+
+def _scaled_norms(block: Rows) -> Array:
+    largest = np.abs(block).max(axis=1)
+    largest = largest.toarray().ravel() if sparse.issparse(largest) else np.asarray(largest)
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
+    scaled = sparse.diags_array(1 / scale) @ block if sparse.issparse(block) else block / scale[:, None]
+    return np.asarray(np.sqrt(_row_squares(scaled)) * scale)
+
+
+def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
+    """Raise ValueError if there is a NaN or an infinity, naming the first row that has one."""
+    if sparse.issparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        if bad.size:
+            row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+            raise ValueError(
+                _nonfinite_message(name, rows.data[bad[0]], row, int(rows.indices[bad[0]]), names)
+            )
+        return
+
+    def work(chunk: slice) -> None:
+        block = rows[chunk]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(block.sum()):  # one addition a value: twice as fast as looking at each
+                return
+        bad = ~np.isfinite(block)
+        if bad.any():
+            row = int(np.flatnonzero(bad.any(axis=1))[0])
+            column = int(np.flatnonzero(bad[row])[0])
+            raise ValueError(_nonfinite_message(name, block[row, column], chunk.start + row, column, names))
+
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+
+
+def _nonfinite_message(name: str, value: Any, row: int, column: int, names: list[str] | None) -> str:
+    label = f" ({names[column]!r})" if names else ""
+    return f"{name} has {value} in row {row}, column {column}{label}; fill or drop such rows first"
+
+
+def _csr(X: Any) -> Rows:
+    if X.ndim != 2:
+        raise ValueError(
+            f"X must be two-dimensional, rows by columns; found a sparse array of shape {X.shape}"
+        )
+    rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    wanted = _float_type(rows.dtype, "X")
+    return rows if rows.dtype == wanted else rows.astype(wanted)
+
+
+def _dense(X: Any, name: str) -> Array:
+    try:
+        array = np.asanyarray(X)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from None
+    if array.ndim != 2:
+        raise ValueError(_wrong_shape(array, name))
+    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+        array = np.asarray(X, dtype=object)  # NumPy wrote the numbers beside the text as text
+    if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "biuf":
+        numeric_column(array.ravel(), name, n_columns=array.shape[1])
+    array = np.asarray(array)
+    wanted = _float_type(array.dtype, name)
+    return array if array.dtype == wanted else array.astype(wanted)
+
+
+def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} has type {dtype}, which is not a numeric one; encode it as numbers first")
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
+
+
+def _wrong_shape(array: Array, name: str) -> str:
+    message = f"{name} must be two-dimensional, rows by columns; found shape {array.shape}"
+    if array.ndim == 1 and array.size:
+        message += f"; one row is {name}[None, :], one column {name}[:, None]"
+    return message
+
+
+def _ragged(X: Any) -> str:
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
+    first = next(row for row, length in enumerate(lengths) if length != lengths[0])
+    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"

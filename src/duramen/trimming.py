@@ -1,0 +1,231 @@
+"""The trimmed objective f_z: the loss after the worst weight z is set aside.
+
+Order the points by (loss, id) and set weight z aside from the top. Weights are
+real numbers, so the point on the boundary may be split: a part of its weight
+is kept. This is the one place where the number of outliers is interpreted, and
+where ties are decided: of two points with equal losses the one with the larger
+id is set aside first, so that the answer is a function of the points and not
+of the order in which they stand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+
+__all__ = ["kept_weights", "outlier_weight", "trimmed_objective", "trimmed_sum"]
+
+_SORT_BELOW = 4096  # a full sort of so few takes less than another round of narrowing
+_SAMPLE = 1024
+_SPREAD = 64  # sampled values on each side of the guess: four standard deviations of a rank among 1024
+
+
+def outlier_weight(n_outliers: float, total_weight: float) -> float:
+    """Interpret ``n_outliers`` as the weight z to set aside.
+
+    A number of 1 or more is a count (a weight, for weighted points); a number
+    below 1 is a fraction of the total weight.
+
+    Raises
+    ------
+    ValueError
+        If it is negative, not a number, or not below the total weight.
+
+    Examples
+    --------
+    >>> outlier_weight(20, total_weight=1000), outlier_weight(0.02, total_weight=1000)
+    (20.0, 20.0)
+    """
+    if isinstance(n_outliers, (bool, np.bool_)) or not isinstance(
+        n_outliers, (int, float, np.integer, np.floating)
+    ):
+        raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
+    given = float(n_outliers)
+    if not given >= 0:
+        raise ValueError(
+            f"n_outliers={n_outliers} must not be negative; pass a count, or a fraction such as 0.1"
+        )
+    if given < 1:
+        return given * total_weight
+    if given >= total_weight:
+        raise ValueError(
+            f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "
+            "pass a count, or a fraction such as 0.1"
+        )
+    return given
+
+
+def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
+    """Compute how much of each point's weight is kept when weight ``z`` is set aside.
+
+    Parameters
+    ----------
+    losses : array (n,)
+        Infinity is allowed; NaN is not.
+    weights : array (n,)
+        Non-negative.
+    z : float
+        A weight, from 0 to the total; :func:`outlier_weight` makes it from ``n_outliers``.
+    ids : array (n,), optional
+        Decide between equal losses; the positions by default.
+
+    Returns
+    -------
+    array (n,)
+        Between 0 and the weight, in sum the total weight less z. The inputs
+        are not changed, and the result shares no memory with them.
+
+    Notes
+    -----
+    Cost: O(n) expected, by weighted selection on a sample's quantiles; only the
+    points that tie at the boundary are ever sorted, by id.
+
+    Examples
+    --------
+    >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
+    array([0. , 1. , 0.5])
+    """
+    losses, weights = _checked(losses, weights, z)
+    if z == 0:
+        return weights.copy()
+    boundary = _boundary(losses, weights, z)
+    kept = np.where(losses < boundary.loss, weights, 0.0)
+    tied = np.flatnonzero(losses == boundary.loss)
+    kept[tied] = _kept_of_tied(
+        weights[tied], None if ids is None else np.asarray(ids)[tied], z - boundary.above
+    )
+    return kept
+
+
+def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
+    """Sum weight times loss over what is kept when weight ``z`` is set aside.
+
+    What tied points keep does not matter here, so ids are not needed.
+
+    Examples
+    --------
+    >>> trimmed_sum([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
+    2.5
+    """
+    kept = kept_weights(losses, weights, z)
+    losses = np.asarray(losses)
+    total = float(kept @ losses)
+    if math.isnan(total):  # an infinite loss that is set aside counts for nothing
+        total = float(kept[kept > 0] @ losses[kept > 0])
+    return total
+
+
+def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outliers: float = 0) -> float:
+    """Evaluate f_z(theta, X): the weighted loss of all points but the worst ``n_outliers``.
+
+    Parameters
+    ----------
+    points : WeightedPoints
+        As made by :func:`duramen.points`.
+    theta : array
+        Parameters, of the shape that ``loss`` takes.
+    loss : Loss
+        The learning problem.
+    n_outliers : float
+        The weight to set aside: a count (1 or more), or a fraction (below 1).
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> points = dm.points([[0.0], [1.0], [100.0]])
+    >>> loss = dm.KMeansLoss(1)
+    >>> dm.trimmed_objective(points, [[0.5]], loss=loss)
+    9900.75
+    >>> dm.trimmed_objective(points, [[0.5]], loss=loss, n_outliers=1)
+    0.5
+    """
+    z = outlier_weight(n_outliers, points.total_weight)
+    return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
+
+
+class _Boundary(NamedTuple):
+    """The loss at which points begin to be set aside, and the weight strictly above it."""
+
+    loss: Any
+    above: float
+
+
+def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
+    losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
+    if losses.ndim != 1 or losses.shape != weights.shape:
+        raise ValueError(
+            f"losses and weights must be of one length; found shapes {losses.shape}, {weights.shape}"
+        )
+    missing = np.isnan(losses)
+    if missing.any():
+        raise ValueError(f"losses has nan in row {np.flatnonzero(missing)[0]}; every point needs a loss")
+    total = float(weights.sum())
+    if not 0 <= z <= total:
+        raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
+    return losses, weights
+
+
+def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
+    """Find the largest loss such that more than z weighs at or above it.
+
+    Each round brackets the boundary between two values of a sample and keeps
+    only the points in the bracket: about an eighth of them, unless the sample
+    misleads, when what lies on the right side of the bracket is kept.
+    """
+    values, heavy, excess = losses, weights, z
+    while len(values) > _SORT_BELOW:
+        low, high = _bracket(values, heavy, excess)
+        over, inside = values > high, (values >= low) & (values <= high)
+        weight_over, weight_inside = heavy[over].sum(), heavy[inside].sum()
+        if weight_over > excess:
+            part = over
+        elif weight_over + weight_inside > excess:
+            if low == high:
+                return _settled(losses, weights, low)
+            part, excess = inside, excess - weight_over
+        else:
+            part, excess = values < low, excess - weight_over - weight_inside
+        narrowed = values[part]
+        if len(narrowed) in (0, len(values)):  # rounding misled the search, or it stands still: sort
+            values, heavy, excess = losses, weights, z
+            break
+        values, heavy = narrowed, heavy[part]
+    order = np.argsort(values)[::-1]
+    reached = np.flatnonzero(np.cumsum(heavy[order]) > excess)
+    place = reached[0] if reached.size else len(order) - 1
+    return _settled(losses, weights, values[order[place]])
+
+
+def _bracket(values: Array, heavy: Array, excess: float) -> tuple[Any, Any]:
+    """Guess two values with the boundary between them, from an evenly spaced sample."""
+    step = len(values) // _SAMPLE
+    sampled, weight = values[::step], heavy[::step]
+    order = np.argsort(sampled)[::-1]
+    share = np.cumsum(weight[order])
+    place = (
+        int(np.searchsorted(share, excess * (share[-1] / heavy.sum()), side="right")) if share[-1] > 0 else 0
+    )
+    last = len(order) - 1
+    return sampled[order[min(place + _SPREAD, last)]], sampled[order[min(max(place - _SPREAD, 0), last)]]
+
+
+def _settled(losses: Array, weights: Array, loss: Any) -> _Boundary:
+    """Weigh what lies above: in one sum over all points, so that it does not depend on the search."""
+    return _Boundary(loss, float(weights[losses > loss].sum()))
+
+
+def _kept_of_tied(weights: Array, ids: Array | None, excess: float) -> Array:
+    """Set ``excess`` aside among points of equal loss, from the largest id down."""
+    order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
+    downward = order[::-1]
+    heavy = weights[downward]
+    before = np.cumsum(heavy) - heavy
+    kept = np.empty_like(weights)
+    kept[downward] = np.clip(before + heavy - excess, 0.0, heavy)
+    return kept
