@@ -88,8 +88,8 @@ class Ball:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
         step = np.asarray(theta, dtype=np.float64) - self.theta
         length = np.linalg.norm(step, axis=-1, keepdims=True)
-        shrink = np.minimum(1.0, self.radius / np.maximum(length, np.finfo(float).tiny))
-        return np.asarray(self.theta + step * shrink)
+        shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
+        return self.theta + step * shrink
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draw ``n`` parameters uniformly from the ball: (n, *theta.shape).

@@ -71,9 +71,7 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
             raise ValueError(f"{name} has a masked value in row {row}; fill or drop such rows first")
     values = np.asarray(column)
     dtype: Any = getattr(column, "dtype", None)
-    if (
-        values.dtype == object and getattr(dtype, "kind", "O") in "biuf"
-    ):  # pandas' nullable numbers, with gaps
+    if values.dtype == object and getattr(dtype, "kind", "O") in "biuf":  # pandas' nullable, with gaps
         kept = dtype.numpy_dtype if dtype.kind == "f" else np.dtype(np.float64)
         values = column.to_numpy(dtype=kept, na_value=np.nan)
     if values.dtype.kind not in "biuf":
@@ -114,5 +112,6 @@ def _not_numeric(values: NDArray[Any], name: str, n_columns: int) -> str:
             place = f"row {position // n_columns}" + (
                 f", column {position % n_columns}" if n_columns > 1 else ""
             )
-            return f"{name} holds {value!r} ({type(value).__name__}) in {place}; {way_out}"
+            shown = value.item() if isinstance(value, np.generic) else value
+            return f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}"
     return f"{name} has type {values.dtype}, which is not a numeric one; convert it with .astype(float)"

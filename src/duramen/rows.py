@@ -97,16 +97,6 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
     return column
 
 
-def row_slice(rows: Rows, chunk: slice) -> Rows:
-    """Return consecutive rows as a view: also of a CSR array, whose own slicing copies."""
-    if not sparse.issparse(rows):
-        return rows[chunk]
-    pointers = rows.indptr[chunk.start : chunk.stop + 1]
-    inside = slice(pointers[0], pointers[-1])
-    shape = (chunk.stop - chunk.start, rows.shape[1])
-    return sparse.csr_array((rows.data[inside], rows.indices[inside], pointers - pointers[0]), shape=shape)
-
-
 def dense_block(rows: Array, chunk: slice) -> Array:
     """Return consecutive rows in C order: a view where they are so already.
 
@@ -125,7 +115,7 @@ def row_norms(rows: Rows) -> Array:
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
     def work(chunk: slice) -> None:
-        block = row_slice(rows, chunk) if sparse.issparse(rows) else dense_block(rows, chunk)
+        block = rows[chunk] if sparse.issparse(rows) else dense_block(rows, chunk)
         with np.errstate(over="ignore", under="ignore"):
             norms[chunk] = np.sqrt(_row_squares(block))
         odd = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))

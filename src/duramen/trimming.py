@@ -115,7 +115,8 @@ def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
     """
     kept = kept_weights(losses, weights, z)
     losses = np.asarray(losses)
-    total = float(kept @ losses)
+    with np.errstate(invalid="ignore"):
+        total = float(kept @ losses)
     if math.isnan(total):  # an infinite loss that is set aside counts for nothing
         total = float(kept[kept > 0] @ losses[kept > 0])
     return total

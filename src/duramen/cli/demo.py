@@ -219,14 +219,14 @@ def _draw_boundaries(axes: Any, sample: Contaminated, fits: list[Fit]) -> None:
         axes.plot(across, -(slope * across + offset) / rise, dash, c=colour, lw=width, label=one.name)
     axes.set(xlim=(-4, 9), ylim=(-4.5, 6), xlabel="first column", ylabel="second column")
     axes.set_title(f"Where each fit draws the line ({shown.sum():,} of {len(data):,} rows shown)")
-    axes.legend(loc="lower right", fontsize=8, framealpha=0.95)
+    axes.legend(loc="lower right", fontsize=8, framealpha=0.95, markerscale=2)
 
 
 def _draw_curves(axes: Any, curves: dict[str, list[float]]) -> None:
     axes.plot(_SHARES, curves["ordinary"], "o-", c="#c1121f", label="ordinary")
     axes.plot(_SHARES, curves["trimmed"], "o-", c="#2a9d4a", label="trimmed, z = number planted")
     axes.set(xlabel="share of planted rows", ylabel="mean logistic loss on clean rows", ylim=(0, None))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xticks(_SHARES, [f"{share:.0%}" for share in _SHARES])
     axes.set_title("Loss on clean rows as the planted share grows")
     axes.legend()
     axes.grid(alpha=0.3)

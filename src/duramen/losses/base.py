@@ -28,7 +28,7 @@ from scipy import sparse
 
 from duramen.ball import Ball, dual_norms
 from duramen.chunks import for_each_chunk, rows_per_chunk
-from duramen.rows import Array, Rows, as_column, as_rows, refuse_nonfinite, row_slice
+from duramen.rows import Array, Rows, as_column, as_rows, refuse_nonfinite
 
 __all__ = ["Loss", "MissingPropertyError"]
 
@@ -116,7 +116,7 @@ class Loss(ABC):
 
         def work(chunk: slice) -> None:
             part = None if labels is None else labels[chunk]
-            for bound in self._continuity_bounds(ball, row_slice(rows, chunk), part):
+            for bound in self._continuity_bounds(ball, rows[chunk], part):
                 np.minimum(bounds[chunk], bound, out=bounds[chunk])
 
         for_each_chunk(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
@@ -137,7 +137,7 @@ class Loss(ABC):
         for start in range(0, n, step):
             chunk = slice(start, min(start + step, n))
             part = None if labels is None else labels[chunk]
-            gradients = self.gradients(theta, row_slice(rows, chunk), part)
+            gradients = self.gradients(theta, rows[chunk], part)
             total += np.tensordot(heavy[chunk], gradients, axes=1)
         return total
 

@@ -91,7 +91,7 @@ class BregmanLoss(Loss):
                 result[chunk] = self._change(dense_block(rows, chunk), centres, bent, reach, slack)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
-        return result
+        return self._answer(result, rows)
 
     def _change(self, block: Array, centres: Array, bent: Array, reach: float, slack: float) -> Array:
         """Bound the change of the smallest divergence from the change of each."""

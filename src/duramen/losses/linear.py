@@ -24,7 +24,7 @@ from scipy import sparse
 from duramen.ball import Ball
 from duramen.chunks import for_each_chunk
 from duramen.losses.base import Loss
-from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_slice
+from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms
 
 __all__ = ["LinearLoss"]
 
@@ -163,7 +163,7 @@ class LinearLoss(Loss):
             if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
                 odd.append(chunk)
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with np.errstate(over="ignore", under="ignore"):
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 result[chunk] = kernel(m, encoded, *(column[chunk] for column in columns))
 
         for_each_chunk(work, n)
@@ -189,6 +189,6 @@ def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
     equal losses, and a row the same loss in every grouping. It costs no more.
     """
     if sparse.issparse(rows):
-        return np.asarray(row_slice(rows, chunk) @ weights)
+        return np.asarray(rows[chunk] @ weights)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.einsum("ij,j->i", dense_block(rows, chunk), weights)

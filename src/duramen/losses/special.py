@@ -50,7 +50,7 @@ def relative_entropy(x: Array, c: Array) -> Array:
     near = np.abs(s) < _NEAR
     t = np.where(near, s, 0)
     close = c * (2 * t * t + 2 * (1 + t) * _odd_tail(t)) / (1 - t)
-    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         apart = np.where(x > 0, x * _log_ratio(x, c), 0) + (c - x)
     return np.asarray(np.where(near, close, apart))
 

@@ -1,0 +1,359 @@
+"""Laws of every loss, over one table."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from duramen.ball import dual_norms
+from tests.conformance import search
+from tests.conformance.cases import CASES, LINEAR
+
+every_loss = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_linear_loss = pytest.mark.parametrize("case", LINEAR, ids=lambda case: case.name)
+ROWS = [0, 8, 16, 24, 32]  # the rows that the adversary works on
+
+
+@every_loss
+def test_values_are_the_definition(case):
+    X, y = case.data()
+    for seed in range(5):
+        theta = case.theta(np.random.default_rng(seed))
+        expected = [case.naive(theta, X[i], None if y is None else y[i]) for i in range(len(X))]
+        # the naive Bregman sums cancel; nothing else loses more than a few units
+        np.testing.assert_allclose(case.loss.values(theta, X, y), expected, rtol=1e-11, atol=1e-13)
+
+
+@every_loss
+def test_values_are_non_negative(case):
+    X, y = case.data(n=500)
+    for seed in range(20):
+        theta = case.theta(np.random.default_rng(seed)) * 10.0 ** (seed % 4 - 2)
+        values = case.loss.values(theta, X, y)
+        assert values.shape == (500,)
+        assert np.isfinite(values).all()
+        assert (values >= 0).all()
+
+
+@every_loss
+def test_values_have_two_rows_and_one_alike(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(1))
+    assert case.loss.values(theta, X[:1], None if y is None else y[:1]).shape == (1,)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_type_is_kept(case, dtype):
+    X, y = case.data()
+    X = X.astype(dtype)
+    ball = case.ball(np.random.default_rng(0), 0.3)
+    assert case.loss.values(ball.theta, X, y).dtype == dtype
+    assert case.loss.gradients(ball.theta, X, y).dtype == dtype
+    assert case.loss.deviation(ball, X, y).dtype == dtype
+    for constant in (
+        case.loss.lipschitz(X, y),
+        case.loss.smoothness(X, y),
+        case.loss.hessian_lipschitz(X, y),
+    ):
+        assert constant is None or constant.dtype == dtype
+
+
+@every_loss
+def test_float32_agrees_with_float64(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(2)).astype(np.float32)
+    exact = case.loss.values(theta.astype(float), X.astype(np.float32).astype(float), y)
+    np.testing.assert_allclose(case.loss.values(theta, X.astype(np.float32), y), exact, rtol=2e-5, atol=2e-6)
+
+
+@every_loss
+def test_gradients_match_finite_differences(case):
+    X, y = case.data()
+    for seed in range(3):
+        theta = case.theta(np.random.default_rng(seed))
+        gradients = case.loss.gradients(theta, X, y)
+        assert gradients.shape == (len(X), *theta.shape)
+        h = 1e-6
+        for place in np.ndindex(theta.shape):
+            ahead, behind = theta.copy(), theta.copy()
+            ahead[place] += h
+            behind[place] -= h
+            slope = (case.loss.values(ahead, X, y) - case.loss.values(behind, X, y)) / (2 * h)
+            # truncation h^2 f'''/6 and rounding eps f / h are both below 1e-7 for f below 100
+            np.testing.assert_allclose(gradients[(slice(None), *place)], slope, rtol=1e-5, atol=1e-6)
+
+
+@every_loss
+def test_gradient_sum_is_the_weighted_sum_of_gradients(case):
+    X, y = case.data()
+    rng = np.random.default_rng(3)
+    theta, weights = case.theta(rng), rng.random(len(X))
+    gradients = case.loss.gradients(theta, X, y)
+    expected = np.tensordot(weights, gradients, axes=1)
+    np.testing.assert_allclose(case.loss.gradient_sum(theta, X, y, weights), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        case.loss.gradient_sum(theta, X, y), gradients.sum(axis=0), rtol=1e-9, atol=1e-12
+    )
+
+
+@every_loss
+def test_a_row_has_the_same_loss_wherever_it_stands(case, monkeypatch):
+    """Bit for bit: in any order, slice, memory layout, chunk and number of threads."""
+    n = 40_000  # more than two chunks
+    X, y = case.data(n=n)
+    rng = np.random.default_rng(4)
+    theta = case.theta(rng)
+    values = case.loss.values(theta, X, y)
+    order = rng.permutation(n)
+    pick = None if y is None else y[order]
+    np.testing.assert_array_equal(case.loss.values(theta, X[order], pick), values[order])
+    np.testing.assert_array_equal(case.loss.values(theta, np.asfortranarray(X), y), values)
+    odd = slice(12_345, 12_345 + 4_567)
+    np.testing.assert_array_equal(case.loss.values(theta, X[odd], None if y is None else y[odd]), values[odd])
+    for row in range(0, n, 5_003):
+        one = case.loss.values(theta, X[row : row + 1], None if y is None else y[row : row + 1])
+        assert one[0] == values[row]
+    wide = np.repeat(X, 2, axis=1)[:, ::2]  # strided columns
+    np.testing.assert_array_equal(case.loss.values(theta, wide, y), values)
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "1")
+    np.testing.assert_array_equal(case.loss.values(theta, X, y), values)
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "5")
+    np.testing.assert_array_equal(case.loss.values(theta, X, y), values)
+
+
+@every_loss
+def test_inputs_are_never_changed(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(5))
+    before = X.copy(), None if y is None else y.copy(), theta.copy()
+    for array in (X, y, theta):
+        if array is not None:
+            array.flags.writeable = False
+    case.loss.values(theta, X, y)
+    case.loss.gradients(theta, X, y)
+    case.loss.gradient_sum(theta, X, y)
+    case.loss.deviation(case.ball(np.random.default_rng(5), 0.1), X, y)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(theta, before[2])
+    assert y is None or (y == before[1]).all()
+
+
+@every_loss
+def test_weights_are_copies_and_zero_weight_is_absence(case):
+    X, y = case.data()
+    rng = np.random.default_rng(6)
+    theta, weights = case.theta(rng), rng.integers(0, 4, size=len(X))
+    again = np.repeat(np.arange(len(X)), weights)
+    weighted = dm.points(X, y, weights)
+    copied = dm.points(X[again], None if y is None else y[again])
+    for z in (0, 0.2, 3, 7.5):
+        scores = [dm.trimmed_objective(p, theta, loss=case.loss, n_outliers=z) for p in (weighted, copied)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-12)
+
+
+@every_loss
+def test_pickling_keeps_the_loss(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(7))
+    again = pickle.loads(pickle.dumps(case.loss))
+    assert again == case.loss
+    assert hash(again) == hash(case.loss)
+    assert repr(again) == repr(case.loss)
+    np.testing.assert_array_equal(again.values(theta, X, y), case.loss.values(theta, X, y))
+
+
+@every_loss
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_no_number_is_named(case, bad):
+    X, y = case.data(n=20_000)
+    X[17_003, 1] = bad
+    X[18_000, 0] = bad
+    theta = case.theta(np.random.default_rng(8))
+    for method in (case.loss.values, case.loss.gradients):
+        with pytest.raises(ValueError, match="17003"):
+            method(theta, X, y)
+    with pytest.raises(ValueError, match="17003"):
+        case.loss.deviation(case.ball(np.random.default_rng(8), 0.1), X, y)
+
+
+@every_loss
+def test_wrong_parameters_are_named(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(9))
+    with pytest.raises(ValueError, match=r"theta has shape \(77,\); .* needs shape"):
+        case.loss.values(np.zeros(77), X, y)
+    broken = theta.copy()
+    broken.flat[0] = np.nan
+    with pytest.raises(ValueError, match="theta must hold finite numbers"):
+        case.loss.values(broken, X, y)
+
+
+@every_loss
+def test_lists_do(case):
+    X, y = case.data(n=5)
+    theta = case.theta(np.random.default_rng(10))
+    listed = case.loss.values(theta.tolist(), X.tolist(), None if y is None else y.tolist())
+    np.testing.assert_array_equal(listed, case.loss.values(theta, X, y))
+
+
+def reported(record_property, case, bound, ratios):
+    record_property("looseness", [case.name, bound, float(np.median(ratios)), float(np.max(ratios))])
+
+
+@every_loss
+@pytest.mark.parametrize("radius", [0.01, 0.5, 20.0])
+def test_deviation_bounds_every_change_in_the_ball(case, radius, record_property):
+    X, y = case.data()
+    ratios = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        ball = case.ball(rng, radius)
+        bound = case.loss.deviation(ball, X, y)
+        anchor = case.loss.values(ball.theta, X, y)
+        assert (bound >= 0).all()
+        for theta in ball.sample(200, rng):
+            assert (np.abs(case.loss.values(theta, X, y) - anchor) <= bound).all()
+        for row in ROWS:
+            found = search.largest_change(case.loss, ball, X, y, row, rng)
+            assert found <= bound[row]
+            if bound[row] > 1e-12:  # not a row whose loss is flat over the whole ball
+                ratios.append(bound[row] / found if found > 0 else np.inf)
+    reported(record_property, case, f"deviation({radius:g})", ratios)
+
+
+EXACT = [case for case in CASES if not isinstance(case.loss, dm.BregmanLoss)]
+
+
+@pytest.mark.parametrize("case", EXACT, ids=lambda case: case.name)
+@pytest.mark.parametrize("radius", [0.01, 0.5, 5.0])
+def test_deviation_is_the_supremum_where_we_say_so(case, radius):
+    """Linear and distance losses promise the supremum: a search must come close to it."""
+    X, y = case.data()
+    rng = np.random.default_rng(1)
+    ball = case.ball(rng, radius)
+    bound = case.loss.deviation(ball, X, y)
+    for row in ROWS:
+        assert search.largest_change(case.loss, ball, X, y, row, rng) >= 0.99 * bound[row]
+
+
+@every_loss
+def test_deviation_holds_in_float32(case):
+    X, y = case.data()
+    X = X.astype(np.float32)
+    rng = np.random.default_rng(11)
+    for radius in (1e-6, 1e-3, 1.0):
+        ball = case.ball(rng, radius)
+        bound = case.loss.deviation(ball, X, y)
+        anchor = case.loss.values(ball.theta, X, y)
+        for theta in ball.sample(100, rng):
+            assert (np.abs(case.loss.values(theta, X, y) - anchor) <= bound).all()
+
+
+@every_loss
+def test_deviation_grows_with_the_ball_and_ends_at_nothing(case):
+    X, y = case.data()
+    theta = case.theta(np.random.default_rng(12))
+    bounds = [case.loss.deviation(dm.Ball(theta, radius), X, y) for radius in (0.0, 0.01, 0.02, 0.1)]
+    assert all((small <= large).all() for small, large in itertools.pairwise(bounds))
+    assert (bounds[0] <= 1e-12 * (1 + case.loss.values(theta, X, y)) * (1 + np.abs(theta).max())).all()
+
+
+@every_loss
+@pytest.mark.parametrize("radius", [0.01, 0.5, 5.0])
+def test_deviation_is_no_worse_than_any_of_the_papers_three(case, radius):
+    X, y = case.data()
+    ball = case.ball(np.random.default_rng(13), radius)
+    bound = case.loss.deviation(ball, X, y)
+    slope, bend, twist = (
+        constant(X, y)
+        for constant in (case.loss.lipschitz, case.loss.smoothness, case.loss.hessian_lipschitz)
+    )
+    steep = dual_norms(case.loss.gradients(ball.theta, X, y))
+    reach, slack = ball.radius, 1 + 1e-9
+    if slope is not None:
+        assert (bound <= slope * reach * slack).all()
+    if bend is not None:
+        assert (bound <= (steep * reach + bend * reach**2 / 2) * slack + 1e-12).all()
+    if twist is not None:
+        curved = case.loss.hessian_norms(ball.theta, X, y)
+        assert (bound <= (steep * reach + curved * reach**2 / 2 + twist * reach**3 / 6) * slack + 1e-12).all()
+
+
+QUOTIENTS = {
+    "lipschitz": search.value_quotient,
+    "smoothness": search.gradient_quotient,
+    "hessian_lipschitz": search.curvature_quotient,
+}
+HAVE = [
+    (case, name)
+    for name in QUOTIENTS
+    for case in CASES
+    if getattr(case.loss, name)(case.data()[0]) is not None
+]
+
+
+def test_the_losses_have_the_constants_that_the_theory_gives_them():
+    have = {name: [case.name for case, one in HAVE if one == name] for name in QUOTIENTS}
+    logistic = ["logistic", "logistic, no intercept"]
+    assert have["lipschitz"] == [
+        *logistic, "smooth hinge", "huber", "k-median", "k-median, many columns",
+        "truth discovery", "truth discovery, close",
+    ]  # fmt: skip
+    assert have["smoothness"] == [
+        *logistic, "smooth hinge", "squared", "huber", "one mean",
+        "truth discovery", "truth discovery, close", "bregman, one centre, squared",
+    ]  # fmt: skip
+    assert have["hessian_lipschitz"] == [*logistic, "squared"]
+
+
+@pytest.mark.parametrize("case, name", HAVE, ids=[f"{case.name}: {name}" for case, name in HAVE])
+def test_constants_bound_every_quotient(case, name, record_property):
+    X, y = case.data()
+    constant = getattr(case.loss, name)(X, y)
+    # quotients are rounded, and a third difference loses its digits with the cube of the distance
+    rounding = 1e-2 if name == "hessian_lipschitz" else 1e-7 * constant.max()
+    rng = np.random.default_rng(14)
+    found = np.array(
+        [search.largest_quotient(QUOTIENTS[name], case.loss, X, y, row, case, rng) for row in ROWS]
+    )
+    assert (found <= constant[ROWS] + rounding).all()
+    if constant.any():
+        reported(record_property, case, name, constant[ROWS] / found)
+
+
+@every_linear_loss
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix])
+def test_sparse_rows_give_what_dense_ones_give(case, form):
+    X, y = case.data(n=20_000)
+    X[np.random.default_rng(16).random(X.shape) < 0.6] = 0
+    rows = form(X)
+    ball = case.ball(np.random.default_rng(16), 0.2)
+    np.testing.assert_allclose(
+        case.loss.values(ball.theta, rows, y), case.loss.values(ball.theta, X, y), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        case.loss.gradients(ball.theta, rows, y).toarray(),
+        case.loss.gradients(ball.theta, X, y),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        case.loss.gradient_sum(ball.theta, rows, y), case.loss.gradient_sum(ball.theta, X, y), rtol=1e-9
+    )
+    np.testing.assert_allclose(case.loss.deviation(ball, rows, y), case.loss.deviation(ball, X, y), rtol=1e-9)
+    for name in ("lipschitz", "smoothness"):
+        one, two = getattr(case.loss, name)(rows), getattr(case.loss, name)(X)
+        assert (one is None) == (two is None)
+        assert one is None or np.allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in LINEAR], ids=lambda case: case.name)
+def test_sparse_rows_are_refused_by_the_others(case):
+    X, _ = case.data()
+    theta = case.theta(np.random.default_rng(17))
+    with pytest.raises(TypeError, match=r"needs dense rows.*toarray"):
+        case.loss.values(theta, sparse.csr_array(X))

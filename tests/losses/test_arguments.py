@@ -1,0 +1,82 @@
+"""What a loss says to arguments that are not right."""
+
+import numpy as np
+import pytest
+
+import duramen as dm
+
+X = np.arange(6.0).reshape(3, 2)
+THETA = np.zeros(3)
+
+
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.SmoothHingeLoss()], ids=repr)
+def test_labels_of_the_wrong_kind(loss):
+    with pytest.raises(ValueError, match=r"takes labels -1 and \+1, or 0 and 1; row 1 has 2"):
+        loss.values(THETA, X, [1, 2, 0])
+    with pytest.raises(ValueError, match=r"but not both; row 1 has 0 and row 2 has -1"):
+        loss.values(THETA, X, [1, 0, -1])
+    with pytest.raises(ValueError, match=r"row 0 has 0.5"):
+        loss.values(THETA, X, [0.5, 0, 1])
+    with pytest.raises(TypeError, match=r"y holds 'yes' .* in row 0; encode it as numbers first"):
+        loss.values(THETA, X, ["yes", "no", "no"])
+
+
+def test_both_codings_of_labels_agree():
+    loss = dm.LogisticLoss()
+    theta = np.array([0.3, -0.2, 0.1])
+    signs = loss.values(theta, X, [-1, 1, 1])
+    for coded in ([0, 1, 1], [False, True, True], np.array([0, 1, 1], dtype=np.uint8), [0.0, 1.0, 1.0]):
+        np.testing.assert_array_equal(loss.values(theta, X, coded), signs)
+
+
+@pytest.mark.parametrize(
+    "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(1.0), dm.PoissonLoss()], ids=repr
+)
+def test_labels_are_needed(loss):
+    with pytest.raises(ValueError, match="needs labels; pass y, one label a row"):
+        loss.values(THETA, X)
+    with pytest.raises(ValueError, match="y has 2 values for 3 rows"):
+        loss.values(THETA, X, [0, 1])
+    with pytest.raises(ValueError, match="y has nan in row 1"):
+        loss.values(THETA, X, [0, np.nan, 1])
+
+
+def test_negative_counts():
+    with pytest.raises(ValueError, match="labels of 0 or more, such as counts; row 2 has -3"):
+        dm.PoissonLoss().values(THETA, X, [0, 1, -3])
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None])
+@pytest.mark.parametrize("family", [dm.KMeansLoss, dm.KMedianLoss, dm.BregmanLoss])
+def test_a_number_of_centres_that_is_none(family, k):
+    with pytest.raises(ValueError, match="must be a whole number of centres, 1 or more"):
+        family(k)
+
+
+@pytest.mark.parametrize("delta", [0, -1.0, np.inf, np.nan])
+def test_a_delta_that_is_none(delta):
+    with pytest.raises(ValueError, match="must be a positive finite number"):
+        dm.HuberLoss(delta)
+
+
+def test_shapes_in_the_message():
+    with pytest.raises(
+        ValueError, match=r"theta has shape \(3, 2\); KMeansLoss\(k=4\) on 2 columns needs shape \(4, 2\)"
+    ):
+        dm.KMeansLoss(4).values(np.zeros((3, 2)), X)
+    with pytest.raises(
+        ValueError, match=r"LogisticLoss\(fit_intercept=True\) on 2 columns needs shape \(3,\)"
+    ):
+        dm.LogisticLoss().values(np.zeros(2), X, [0, 1, 1])
+
+
+def test_integers_and_lists_are_data_too():
+    np.testing.assert_array_equal(dm.KMeansLoss(1).values([[0, 0]], [[3, 4], [0, 1]]), [25.0, 1.0])
+
+
+def test_losses_are_values():
+    assert dm.HuberLoss(2.0) == dm.HuberLoss(2.0, fit_intercept=True) != dm.HuberLoss(1.0)
+    assert repr(dm.KMeansLoss(3)) == "KMeansLoss(k=3)"
+    assert repr(dm.HuberLoss(0.5)) == "HuberLoss(fit_intercept=True, delta=0.5)"
+    with pytest.raises(AttributeError):
+        dm.KMeansLoss(3).k = 4

@@ -1,0 +1,197 @@
+"""Numbers where it is hard: large margins, zeros, data far from the origin, memory."""
+
+import tracemalloc
+from decimal import Decimal, getcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, mean_poisson_deviance
+from sklearn.metrics.pairwise import pairwise_distances_argmin_min
+
+import duramen as dm
+from duramen.losses.nearest import nearest_squared
+
+getcontext().prec = 400  # enough for 1 + exp(-700)
+EPS = np.finfo(float).eps
+
+
+def exactly(computed, exact, units):
+    exact = Decimal(exact)
+    return abs(Decimal(float(computed)) - exact) <= abs(exact) * Decimal(units * EPS)
+
+
+@pytest.mark.parametrize(
+    "margin", [1000.0, 745.0, 700.0, 37.0, 1.0, 1e-8, 0.0, -1e-8, -1.0, -37.0, -700.0, -1000.0]
+)
+@pytest.mark.parametrize("labels", [(-1, 1), (0, 1), (False, True)])
+def test_logistic_at_large_margins(margin, labels):
+    loss = dm.LogisticLoss(fit_intercept=False)
+    value = loss.values([1.0], [[margin]], [labels[1]])[0]
+    mirrored = loss.values([1.0], [[-margin]], [labels[0]])[0]
+    assert value == mirrored
+    exact = (1 + (-Decimal(margin)).exp()).ln()
+    if margin >= 745:  # below the smallest number
+        assert value <= 5e-324
+    else:
+        assert exactly(value, exact, 4)
+    slope = loss.gradients([1.0], [[margin]], [labels[1]])[0, 0] / margin if margin else -0.5
+    if margin < 700:
+        assert exactly(slope, -1 / (1 + Decimal(margin).exp()), 8)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 1000, 10**9])
+@pytest.mark.parametrize(
+    "offset", [-700.0, -30.0, -1.01, -0.99, -1e-3, -1e-9, 0.0, 1e-9, 0.3, 0.99, 1.01, 30.0]
+)
+def test_poisson_against_exact_arithmetic(count, offset):
+    loss = dm.PoissonLoss(fit_intercept=False)
+    m = float(np.log(max(count, 1))) + offset
+    value = loss.values([1.0], [[m]], [count])[0]
+    exact = Decimal(m).exp() - count + (count * (Decimal(count).ln() - Decimal(m)) if count else 0)
+    # m is a rounded number: the value may be off by what half a unit of m, and of log y, changes it
+    slope = abs(Decimal(m).exp() - count)
+    assert abs(Decimal(float(value)) - exact) <= 20 * Decimal(EPS) * exact + slope * Decimal(
+        (abs(m) + 25) * EPS
+    )
+    assert value >= 0
+
+
+def test_poisson_at_predictors_beyond_the_range():
+    loss = dm.PoissonLoss(fit_intercept=False)
+    X, y = np.array([[709.0], [1000.0], [-1000.0], [-1000.0]]), [3, 3, 0, 5]
+    values = loss.values([1.0], X, y)
+    assert values[0] == pytest.approx(np.exp(709.0), rel=1e-12)
+    assert values[1] == np.inf
+    assert values[2] == 0.0
+    assert values[3] == pytest.approx(5 * np.log(5) - 5 + 5000, rel=1e-14)
+    assert (loss.deviation(dm.Ball([1.0], 0.1), X, y)[[0, 3]] > 0).all()
+
+
+def test_against_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, theta = rng.normal(size=(1000, 5)), rng.normal(size=6)
+    m = X @ theta[:-1] + theta[-1]
+    y = rng.integers(0, 2, size=1000)
+    assert dm.LogisticLoss().values(theta, X, y).mean() == pytest.approx(
+        log_loss(y, 1 / (1 + np.exp(-m))), rel=1e-12
+    )
+    counts = rng.poisson(3.0, size=1000)
+    half = dm.PoissonLoss().values(theta, X, counts).mean()
+    assert half == pytest.approx(mean_poisson_deviance(counts, np.exp(m)) / 2, rel=1e-12)
+    centres = rng.normal(size=(7, 5))
+    number, distance = pairwise_distances_argmin_min(X, centres)
+    np.testing.assert_allclose(dm.KMedianLoss(7).values(centres, X), distance, rtol=1e-10)
+    np.testing.assert_array_equal(dm.KMedianLoss(7).nearest(centres, X), number)
+
+
+def exact_nearest(X, centres):
+    return [
+        min(
+            (sum((Fraction(float(a)) - Fraction(float(b))) ** 2 for a, b in zip(x, c, strict=True)), j)
+            for j, c in enumerate(centres)
+        )
+        for x in X
+    ]
+
+
+@pytest.mark.parametrize("columns", [1, 4, 12])  # differences, and the screening product
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e8, 1e12])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_k_means_far_from_the_origin(columns, offset, dtype):
+    """The textbook |x|^2 - 2 x.c + |c|^2 has no correct digit left at an offset of 1e8."""
+    rng = np.random.default_rng(1)
+    X = (offset + rng.normal(size=(60, columns))).astype(dtype)
+    centres = (offset + rng.normal(size=(5, columns))).astype(dtype)
+    X[0], X[1] = centres[3], np.nextafter(centres[2], np.inf, dtype=dtype)
+    exact = exact_nearest(X, centres)
+    values = dm.KMeansLoss(5).values(centres, X)
+    for value, (square, _) in zip(values, exact, strict=True):
+        assert abs(Fraction(float(value)) - square) <= square * Fraction(
+            (columns + 3) * float(np.finfo(dtype).eps)
+        )
+
+
+def test_a_tie_goes_to_the_first_centre_in_both_kernels():
+    for columns in (2, 12):
+        centres = np.zeros((4, columns))
+        centres[[1, 2, 3], 0] = [5.0, 1.0, 5.0]
+        X = np.zeros((3, columns))
+        X[:, 0] = [3.0, 6.0, 5.0]
+        _, numbers = nearest_squared(X, centres)
+        assert numbers.tolist() == [1, 1, 1]
+
+
+def test_centres_so_close_that_the_product_cannot_tell_them():
+    rng = np.random.default_rng(2)
+    centres = np.repeat(rng.normal(size=(1, 12)), 6, axis=0) + 1e-9 * rng.normal(size=(6, 12))
+    X = np.concatenate([centres + 1e-10 * rng.normal(size=(6, 12)), 1e6 * rng.normal(size=(20, 12))])
+    exact = exact_nearest(X, centres)
+    squared, numbers = nearest_squared(X, centres)
+    for value, number, (square, first) in zip(squared, numbers, exact, strict=True):
+        assert abs(Fraction(float(value)) - square) <= square * Fraction(20 * EPS)
+        if square < 1:  # far away the computed distances to all six are equal
+            assert number == first
+
+
+@pytest.mark.parametrize("name", ["kl", "squared"])
+def test_bregman_at_zeros_of_the_data(name):
+    loss = dm.BregmanLoss(2, name)
+    centres = np.array([[1.0, 2.0], [4.0, 0.5]])
+    X = np.array([[0.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
+    values, gradients = loss.values(centres, X), loss.gradients(centres, X)
+    assert np.isfinite(values).all()
+    assert np.isfinite(gradients).all()
+    if name == "kl":
+        np.testing.assert_allclose(values, [3.0, 1.0, 2.0], rtol=1e-15)
+
+
+def test_bregman_outside_its_domain_names_row_and_column():
+    loss = dm.BregmanLoss(1, "itakura-saito")
+    X = np.ones((20_000, 2))
+    X[18_000, 1] = 0.0
+    with pytest.raises(ValueError, match=r"itakura-saito .* more than 0; row 18000 has 0.0 in column 1"):
+        loss.values([[1.0, 1.0]], X)
+    with pytest.raises(ValueError, match=r"kl .* row 0 has -1.0 in column 1"):
+        dm.BregmanLoss(1, "kl").values([[1.0, 1.0]], [[0.0, -1.0]])
+    with pytest.raises(ValueError, match=r"centre 1 has 0.0 in column 0"):
+        dm.BregmanLoss(2, "kl").values([[1.0, 1.0], [0.0, 1.0]], [[1.0, 1.0]])
+
+
+def test_bregman_deviation_is_infinite_where_the_ball_leaves_the_domain():
+    X = [[1.0, 2.0]]
+    for name in ("kl", "itakura-saito"):
+        loss = dm.BregmanLoss(1, name)
+        assert np.isfinite(loss.deviation(dm.Ball([[0.5, 0.5]], 0.49), X)).all()
+        assert np.isinf(loss.deviation(dm.Ball([[0.5, 0.5]], 0.5), X)).all()
+
+
+def peak_beyond_result(call):
+    call()
+    tracemalloc.start()
+    try:
+        result = call()
+        return tracemalloc.get_traced_memory()[1] - result.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_rows():
+    """Twice two chunks of scratch; an (n, k) array would take 128 MB here, an (n, k, d) array 1.5 GB."""
+    rng = np.random.default_rng(3)
+    n = 400_000
+    X = rng.normal(size=(n, 12)).astype(np.float32)
+    y = rng.choice([-1, 1], size=n)
+    centres = rng.normal(size=(40, 12))
+    calls = {
+        "k-means": lambda: dm.KMeansLoss(40).values(centres, X),
+        "kl": lambda: dm.BregmanLoss(40, "squared").values(centres, X),
+        "logistic": lambda: dm.LogisticLoss().values(np.ones(13), X, y),
+        "gradient": lambda: dm.LogisticLoss().gradients(np.ones(13), X, y),
+        "few columns": lambda: dm.KMedianLoss(40).values(centres[:, :4], X[:, :4]),
+        "deviation": lambda: dm.KMeansLoss(40).deviation(dm.Ball(centres, 1.0), X),
+        "bregman deviation": lambda: dm.BregmanLoss(40, "squared").deviation(dm.Ball(centres, 1.0), X),
+    }
+    for name, call in calls.items():
+        # beside the scratch: a few columns of n numbers (labels' checks, distances), never a matrix
+        assert peak_beyond_result(call) < 20e6 + 8 * n * 2, name

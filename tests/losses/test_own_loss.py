@@ -1,0 +1,126 @@
+"""A loss of one's own: values alone do, and what needs more says so by name."""
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.losses import Divergence
+
+
+class Quartic(dm.Loss):
+    def values(self, theta, X, y=None):
+        return ((X - theta) ** 4).sum(axis=1)
+
+
+class Bounded(Quartic):
+    """A third-order kind of its own: f = sin-like, with known constants."""
+
+    def values(self, theta, X, y=None):
+        return 1 + np.sin(X @ theta)
+
+    def gradients(self, theta, X, y=None):
+        return np.cos(X @ theta)[:, None] * X
+
+    def hessian_lipschitz(self, X, y=None):
+        return np.linalg.norm(X, axis=1) ** 3
+
+
+def test_values_alone_give_an_objective():
+    points = dm.points(np.arange(6.0).reshape(3, 2))
+    assert dm.trimmed_objective(points, np.zeros(2), loss=Quartic(), n_outliers=1) == 1 + 16 + 81
+
+
+@pytest.mark.parametrize("use", ["gradients", "gradient_sum"])
+def test_missing_gradients_are_named(use):
+    with pytest.raises(
+        dm.MissingPropertyError, match=r"Quartic has no gradients; define Quartic.gradients\("
+    ):
+        getattr(Quartic(), use)(np.zeros(2), np.ones((3, 2)))
+
+
+def test_missing_constants_are_named():
+    with pytest.raises(
+        TypeError, match=r"Quartic has no lipschitz, smoothness or hessian_lipschitz.*deviation"
+    ):
+        Quartic().deviation(dm.Ball(np.zeros(2), 1.0), np.ones((3, 2)))
+
+
+def test_missing_hessian_is_named():
+    with pytest.raises(dm.MissingPropertyError, match="Bounded has no hessian_norms"):
+        Bounded().deviation(dm.Ball(np.zeros(2), 1.0), np.ones((3, 2)))
+
+
+def test_deviation_takes_the_best_kind_of_each_point():
+    """Of three kinds the third is best in a small ball, the first in a large one."""
+
+    class Three(Bounded):
+        def lipschitz(self, X, y=None):
+            return np.linalg.norm(X, axis=1)
+
+        def smoothness(self, X, y=None):
+            return np.linalg.norm(X, axis=1) ** 2
+
+        def hessian_norms(self, theta, X, y=None):
+            return np.abs(np.sin(X @ theta)) * np.linalg.norm(X, axis=1) ** 2
+
+    X = np.random.default_rng(0).normal(size=(30, 3)) * np.geomspace(0.01, 10, 30)[:, None]
+    theta = np.ones(3)
+    norms, m = np.linalg.norm(X, axis=1), X @ theta
+    for radius in (0.01, 0.3, 5.0):
+        first = norms * radius
+        second = np.abs(np.cos(m)) * norms * radius + norms**2 * radius**2 / 2
+        third = (
+            np.abs(np.cos(m)) * norms * radius
+            + np.abs(np.sin(m)) * norms**2 * radius**2 / 2
+            + norms**3 * radius**3 / 6
+        )
+        bound = Three().deviation(dm.Ball(theta, radius), X)
+        np.testing.assert_allclose(bound, np.minimum(np.minimum(first, second), third))
+        found = [np.abs(Three().values(t, X) - Three().values(theta, X)) for t in
+                 dm.Ball(theta, radius).sample(300, np.random.default_rng(1))]  # fmt: skip
+        assert (np.max(found, axis=0) <= bound).all()
+
+
+def test_kl_written_by_a_user_is_kl():
+    def phi(X):
+        return (X * np.log(X)).sum(axis=1)
+
+    def gradient(X):
+        return np.log(X) + 1
+
+    rng = np.random.default_rng(2)
+    X, centres = np.exp(rng.normal(size=(100, 3))), np.exp(rng.normal(size=(4, 3)))
+    ours = dm.BregmanLoss(4, "kl")
+    pair = dm.BregmanLoss(4, divergence=(phi, gradient))
+    np.testing.assert_allclose(pair.values(centres, X), ours.values(centres, X), rtol=1e-9)
+    with pytest.raises(dm.MissingPropertyError, match="no hessian"):
+        pair.gradients(centres, X)
+    with pytest.raises(dm.MissingPropertyError, match="no curvature"):
+        pair.deviation(dm.Ball(centres, 0.01), X)
+    full = dm.CustomDivergence(phi, gradient, lambda c: np.diag(1 / c), lambda c, radius: 1 / (c - radius))
+    more = dm.BregmanLoss(4, full)
+    np.testing.assert_allclose(more.gradients(centres, X), ours.gradients(centres, X), rtol=1e-9, atol=1e-12)
+    ball = dm.Ball(centres, 0.5 * centres.min())
+    np.testing.assert_allclose(more.deviation(ball, X), ours.deviation(ball, X), rtol=1e-6)
+
+
+def test_a_divergence_by_subclass():
+    class Doubled(Divergence):
+        name = "doubled"
+
+        def phi(self, X):
+            return 2 * (X**2).sum(axis=1)
+
+        def gradient(self, X):
+            return 4 * X
+
+    X, centres = np.random.default_rng(3).normal(size=(50, 2)), np.zeros((1, 2))
+    np.testing.assert_allclose(dm.BregmanLoss(1, Doubled()).values(centres, X), 2 * (X**2).sum(axis=1))
+
+
+@pytest.mark.parametrize("bad", ["euclid", 3, (len,), None])
+def test_an_unknown_divergence_is_refused(bad):
+    with pytest.raises(
+        ValueError, match=r"divergence=.* is not known; take one of 'squared', 'kl', 'itakura-saito'"
+    ):
+        dm.BregmanLoss(2, divergence=bad)

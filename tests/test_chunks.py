@@ -1,0 +1,69 @@
+"""Chunks: each row once, the earliest error, the wanted number of threads, and no fear of forks."""
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen import chunks
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "7"])
+@pytest.mark.parametrize("n_rows", [0, 1, 9, 10, 11, 1003])
+def test_every_row_is_visited_once(monkeypatch, threads, n_rows):
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", threads)
+    seen = np.zeros(n_rows, dtype=int)
+
+    def work(chunk):
+        seen[chunk] += 1
+
+    chunks.for_each_chunk(work, n_rows, 10)
+    assert (seen == 1).all()
+
+
+def test_the_error_of_the_earliest_chunk_is_raised(monkeypatch):
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "4")
+    late = threading.Event()
+
+    def work(chunk):
+        if chunk.start == 90:
+            late.set()
+            raise ValueError("late")
+        if chunk.start == 20:
+            late.wait(5)
+            raise ValueError("early")
+
+    with pytest.raises(ValueError, match="early"):
+        chunks.for_each_chunk(work, 100, 10)
+
+
+def test_the_number_of_threads(monkeypatch):
+    monkeypatch.delenv("DURAMEN_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert chunks.n_threads() >= 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert chunks.n_threads() == 3
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "5")
+    assert chunks.n_threads() == 5
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "many")
+    assert chunks.n_threads() == 3
+
+
+def test_rows_per_chunk_stays_in_its_bounds():
+    assert chunks.rows_per_chunk(1) == chunks.rows_per_chunk(0) == 1 << 14
+    assert chunks.rows_per_chunk(1 << 40) == 256
+    assert chunks.rows_per_chunk(1 << 10) == 1 << 12
+
+
+def _mean_loss(X):
+    return dm.KMeansLoss(1).values(np.zeros((1, 3)), X).mean()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_works_on():
+    X = np.ones((50_000, 3))
+    before = _mean_loss(X)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map_async(_mean_loss, [X, X]).get(timeout=60) == [before, before]

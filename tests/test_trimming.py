@@ -1,0 +1,206 @@
+"""The trimmed objective against brute force, sorting and a linear program."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import duramen as dm
+from duramen.trimming import kept_weights, outlier_weight, trimmed_sum
+
+losses_with_ties = st.lists(st.integers(0, 4).map(float) | st.floats(0, 10), min_size=1, max_size=12)
+
+
+@st.composite
+def trimmed_problems(draw, max_size=12):
+    losses = np.array(draw(losses_with_ties))
+    n = len(losses)
+    weights = np.array(
+        draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 3.25]), min_size=n, max_size=n))
+    )
+    z = draw(st.floats(0, 1)) * weights.sum()
+    ids = np.array(draw(st.permutations(range(n)))) * 3 - 5
+    return losses, weights, z, ids
+
+
+def by_sorting(losses, weights, z, ids):
+    """The definition: order by (loss, id), keep clip(total - z - weight before, 0, weight)."""
+    order = np.lexsort([ids, losses])
+    before = np.cumsum(weights[order]) - weights[order]
+    kept = np.empty_like(weights)
+    kept[order] = np.clip(weights.sum() - z - before, 0, weights[order])
+    return kept
+
+
+@given(trimmed_problems())
+def test_kept_weights_are_what_sorting_gives(problem):
+    np.testing.assert_allclose(kept_weights(*problem), by_sorting(*problem), atol=1e-12)
+
+
+@given(trimmed_problems())
+def test_the_sum_is_the_least_of_all_ways_to_set_aside(problem):
+    """A linear program: choose 0 <= kept <= weight in sum total - z, at the least cost."""
+    losses, weights, z, _ = problem
+    best = linprog(
+        losses, A_eq=np.ones((1, len(losses))), b_eq=[weights.sum() - z], bounds=[(0, w) for w in weights]
+    )
+    assert trimmed_sum(losses, weights, z) == pytest.approx(best.fun, abs=1e-6)
+
+
+@given(losses_with_ties, st.data())
+def test_unit_weights_against_every_subset(listed, data):
+    losses = np.array(listed)[:8]
+    z = data.draw(st.integers(0, len(losses)))
+    least = min(
+        sum(losses[i] for i in range(len(losses)) if i not in aside)
+        for aside in itertools.combinations(range(len(losses)), z)
+    )
+    assert trimmed_sum(losses, np.ones(len(losses)), z) == pytest.approx(least, abs=1e-12)
+
+
+@given(trimmed_problems())
+def test_laws_of_kept_weights(problem):
+    losses, weights, z, ids = problem
+    kept = kept_weights(losses, weights, z, ids)
+    assert ((kept >= 0) & (kept <= weights)).all()
+    assert kept.sum() == pytest.approx(weights.sum() - z, abs=1e-9)
+    assert np.count_nonzero((kept > 0) & (kept < weights)) <= 1 + np.count_nonzero(weights == 0)
+
+
+@given(trimmed_problems(), st.randoms())
+def test_the_order_of_the_points_does_not_matter(problem, random):
+    losses, weights, z, ids = problem
+    order = list(range(len(losses)))
+    random.shuffle(order)
+    moved = kept_weights(losses[order], weights[order], z, ids[order])
+    np.testing.assert_allclose(moved, kept_weights(losses, weights, z, ids)[order], atol=1e-12)
+
+
+@given(trimmed_problems())
+def test_the_inputs_are_not_changed_nor_shared(problem):
+    losses, weights, z, ids = problem
+    copies = [part.copy() for part in (losses, weights, ids)]
+    for part in (losses, weights, ids):
+        part.flags.writeable = False
+    kept = kept_weights(losses, weights, z, ids)
+    assert all((part == copy).all() for part, copy in zip((losses, weights, ids), copies, strict=True))
+    assert not np.shares_memory(kept, weights)
+    kept[:] = -1  # the caller's own
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["spread", "ties", "equal", "two values", "heavy tail", "sorted", "waves", "infinite"]),
+    st.sampled_from(["unit", "random", "mostly zero", "one giant"]),
+    st.floats(0, 1),
+)
+def test_selection_on_many_points_is_what_sorting_gives(seed, shape, weighting, share):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4_097, 30_000))
+    losses = {
+        "spread": lambda: rng.random(n),
+        "ties": lambda: rng.integers(0, 50, size=n).astype(float),
+        "equal": lambda: np.full(n, 2.5),
+        "two values": lambda: rng.choice([1.0, 2.0], size=n),
+        "heavy tail": lambda: rng.pareto(0.3, size=n),
+        "sorted": lambda: np.sort(rng.random(n)),
+        "waves": lambda: np.sin(np.arange(n) * 2 * np.pi / 64) + 1,  # in step with the sample's stride
+        "infinite": lambda: np.where(rng.random(n) < 0.1, np.inf, rng.random(n)),
+    }[shape]()
+    weights = {
+        "unit": lambda: np.ones(n),
+        "random": lambda: rng.random(n),
+        "mostly zero": lambda: np.where(rng.random(n) < 0.99, 0.0, 1.0),
+        "one giant": lambda: np.where(np.arange(n) == n // 2, 10.0 * n, 1.0),
+    }[weighting]()
+    ids = rng.permutation(n)
+    z = share * weights.sum()
+    z = np.floor(z) if weighting == "unit" else z
+    kept = kept_weights(losses, weights, z, ids)
+    np.testing.assert_allclose(kept, by_sorting(losses, weights, z, ids), atol=1e-9 * weights.sum())
+
+
+def test_of_equal_losses_the_larger_id_goes_first():
+    kept = kept_weights(np.zeros(4), np.ones(4), 1.5, ids=[7, 30, 2, 9])
+    assert kept.tolist() == [1.0, 0.0, 1.0, 0.5]
+    assert kept_weights(np.zeros(3), np.ones(3), 1).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_an_infinite_loss_can_be_set_aside():
+    assert trimmed_sum([1.0, np.inf], [1.0, 1.0], 1.0) == 1.0
+    assert trimmed_sum([1.0, np.inf], [1.0, 1.0], 0.5) == np.inf
+
+
+def test_float32_losses_are_summed_in_float64():
+    losses = np.full(1_000_003, 0.1, dtype=np.float32)
+    assert trimmed_sum(losses, np.ones(len(losses)), 3) == pytest.approx(
+        1e6 * float(np.float32(0.1)), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("z", [-1.0, 4.5, np.nan])
+def test_a_weight_out_of_range_is_refused(z):
+    with pytest.raises(ValueError, match="must lie between 0 and the total weight 4"):
+        kept_weights(np.arange(4.0), np.ones(4), z)
+
+
+def test_losses_that_are_no_numbers_are_named():
+    with pytest.raises(ValueError, match="nan in row 2"):
+        kept_weights([0.0, 1.0, np.nan], np.ones(3), 1)
+    with pytest.raises(ValueError, match="one length"):
+        kept_weights([0.0, 1.0], np.ones(3), 1)
+
+
+@pytest.mark.parametrize(
+    "given, expected", [(0, 0.0), (0.25, 25.0), (1, 1.0), (1.0, 1.0), (99.5, 99.5), (np.int64(7), 7.0)]
+)
+def test_counts_and_fractions(given, expected):
+    assert outlier_weight(given, 100.0) == expected
+
+
+def test_a_fraction_of_a_small_total():
+    assert outlier_weight(0.5, 0.8) == 0.4
+
+
+@pytest.mark.parametrize(
+    "given, error, message",
+    [
+        (
+            120,
+            ValueError,
+            r"n_outliers=120 is not below the total weight 100; pass a count, or a fraction such as 0.1",
+        ),
+        (100, ValueError, r"not below the total weight"),
+        (-1, ValueError, r"n_outliers=-1 must not be negative"),
+        (-0.1, ValueError, r"must not be negative"),
+        (np.nan, ValueError, r"n_outliers=nan"),
+        (np.inf, ValueError, r"n_outliers=inf is not below"),
+        (True, TypeError, r"n_outliers=True is not a number"),
+        ("2%", TypeError, r"n_outliers='2%' is not a number"),
+        (None, TypeError, r"n_outliers=None is not a number"),
+    ],
+)
+def test_a_number_of_outliers_that_is_none(given, error, message):
+    with pytest.raises(error, match=message):
+        outlier_weight(given, 100.0)
+
+
+def test_the_objective_on_points():
+    rng = np.random.default_rng(0)
+    X, theta = rng.normal(size=(200, 3)), rng.normal(size=(2, 3))
+    weights, ids = rng.random(200), rng.permutation(200) - 17
+    points = dm.points(X, weights=weights, ids=ids)
+    loss = dm.KMedianLoss(2)
+    losses = loss.values(theta, X)
+    for n_outliers in (0, 0.1, 5, 50.5):
+        z = outlier_weight(n_outliers, weights.sum())
+        expected = by_sorting(losses, weights, z, ids) @ losses
+        assert dm.trimmed_objective(points, theta, loss=loss, n_outliers=n_outliers) == pytest.approx(
+            expected
+        )
+    with pytest.raises(ValueError, match="not below the total weight"):
+        dm.trimmed_objective(points, theta, loss=loss, n_outliers=200)
