@@ -43,7 +43,7 @@ bench: $(VENV)/has-bench  ## speed, as ratios against peers measured in the same
 	@$(RUN) -m benchmarks
 
 docs: $(VENV)/has-docs  ## the documentation, in site/
-	@$(RUN) -m mkdocs build --strict --quiet
+	@$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -b html docs site
 	@echo "site/index.html"
 
 matrix: ## the tests on every Python from 3.10 to 3.13 that is found

@@ -92,7 +92,7 @@ class Ball:
         return self.theta + step * shrink
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw ``n`` parameters uniformly from the ball: (n, *theta.shape).
+        """Draw ``n`` parameters uniformly from the ball: ``(n, *theta.shape)``.
 
         Examples
         --------

@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["for_each_chunk", "n_threads", "rows_per_chunk"]
 
-_LEAST_ROWS, _MOST_ROWS = (
-    256,
-    1 << 14,
-)  # below: call overhead; above: scratch leaves the cache (docs/speed.md)
+# Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
+# each other; with more scratch memory, a chunk leaves the cache.
+_LEAST_ROWS, _MOST_ROWS = 256, 1 << 16
 _SCRATCH_BYTES = 4 << 20
 
 
@@ -58,5 +57,10 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
             work(chunk)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="duramen") as pool:
-        for done in [pool.submit(work, chunk) for chunk in chunks]:
-            done.result()
+        under_way = [pool.submit(work, chunk) for chunk in chunks]
+        try:
+            for one in under_way:
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -159,7 +159,7 @@ class WeightedPoints:
 
 
 def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
-    """Make :class:`WeightedPoints` of data: what ``solve`` and ``find_anchor`` work on.
+    """Make :class:`WeightedPoints` of data: what every function that takes points works on.
 
     Examples
     --------

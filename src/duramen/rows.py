@@ -24,7 +24,6 @@ __all__ = [
     "dense_block",
     "refuse_nonfinite",
     "row_norms",
-    "row_slice",
 ]
 
 Array: TypeAlias = NDArray[Any]

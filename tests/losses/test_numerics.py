@@ -95,7 +95,7 @@ def exact_nearest(X, centres):
     ]
 
 
-@pytest.mark.parametrize("columns", [1, 4, 12])  # differences, and the screening product
+@pytest.mark.parametrize("columns", [1, 4, 20])  # differences, and the screening product
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e8, 1e12])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_k_means_far_from_the_origin(columns, offset, dtype):
@@ -113,7 +113,7 @@ def test_k_means_far_from_the_origin(columns, offset, dtype):
 
 
 def test_a_tie_goes_to_the_first_centre_in_both_kernels():
-    for columns in (2, 12):
+    for columns in (2, 20):
         centres = np.zeros((4, columns))
         centres[[1, 2, 3], 0] = [5.0, 1.0, 5.0]
         X = np.zeros((3, columns))
@@ -124,12 +124,12 @@ def test_a_tie_goes_to_the_first_centre_in_both_kernels():
 
 def test_centres_so_close_that_the_product_cannot_tell_them():
     rng = np.random.default_rng(2)
-    centres = np.repeat(rng.normal(size=(1, 12)), 6, axis=0) + 1e-9 * rng.normal(size=(6, 12))
-    X = np.concatenate([centres + 1e-10 * rng.normal(size=(6, 12)), 1e6 * rng.normal(size=(20, 12))])
+    centres = np.repeat(rng.normal(size=(1, 20)), 6, axis=0) + 1e-9 * rng.normal(size=(6, 20))
+    X = np.concatenate([centres + 1e-10 * rng.normal(size=(6, 20)), 1e6 * rng.normal(size=(20, 20))])
     exact = exact_nearest(X, centres)
     squared, numbers = nearest_squared(X, centres)
     for value, number, (square, first) in zip(squared, numbers, exact, strict=True):
-        assert abs(Fraction(float(value)) - square) <= square * Fraction(20 * EPS)
+        assert abs(Fraction(float(value)) - square) <= square * Fraction(30 * EPS)
         if square < 1:  # far away the computed distances to all six are equal
             assert number == first
 
@@ -180,14 +180,14 @@ def test_memory_does_not_grow_with_the_rows():
     """Twice two chunks of scratch; an (n, k) array would take 128 MB here, an (n, k, d) array 1.5 GB."""
     rng = np.random.default_rng(3)
     n = 400_000
-    X = rng.normal(size=(n, 12)).astype(np.float32)
+    X = rng.normal(size=(n, 20)).astype(np.float32)
     y = rng.choice([-1, 1], size=n)
-    centres = rng.normal(size=(40, 12))
+    centres = rng.normal(size=(40, 20))
     calls = {
         "k-means": lambda: dm.KMeansLoss(40).values(centres, X),
         "kl": lambda: dm.BregmanLoss(40, "squared").values(centres, X),
-        "logistic": lambda: dm.LogisticLoss().values(np.ones(13), X, y),
-        "gradient": lambda: dm.LogisticLoss().gradients(np.ones(13), X, y),
+        "logistic": lambda: dm.LogisticLoss().values(np.ones(21), X, y),
+        "gradient": lambda: dm.LogisticLoss().gradients(np.ones(21), X, y),
         "few columns": lambda: dm.KMedianLoss(40).values(centres[:, :4], X[:, :4]),
         "deviation": lambda: dm.KMeansLoss(40).deviation(dm.Ball(centres, 1.0), X),
         "bregman deviation": lambda: dm.BregmanLoss(40, "squared").deviation(dm.Ball(centres, 1.0), X),

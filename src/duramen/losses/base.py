@@ -72,7 +72,7 @@ class Loss(ABC):
         """Compute f(theta, x_i): (n,), non-negative."""
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute the gradient of f(theta, x_i) in theta: (n, *theta.shape).
+        """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
 
         Where the loss has a kink, one of its one-sided gradients. Sparse rows
         give a CSR array.
@@ -80,15 +80,15 @@ class Loss(ABC):
         raise self._missing("gradients", "theta, X, y")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        """Bound the slope: (n,) with |f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b) for all a, b; or None."""
+        """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
         return None
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        """Bound the change of the gradient: (n,) with |grad(a) - grad(b)| <= alpha_i dist(a, b); or None."""
+        """Bound the change of the gradient: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
         return None
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        """Bound the change of the Hessian: (n,) with |H(a) - H(b)| <= alpha_i dist(a, b); or None."""
+        """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
         return None
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array | None:
@@ -100,7 +100,7 @@ class Loss(ABC):
         return None
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        """Bound |f(theta, x_i) - f(ball.theta, x_i)| over the ball: (n,), the paper's xi(l).
+        """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
         The best, point by point, of the kinds of continuity that the loss has.
         Losses that know the supremum itself return that, rounded upwards.
@@ -125,7 +125,7 @@ class Loss(ABC):
     def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
         """Sum weight times gradient over all points: theta.shape, in float64.
 
-        No (n, *theta.shape) array is formed.
+        No ``(n, *theta.shape)`` array is formed.
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]

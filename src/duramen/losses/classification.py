@@ -43,8 +43,8 @@ class _MarginLoss(LinearLoss):
 class LogisticLoss(_MarginLoss):
     """Logistic regression: f(theta, x) = log(1 + exp(-y m)).
 
-    Each f is |x|-Lipschitz and |x|^2/4-smooth (paper, appendix A), and its
-    Hessian is |x|^3/(6 sqrt 3)-Lipschitz; with an intercept, x stands for (x, 1).
+    Each f is ``|x|``-Lipschitz and ``|x|^2/4``-smooth (paper, appendix A), and its
+    Hessian ``|x|^3 / (6 sqrt 3)``-Lipschitz; with an intercept, x stands for (x, 1).
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class LogisticLoss(_MarginLoss):
 class SmoothHingeLoss(_MarginLoss):
     """Support vectors without the kink: 0 for s >= 1, (1 - s)^2 / 2 down to s = 0, then 1/2 - s.
 
-    s = y m is the margin. Each f is |x|-Lipschitz and |x|^2-smooth; with an
+    s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
     intercept, x stands for (x, 1).
 
     Parameters

@@ -94,7 +94,7 @@ class KMedianLoss(_CentresLoss):
 class TruthDiscoveryLoss(DistanceLoss):
     """Truth discovery: theta is the truth, each row what one source claims of it.
 
-    With t = |theta - x|, f = t^2 up to 1 and 1 + log t^2 beyond (paper, appendix
+    With ``t = |theta - x|``, f is t^2 up to 1 and 1 + log t^2 beyond (paper, appendix
     A): a source far off has little pull. Each f is 2-Lipschitz and 2-smooth.
 
     Examples

@@ -21,7 +21,7 @@ from duramen.rows import Array, dense_block
 
 __all__ = ["candidates", "least_cost", "least_per_row", "nearest_squared"]
 
-_FEW_COLUMNS = 8  # up to here differences beat the screening product (docs/speed.md)
+_FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
 
 Kernel = Callable[[Array], tuple[Array, Array]]
 
@@ -33,7 +33,9 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
     Without ``numbered`` the numbers are not kept, which saves a third.
     """
     if X.shape[1] <= _FEW_COLUMNS:
-        return least_cost(X, lambda block: _by_differences(block, centres, numbered), scratch=X.shape[1] + 4)
+        return least_cost(
+            X, lambda block: _by_differences(block, centres, numbered), scratch=X.shape[1] + 2 * len(centres)
+        )
     shift = centres.mean(axis=0)
     moved = centres - shift
     offsets = np.einsum("ij,ij->i", moved, moved)
@@ -95,19 +97,18 @@ def least_per_row(n: int, rows: Array, numbers: Array, costs: Array) -> tuple[Ar
 
 
 def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:
-    columns = np.ascontiguousarray(block.T)
-    least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)
-    total, term = np.empty_like(least), np.empty_like(least)
-    nearer = np.empty(len(block), dtype=bool)
-    for number, centre in enumerate(centres):
-        np.subtract(columns[0], centre[0], out=total)
-        np.multiply(total, total, out=total)
-        for column, coordinate in zip(columns[1:], centre[1:], strict=True):
-            np.subtract(column, coordinate, out=term)
-            np.multiply(term, term, out=term)
-            np.add(total, term, out=total)
-        if numbered:
-            np.less(total, least, out=nearer)
-            np.copyto(first, number, where=nearer, casting="same_kind")
-        np.minimum(least, total, out=least)
+    """Sum squared differences column by column, for all centres at once: few calls on long arrays."""
+    columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
+    total = np.subtract(columns[0], coordinates[0])
+    np.multiply(total, total, out=total)
+    term = np.empty_like(total)
+    for column, coordinate in zip(columns[1:], coordinates[1:], strict=True):
+        np.subtract(column, coordinate, out=term)
+        np.multiply(term, term, out=term)
+        np.add(total, term, out=total)
+    least, first = total.min(axis=0), np.zeros(len(block), dtype=np.int32)
+    if numbered:
+        for number in range(len(centres) - 1, 0, -1):
+            np.copyto(first, number, where=total[number] == least, casting="same_kind")
+        np.copyto(first, 0, where=total[0] == least, casting="same_kind")
     return least, first

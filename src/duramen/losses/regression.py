@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from duramen.losses.linear import LinearLoss
-from duramen.losses.special import exp_excess
+from duramen.losses.special import exp_excess_near
 from duramen.rows import Array
 
 __all__ = ["HuberLoss", "PoissonLoss", "SquaredLoss"]
@@ -19,7 +19,7 @@ __all__ = ["HuberLoss", "PoissonLoss", "SquaredLoss"]
 class SquaredLoss(LinearLoss):
     """Least squares: f(theta, x) = (m - y)^2 / 2, the limit of HuberLoss for a large delta.
 
-    Each f is |x|^2-smooth, and not Lipschitz; with an intercept, x stands for (x, 1).
+    Each f is ``|x|^2``-smooth, and not Lipschitz; with an intercept, x stands for (x, 1).
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class SquaredLoss(LinearLoss):
 
 @dataclass(frozen=True)
 class HuberLoss(LinearLoss):
-    """Huber's loss of the residual r = m - y: r^2 / 2 up to delta, then delta (|r| - delta / 2).
+    """Huber's loss of the residual r = m - y: ``r^2 / 2`` up to delta, then ``delta (|r| - delta / 2)``.
 
-    Each f is (delta |x|)-Lipschitz and |x|^2-smooth; with an intercept, x stands for (x, 1).
+    Each f is ``delta |x|``-Lipschitz and ``|x|^2``-smooth; with an intercept, x stands for (x, 1).
 
     Parameters
     ----------
@@ -123,19 +123,25 @@ class PoissonLoss(LinearLoss):
             raise ValueError(f"PoissonLoss takes labels of 0 or more, such as counts; row {row} has {y[row]}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        u, near = self._distance(m, y)
-        apart = np.exp(m) - np.where(y > 0, y * (1 + u), 0)
-        return np.where(near, y * exp_excess(np.where(near, u, 0)), apart)
+        u, near = self._gap(m, y)
+        values = np.exp(m) - y * (1 + u)
+        values[near] = y[near] * exp_excess_near(u[near])
+        return values
 
     def slope(self, m: Array, y: Array) -> Array:
-        u, near = self._distance(m, y)
-        return np.where(near, y * np.expm1(np.where(near, u, 0)), np.exp(m) - y)
+        u, near = self._gap(m, y)
+        slopes = np.exp(m) - y
+        slopes[near] = y[near] * np.expm1(u[near])
+        return slopes
 
     def curvature(self, m: Array, y: Array) -> Array:
         return np.exp(m)
 
     @staticmethod
-    def _distance(m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute u = m - log y (0 where y = 0), and where f = y (exp u - 1 - u) keeps more digits."""
-        u = np.where(y > 0, m - np.log(np.where(y > 0, y, 1)), 0)
-        return u, (y > 0) & (np.abs(u) < 1)
+    def _gap(m: Array, y: Array) -> tuple[Array, Array]:
+        """Compute u = m - log y, and the rows near 0, where f = y (exp u - 1 - u) keeps more digits.
+
+        Where y = 0 any finite u does: it is multiplied by y.
+        """
+        u = m - np.log(np.maximum(y, np.finfo(y.dtype).tiny))
+        return u, np.flatnonzero(np.abs(u) < 0.5)

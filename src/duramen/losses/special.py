@@ -7,16 +7,18 @@ compare with exact arithmetic.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from duramen.rows import Array
 
-__all__ = ["exp_excess", "itakura_saito", "relative_entropy"]
+__all__ = ["exp_excess", "exp_excess_near", "itakura_saito", "relative_entropy"]
 
 _NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
 _TERMS = 11
+_EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(15, 1, -1)]  # the rest is below 1e-17
 
 
 def exp_excess(u: Array) -> Array:
@@ -27,13 +29,22 @@ def exp_excess(u: Array) -> Array:
     >>> float(exp_excess(np.array(1e-9)))
     5.0000000016...e-19
     """
-    near = np.abs(u) < 0.5
-    v = np.where(near, u, 0)
-    series = np.ones_like(v)
-    for power in range(15, 2, -1):  # u^2/2 (1 + u/3 (1 + u/4 (...))), the remainder below 1e-17
-        series = 1 + v / power * series
     with np.errstate(over="ignore", under="ignore"):
-        return np.asarray(np.where(near, v * v / 2 * series, np.expm1(u) - u))
+        excess = np.asarray(np.expm1(u) - u)
+    near = np.abs(u) < 0.5
+    excess[near] = exp_excess_near(u[near])
+    return excess
+
+
+def exp_excess_near(u: Array) -> Array:
+    """Compute exp(u) - 1 - u for |u| <= 1/2 by its series, to the last place or two."""
+    total = np.full_like(u, _EXP_COEFFICIENTS[0])
+    for coefficient in _EXP_COEFFICIENTS[1:]:
+        total *= u
+        total += coefficient
+    total *= u
+    total *= u
+    return total
 
 
 def relative_entropy(x: Array, c: Array) -> Array:

@@ -1,0 +1,18 @@
+"""Run all benchmarks: ``make bench``."""
+
+import os
+import platform
+
+import numpy as np
+import scipy
+import sklearn
+
+from benchmarks import losses, trimming
+
+if __name__ == "__main__":
+    print(
+        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, "
+        f"scikit-learn {sklearn.__version__}, {os.cpu_count()} cores, {platform.machine()}"
+    )
+    losses.main()
+    trimming.main()
