@@ -134,6 +134,19 @@ def test_centres_so_close_that_the_product_cannot_tell_them():
             assert number == first
 
 
+def test_close_centres_beside_a_far_one():
+    """The far centre makes the product's numbers so large that it cannot tell the close ones apart."""
+    rng = np.random.default_rng(5)
+    centres = np.concatenate([1e-7 * rng.normal(size=(5, 20)), np.full((1, 20), 1e6)])
+    X = centres[rng.integers(5, size=100)] + 1e-8 * rng.normal(size=(100, 20))
+    exact = exact_nearest(X, centres)
+    for loss in (dm.KMeansLoss(6), dm.BregmanLoss(6, "squared")):
+        values, numbers = loss.values(centres, X), loss.nearest(centres, X)
+        for value, number, (square, first) in zip(values, numbers, exact, strict=True):
+            assert abs(Fraction(float(value)) - square) <= square * Fraction(30 * EPS)
+            assert number == first
+
+
 @pytest.mark.parametrize("name", ["kl", "squared"])
 def test_bregman_at_zeros_of_the_data(name):
     loss = dm.BregmanLoss(2, name)

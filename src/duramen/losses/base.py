@@ -84,7 +84,7 @@ class Loss(ABC):
         return None
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        """Bound the change of the gradient: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
+        """Bound the gradient's change: (n,) with ``|grad(a) - grad(b)| <= alpha_i dist(a, b)``; or None."""
         return None
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
