@@ -47,7 +47,17 @@ def test_projection(shape, seed, radius):
     np.testing.assert_allclose(ball.project(near), near, atol=1e-9)
     inside = ball.theta + (near - ball.theta) / 2
     np.testing.assert_allclose(ball.project(inside), inside, rtol=1e-15)
-    assert all(theta in dm.Ball(ball.theta, radius + 1e-12) for theta in ball.sample(20, rng))
+    assert near in ball
+    assert all(theta in ball for theta in ball.sample(20, rng))
+
+
+def test_far_from_the_origin_and_far_away():
+    rng = np.random.default_rng(0)
+    ball = dm.Ball(1e8 + rng.normal(size=50), 1e-7)
+    assert all(theta in ball for theta in ball.sample(50, rng))
+    np.testing.assert_array_equal(dm.Ball([0.0, 0.0], 1.0).project([1e200, 0.0]), [1.0, 0.0])
+    with pytest.raises(ValueError, match=r"theta has shape \(1,\); a ball of shape \(2,\)"):
+        dm.Ball([0.0, 0.0], 1.0).project([5.0])
 
 
 def test_samples_fill_the_ball_evenly():

@@ -67,3 +67,19 @@ def test_a_forked_process_works_on():
     before = _mean_loss(X)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map_async(_mean_loss, [X, X]).get(timeout=60) == [before, before]
+
+
+@pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="before 2.0 errstate belongs to a thread"
+)
+def test_the_callers_error_state_reaches_every_chunk(monkeypatch):
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "3")
+    zeros = np.zeros(100)
+
+    def work(chunk):
+        1 / zeros[chunk]
+
+    with np.errstate(divide="ignore"):
+        chunks.for_each_chunk(work, 100, 10)
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        chunks.for_each_chunk(work, 100, 10)

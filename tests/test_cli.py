@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import duramen
+from duramen.cli import demo
 
 
 def run(*arguments, cwd):
@@ -45,7 +46,12 @@ def test_without_matplotlib_the_demo_says_what_to_install(tmp_path):
     [
         (["demo", "--rows", "10"], "duramen: --rows 10 is too few"),
         (["demo", "--rows", "many"], "invalid int value: 'many'"),
-        (["demo", "--rows", "1000", "--picture", "no/such/folder.png"], "duramen: "),
+        (
+            ["demo", "--rows", "1000", "--picture", "no/such/folder.png"],
+            "duramen: --picture no/such/folder.png: there is no folder",
+        ),
+        (["demo", "--rows", "1000", "--seed", "-1"], "duramen: --seed -1 must be 0 or more"),
+        (["demo", "--rows", "1000000000000"], "duramen: not enough memory"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "required: COMMAND"),
     ],
@@ -61,3 +67,16 @@ def test_version_and_help(tmp_path):
     assert run("--version", cwd=tmp_path).stdout.strip() == f"duramen {duramen.__version__}"
     assert "example: duramen demo" in run("--help", cwd=tmp_path).stdout
     assert "--picture" in run("demo", "--help", cwd=tmp_path).stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path):
+    command = f"{sys.executable} -m duramen demo --rows 1000 | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "Broken pipe" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trimming_is_never_worse_than_the_ordinary_fit(seed):
+    curves = demo.contamination_curves(2000, seed)
+    assert all(t <= o + 1e-3 for t, o in zip(curves["trimmed"], curves["ordinary"], strict=True))

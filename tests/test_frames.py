@@ -108,3 +108,23 @@ def test_an_empty_frame():
             dm.points(frame)
     with pytest.raises(ValueError, match=r"X is empty"):
         dm.points(pd.DataFrame(index=[1, 2]))
+
+
+def test_columns_with_several_values_a_row_are_refused():
+    for n in (1, 2):
+        with pytest.raises(TypeError, match="column 'a'"):
+            dm.points(pl.DataFrame({"a": [{"x": 1, "y": 2}] * n}))
+        with pytest.raises((TypeError, ValueError), match="column 'a'"):
+            dm.points(pl.DataFrame({"a": [[1, 2]] * n}, schema={"a": pl.Array(pl.Int64, 2)}))
+
+
+def test_a_missing_boolean():
+    for frame in (pa.table({"a": [True, None]}), pl.DataFrame({"a": [True, None]})):
+        with pytest.raises(ValueError, match=r"column 'a', has a missing value \(None\) in row 1"):
+            dm.points(frame)
+
+
+def test_numbers_that_numpy_does_not_know():
+    frame = pl.DataFrame({"a": pl.Series([1, 2], dtype=pl.Int128)})
+    with pytest.raises(TypeError, match="column 'a', cannot be read as numbers"):
+        dm.points(frame)

@@ -1,6 +1,7 @@
 """The trimmed objective against brute force, sorting and a linear program."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -135,6 +136,39 @@ def test_an_infinite_loss_can_be_set_aside():
     assert trimmed_sum([1.0, np.inf], [1.0, 1.0], 0.5) == np.inf
 
 
+def test_no_trace_of_weight_stays_on_an_outlier():
+    points = dm.points(np.r_[np.full((29, 1), 1e12), np.ones((71, 1))])
+    scores = [dm.trimmed_objective(points, [[0.0]], loss=dm.KMeansLoss(1), n_outliers=z) for z in (29, 0.29)]
+    assert scores == [71.0, 71.0]  # 0.29 * 100 is 28.999999999999996
+    assert trimmed_sum([np.inf] * 3 + [1.0], [0.1, 0.1, 0.1, 1.0], 0.3) == 1.0  # 0.1 + 0.1 + 0.1 is above 0.3
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        weights, losses = rng.random(100), rng.random(100)
+        outliers = rng.choice(100, 10, replace=False)
+        losses[outliers] = 1e20 * (1 + rng.random(10))
+        kept = np.delete(np.arange(100), outliers)
+        z = rng.permutation(weights[outliers]).sum()
+        assert trimmed_sum(losses, weights, z) == pytest.approx(weights[kept] @ losses[kept], rel=1e-12)
+
+
+def test_a_tiny_weight_is_set_aside_like_any_other():
+    assert kept_weights([np.inf, np.inf, 1.0], [1.0, 1e-20, 5.0], 1.0).tolist() == [0.0, 0.0, 5.0]
+    assert kept_weights([3.0, 2.0, 1.0], [1e-20, 1.0, 1.0], 1.0).tolist() == [0.0, 0.0, 1.0]
+
+
+def test_periodic_losses_are_no_trap():
+    """A sample in step with the period would find one value a round: 2048 rounds of half a million points."""
+    losses = np.tile(np.arange(2048.0), 256)
+    weights = np.ones(len(losses))
+    start = time.perf_counter()
+    np.argsort(losses)
+    sorting = time.perf_counter() - start
+    start = time.perf_counter()
+    kept = kept_weights(losses, weights, 5.0)
+    assert time.perf_counter() - start < 20 * sorting + 0.1  # it takes a fraction; the trap took 100 times it
+    assert np.flatnonzero(kept == 0).tolist() == [2048 * turn - 1 for turn in range(252, 257)]
+
+
 def test_float32_losses_are_summed_in_float64():
     losses = np.full(1_000_003, 0.1, dtype=np.float32)
     assert trimmed_sum(losses, np.ones(len(losses)), 3) == pytest.approx(
@@ -153,6 +187,10 @@ def test_losses_that_are_no_numbers_are_named():
         kept_weights([0.0, 1.0, np.nan], np.ones(3), 1)
     with pytest.raises(ValueError, match="one length"):
         kept_weights([0.0, 1.0], np.ones(3), 1)
+    with pytest.raises(ValueError, match=r"ids must have one entry a point; found shapes \(5,\), \(3,\)"):
+        kept_weights(np.ones(3), np.ones(3), 1, ids=range(5))
+    with pytest.raises(ValueError, match="weights must not be negative; row 0 has -1"):
+        kept_weights([1.0, 2.0], [-1.0, 5.0], 1)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +213,8 @@ def test_a_fraction_of_a_small_total():
             r"n_outliers=120 is not below the total weight 100; pass a count, or a fraction such as 0.1",
         ),
         (100, ValueError, r"not below the total weight"),
-        (-1, ValueError, r"n_outliers=-1 must not be negative"),
-        (-0.1, ValueError, r"must not be negative"),
+        (-1, ValueError, r"n_outliers=-1 must be 0 or more"),
+        (-0.1, ValueError, r"must be 0 or more"),
         (np.nan, ValueError, r"n_outliers=nan"),
         (np.inf, ValueError, r"n_outliers=inf is not below"),
         (True, TypeError, r"n_outliers=True is not a number"),
@@ -204,3 +242,7 @@ def test_the_objective_on_points():
         )
     with pytest.raises(ValueError, match="not below the total weight"):
         dm.trimmed_objective(points, theta, loss=loss, n_outliers=200)
+    with pytest.raises(
+        TypeError, match=r"points are needed, found ndarray; make them with dm.points\(X, y\)"
+    ):
+        dm.trimmed_objective(X, theta, loss=loss)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from duramen.rows import Array
 
@@ -40,6 +41,8 @@ def dual_norms(gradients: Array) -> Array:
     Inside a ball of radius l a loss with gradient g changes by at most l times
     this, to first order: the Euclidean norm, and its sum over centres.
     """
+    if sparse.issparse(gradients):
+        return np.asarray(sparse.linalg.norm(gradients, axis=1))
     norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
 
@@ -59,7 +62,7 @@ class Ball:
     --------
     >>> import duramen as dm
     >>> ball = dm.Ball([0.0, 0.0], radius=5.0)
-    >>> [3.0, 4.0] in ball, [3.0, 4.1] in ball
+    >>> [3.0, 4.0] in ball, [3.0, 4.1] in ball  # up to rounding
     (True, False)
     """
 
@@ -82,12 +85,20 @@ class Ball:
         object.__setattr__(self, "radius", radius)
 
     def __contains__(self, theta: Any) -> bool:
-        return distance(self.theta, theta) <= self.radius
+        size = float(np.linalg.norm(self.theta, axis=-1).max())  # rounding moves a parameter by units of it
+        slack = 4 * float(np.finfo(float).eps) * (size + self.radius)
+        return distance(self.theta, theta) <= self.radius + slack
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
-        step = np.asarray(theta, dtype=np.float64) - self.theta
-        length = np.linalg.norm(step, axis=-1, keepdims=True)
+        given = np.asarray(theta, dtype=np.float64)
+        if given.shape != self.theta.shape:
+            raise ValueError(
+                f"theta has shape {given.shape}; a ball of shape {self.theta.shape} needs the same"
+            )
+        step = given - self.theta
+        scale = np.maximum(np.abs(step).max(axis=-1, keepdims=True), np.finfo(float).tiny)
+        length = scale * np.linalg.norm(step / scale, axis=-1, keepdims=True)  # no overflow in the squares
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
 
@@ -103,4 +114,4 @@ class Ball:
         direction = rng.normal(size=(n, *self.theta.shape))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
-        return np.asarray(self.theta + self.radius * (1 - 1e-12) * reach * direction)
+        return np.asarray(self.theta + self.radius * reach * direction)

@@ -9,6 +9,7 @@ run shows in it.
 
 from __future__ import annotations
 
+import contextvars
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,8 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
             work(chunk)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="duramen") as pool:
-        under_way = [pool.submit(work, chunk) for chunk in chunks]
+        # each in a copy of the caller's context, where NumPy keeps np.errstate
+        under_way = [pool.submit(contextvars.copy_context().run, work, chunk) for chunk in chunks]
         try:
             for one in under_way:
                 one.result()

@@ -6,7 +6,7 @@ library needs none of these packages and works with whichever is there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +69,13 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
         if missing.size:
             row = missing[0] // n_columns
             raise ValueError(f"{name} has a masked value in row {row}; fill or drop such rows first")
-    values = np.asarray(column)
+    values = _as_array(column, name)
     dtype: Any = getattr(column, "dtype", None)
     if values.dtype == object and getattr(dtype, "kind", "O") in "biuf":  # pandas' nullable, with gaps
         kept = dtype.numpy_dtype if dtype.kind == "f" else np.dtype(np.float64)
         values = column.to_numpy(dtype=kept, na_value=np.nan)
     if values.dtype.kind not in "biuf":
-        raise TypeError(_not_numeric(values, name, n_columns))
+        _refuse_values(values, name, n_columns)
     return values
 
 
@@ -101,17 +101,34 @@ def _pandas_block(frame: Any) -> NDArray[Any] | None:
     return np.asarray(frame)
 
 
-def _not_numeric(values: NDArray[Any], name: str, n_columns: int) -> str:
+def _as_array(column: Any, name: str) -> NDArray[Any]:
+    try:
+        values = np.asarray(column)
+    except ValueError:
+        raise  # entries of different lengths: the caller knows what to call them
+    except Exception as error:
+        raise TypeError(f"{name} cannot be read as numbers: {error}") from error
+    if values.ndim != 1 and hasattr(column, "dtype") and not isinstance(column, np.ndarray):
+        raise TypeError(
+            f"{name} has several values a row (type {column.dtype}); give each a column of its own"
+        )
+    return values
+
+
+def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
+    """Raise an error that names the first value that is not a number."""
     way_out = "encode it as numbers first"
     if values.dtype.kind in "Mm":
         way_out = "turn times into numbers first, for instance seconds"
     if values.dtype.kind == "c":
         way_out = "pass real numbers"
     for position, value in enumerate(values.ravel()):
+        place = f"row {position // n_columns}" + (f", column {position % n_columns}" if n_columns > 1 else "")
+        if value is None:
+            raise ValueError(f"{name} has a missing value (None) in {place}; fill or drop such rows first")
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
-            place = f"row {position // n_columns}" + (
-                f", column {position % n_columns}" if n_columns > 1 else ""
-            )
             shown = value.item() if isinstance(value, np.generic) else value
-            return f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}"
-    return f"{name} has type {values.dtype}, which is not a numeric one; convert it with .astype(float)"
+            raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}")
+    raise TypeError(
+        f"{name} has type {values.dtype}, which is not a numeric one; convert it to numbers first"
+    )

@@ -36,8 +36,8 @@ class WeightedPoints:
     y : array (n,) or None
     weights : array (n,), float64
     ids : array (n,), int64
-        All are read-only views. The set does not change through them; an array
-        that the caller passed in remains the caller's.
+        All are read-only views (of a CSR array, its parts are). An array that
+        the caller passed in remains the caller's.
 
     Examples
     --------

@@ -24,6 +24,8 @@ __all__ = ["kept_weights", "outlier_weight", "trimmed_objective", "trimmed_sum"]
 _SORT_BELOW = 4096  # a full sort of so few takes less than another round of narrowing
 _SAMPLE = 1024
 _SPREAD = 64  # sampled values on each side of the guess: four standard deviations of a rank among 1024
+_ROUNDS = 8  # each keeps about an eighth; more means that the order of the points was made against us
+_EPS = np.finfo(np.float64).eps
 
 
 def outlier_weight(n_outliers: float, total_weight: float) -> float:
@@ -49,10 +51,10 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
     given = float(n_outliers)
     if not given >= 0:
         raise ValueError(
-            f"n_outliers={n_outliers} must not be negative; pass a count, or a fraction such as 0.1"
+            f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
         )
     if given < 1:
-        return given * total_weight
+        return _whole_if_close(given * total_weight)
     if given >= total_weight:
         raise ValueError(
             f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "
@@ -71,7 +73,10 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     weights : array (n,)
         Non-negative.
     z : float
-        A weight, from 0 to the total; :func:`outlier_weight` makes it from ``n_outliers``.
+        A weight, from 0 to the total; :func:`outlier_weight` makes it from
+        ``n_outliers``. What it exceeds or misses a sum of weights by in the
+        last digits is rounding, and splits no point: else a trace of weight
+        would stay on an outlier.
     ids : array (n,), optional
         Decide between equal losses; the positions by default.
 
@@ -91,15 +96,16 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     array([0. , 1. , 0.5])
     """
-    losses, weights = _checked(losses, weights, z)
+    losses, weights, total = _checked(losses, weights, z)
+    if ids is not None and np.shape(ids) != losses.shape:
+        raise ValueError(f"ids must have one entry a point; found shapes {np.shape(ids)}, {losses.shape}")
     if z == 0:
         return weights.copy()
     boundary = _boundary(losses, weights, z)
     kept = np.where(losses < boundary.loss, weights, 0.0)
     tied = np.flatnonzero(losses == boundary.loss)
-    kept[tied] = _kept_of_tied(
-        weights[tied], None if ids is None else np.asarray(ids)[tied], z - boundary.above
-    )
+    names = None if ids is None else np.asarray(ids)[tied]
+    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=16 * _EPS * total)
     return kept
 
 
@@ -146,6 +152,8 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     >>> dm.trimmed_objective(points, [[0.5]], loss=loss, n_outliers=1)
     0.5
     """
+    if not isinstance(points, WeightedPoints):
+        raise TypeError(f"points are needed, found {type(points).__name__}; make them with dm.points(X, y)")
     z = outlier_weight(n_outliers, points.total_weight)
     return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
 
@@ -157,7 +165,13 @@ class _Boundary(NamedTuple):
     above: float
 
 
-def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
+def _whole_if_close(weight: float) -> float:
+    """Undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996."""
+    whole = float(round(weight))
+    return whole if abs(weight - whole) <= 4 * _EPS * whole else weight
+
+
+def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array, float]:
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     if losses.ndim != 1 or losses.shape != weights.shape:
         raise ValueError(
@@ -166,10 +180,14 @@ def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     missing = np.isnan(losses)
     if missing.any():
         raise ValueError(f"losses has nan in row {np.flatnonzero(missing)[0]}; every point needs a loss")
+    wrong = ~(weights >= 0)
+    if wrong.any():
+        row = np.flatnonzero(wrong)[0]
+        raise ValueError(f"weights must not be negative; row {row} has {weights[row]}")
     total = float(weights.sum())
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
-    return losses, weights
+    return losses, weights, total
 
 
 def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
@@ -180,8 +198,11 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
     misleads, when what lies on the right side of the bracket is kept.
     """
     values, heavy, excess = losses, weights, z
-    while len(values) > _SORT_BELOW:
-        low, high = _bracket(values, heavy, excess)
+    rng = np.random.default_rng(0)  # where it looks decides the time, never the answer
+    for _ in range(_ROUNDS):
+        if len(values) <= _SORT_BELOW:
+            break
+        low, high = _bracket(values, heavy, excess, rng)
         over, inside = values > high, (values >= low) & (values <= high)
         weight_over, weight_inside = heavy[over].sum(), heavy[inside].sum()
         if weight_over > excess:
@@ -192,21 +213,19 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
             part, excess = inside, excess - weight_over
         else:
             part, excess = values < low, excess - weight_over - weight_inside
-        narrowed = values[part]
-        if len(narrowed) in (0, len(values)):  # rounding misled the search, or it stands still: sort
-            values, heavy, excess = losses, weights, z
-            break
-        values, heavy = narrowed, heavy[part]
+        values, heavy = values[part], heavy[part]
+    if not len(values):  # rounding misled the search: past the last point
+        values, heavy, excess = losses, weights, z
     order = np.argsort(values)[::-1]
     reached = np.flatnonzero(np.cumsum(heavy[order]) > excess)
     place = reached[0] if reached.size else len(order) - 1
     return _settled(losses, weights, values[order[place]])
 
 
-def _bracket(values: Array, heavy: Array, excess: float) -> tuple[Any, Any]:
-    """Guess two values with the boundary between them, from an evenly spaced sample."""
-    step = len(values) // _SAMPLE
-    sampled, weight = values[::step], heavy[::step]
+def _bracket(values: Array, heavy: Array, excess: float, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Guess two values with the boundary between them, from a sample."""
+    chosen = rng.integers(len(values), size=_SAMPLE)
+    sampled, weight = values[chosen], heavy[chosen]
     order = np.argsort(sampled)[::-1]
     share = np.cumsum(weight[order])
     place = (
@@ -221,12 +240,18 @@ def _settled(losses: Array, weights: Array, loss: Any) -> _Boundary:
     return _Boundary(loss, float(weights[losses > loss].sum()))
 
 
-def _kept_of_tied(weights: Array, ids: Array | None, excess: float) -> Array:
-    """Set ``excess`` aside among points of equal loss, from the largest id down."""
+def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float) -> Array:
+    """Set ``excess`` aside among points of equal loss, from the largest id down.
+
+    A part of a point's weight that is within ``slack`` of nothing or of all counts as that.
+    """
     order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
     downward = order[::-1]
     heavy = weights[downward]
-    before = np.cumsum(heavy) - heavy
+    left = np.clip(np.cumsum(heavy) - excess, 0.0, heavy)
+    trace, nearly = (left < heavy) & (left <= slack), (left > slack) & (heavy - left <= slack)
+    left[trace] = 0.0
+    left[nearly] = heavy[nearly]
     kept = np.empty_like(weights)
-    kept[downward] = np.clip(before + heavy - excess, 0.0, heavy)
+    kept[downward] = left
     return kept

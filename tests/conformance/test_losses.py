@@ -1,5 +1,6 @@
 """Laws of every loss, over one table."""
 
+import dataclasses
 import itertools
 import pickle
 
@@ -126,6 +127,24 @@ def test_a_row_has_the_same_loss_wherever_it_stands(case, monkeypatch):
 
 
 @every_loss
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_wide_row_has_the_same_loss_wherever_it_stands(case, dtype):
+    """Beyond 8192 columns NumPy's sums depend on the shape, unless they are taken in groups."""
+    wide = dataclasses.replace(case, columns=10_000)
+    X, y = wide.data(n=6)
+    X = (X / 30 if not case.positive else X).astype(dtype)
+    theta = wide.theta(np.random.default_rng(4))
+    theta = theta if case.positive else theta / 30
+    values = case.loss.values(theta, X, y)
+    unaligned = np.frombuffer(b"x" + X.tobytes(), dtype=np.uint8)[1:].view(dtype).reshape(X.shape)
+    assert not unaligned.flags.aligned
+    np.testing.assert_array_equal(case.loss.values(theta, unaligned, y), values)
+    for row in range(6):
+        alone = case.loss.values(theta, X[row : row + 1], None if y is None else y[row : row + 1])
+        assert alone[0] == values[row]
+
+
+@every_loss
 def test_inputs_are_never_changed(case):
     X, y = case.data()
     theta = case.theta(np.random.default_rng(5))
@@ -237,7 +256,7 @@ def test_deviation_is_the_supremum_where_we_say_so(case, radius):
     ball = case.ball(rng, radius)
     bound = case.loss.deviation(ball, X, y)
     for row in ROWS:
-        assert search.largest_change(case.loss, ball, X, y, row, rng) >= 0.99 * bound[row]
+        assert search.largest_change(case.loss, ball, X, y, row, rng) >= 0.99 * bound[row] - 1e-300
 
 
 @every_loss
@@ -254,12 +273,35 @@ def test_deviation_holds_in_float32(case):
 
 
 @every_loss
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 54])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_deviation_holds_where_rounding_rules(case, dtype, columns, scale):
+    """In a ball so small that its parameters differ in their last digits."""
+    case = dataclasses.replace(case, columns=columns)
+    X, y = case.data(n=200)
+    rng = np.random.default_rng(18)
+    theta = case.theta(rng)
+    if case.label is None:
+        shift = 0 if case.positive or "cosh" in case.name else 10 * scale
+        X, theta = scale**0.5 * X + shift, scale**0.5 * theta + shift
+        X[: len(X) // 2] = np.atleast_2d(theta)[0]  # rows at a centre
+    X = X.astype(dtype)
+    for radius in (0.0, 1e-12, 1e-8, 1e-6, 1e-4):
+        ball = dm.Ball(theta, radius)
+        bound, anchor = case.loss.deviation(ball, X, y), case.loss.values(ball.theta, X, y)
+        for other in ball.sample(10, rng):
+            assert other in ball
+            assert (np.abs(case.loss.values(other, X, y) - anchor) <= bound).all()
+
+
+@every_loss
 def test_deviation_grows_with_the_ball_and_ends_at_nothing(case):
     X, y = case.data()
     theta = case.theta(np.random.default_rng(12))
     bounds = [case.loss.deviation(dm.Ball(theta, radius), X, y) for radius in (0.0, 0.01, 0.02, 0.1)]
     assert all((small <= large).all() for small, large in itertools.pairwise(bounds))
-    assert (bounds[0] <= 1e-12 * (1 + case.loss.values(theta, X, y)) * (1 + np.abs(theta).max())).all()
+    assert (bounds[0] <= 1e-11 * (1 + case.loss.values(theta, X, y)) * (1 + np.abs(theta).max())).all()
 
 
 @every_loss

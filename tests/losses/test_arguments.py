@@ -53,7 +53,7 @@ def test_a_number_of_centres_that_is_none(family, k):
         family(k)
 
 
-@pytest.mark.parametrize("delta", [0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("delta", [0, -1.0, np.inf, np.nan, "1"])
 def test_a_delta_that_is_none(delta):
     with pytest.raises(ValueError, match="must be a positive finite number"):
         dm.HuberLoss(delta)
@@ -80,3 +80,10 @@ def test_losses_are_values():
     assert repr(dm.HuberLoss(0.5)) == "HuberLoss(fit_intercept=True, delta=0.5)"
     with pytest.raises(AttributeError):
         dm.KMeansLoss(3).k = 4
+
+
+def test_fit_intercept_is_yes_or_no():
+    with pytest.raises(TypeError, match="fit_intercept=2 must be True or False"):
+        dm.LogisticLoss(fit_intercept=2)
+    with pytest.raises(TypeError, match="fit_intercept"):
+        dm.HuberLoss(1.0, fit_intercept=None)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import log_loss, mean_poisson_deviance
 from sklearn.metrics.pairwise import pairwise_distances_argmin_min
 
@@ -208,3 +209,78 @@ def test_memory_does_not_grow_with_the_rows():
     for name, call in calls.items():
         # beside the scratch: a few columns of n numbers (labels' checks, distances), never a matrix
         assert peak_beyond_result(call) < 20e6 + 8 * n * 2, name
+
+
+@pytest.mark.parametrize(
+    "loss", [dm.KMeansLoss(100), dm.BregmanLoss(100, "squared"), dm.BregmanLoss(100, "kl")], ids=repr
+)
+def test_one_far_centre_does_not_defeat_the_screening(loss):
+    """A bound on rounding shared by all centres would leave every pair: ninety times the memory."""
+    rng = np.random.default_rng(6)
+    n = 60_000
+    X = np.exp(rng.normal(size=(n, 30))).astype(np.float32)
+    centres = np.exp(rng.normal(size=(100, 30)))
+    centres[17] = 1e6
+    assert peak_beyond_result(lambda: loss.values(centres, X)) < 30e6
+    expected = [loss.values(centres, X[row : row + 1])[0] for row in range(0, n, 9_999)]
+    assert loss.values(centres, X)[::9_999].tolist() == expected
+
+
+def test_gradient_sums_are_taken_in_float64():
+    X = np.full((1_000_000, 1), 1.1, dtype=np.float32)
+    loss, y = dm.SquaredLoss(fit_intercept=False), np.zeros(len(X))
+    exact = len(X) * float(np.float32(1.1)) ** 2
+    for rows in (X, sparse.csr_array(X)):
+        assert loss.gradient_sum([1.0], rows, y)[0] == pytest.approx(exact, rel=1e-7)
+
+
+OVERFLOWING = [
+    (dm.PoissonLoss(fit_intercept=False), [1.0], [[1000.0]], [3], np.float64),
+    (dm.SquaredLoss(), [1.0, 0.0], [[1e20]], [3], np.float32),
+    (dm.KMedianLoss(1), [[0.0, 0.0]], [[1e20, 0.0]], None, np.float32),
+    (dm.KMeansLoss(1), [[0.0]], [[1e200]], None, np.float64),
+]
+
+
+@pytest.mark.parametrize("loss, theta, X, y, dtype", OVERFLOWING)
+def test_where_the_loss_overflows_there_is_no_bound(loss, theta, X, y, dtype):
+    X = np.array(X, dtype=dtype)
+    assert loss.values(theta, X, y)[0] == np.inf
+    assert loss.deviation(dm.Ball(theta, 0.1), X, y)[0] == np.inf
+    assert not np.isnan(loss.gradients(theta, X, y)).any()
+
+
+def test_constants_of_extreme_rows():
+    huge, logistic = np.array([[1e20]], dtype=np.float32), dm.LogisticLoss()
+    assert logistic.lipschitz(huge)[0] == np.float32(1e20)
+    assert logistic.smoothness(huge)[0] == np.inf
+    assert dm.SquaredLoss().hessian_lipschitz(np.array([[1e13]], dtype=np.float32))[0] == 0
+    small = sparse.csr_array(np.array([[1e-40]], dtype=np.float32))
+    assert dm.LogisticLoss(fit_intercept=False).lipschitz(small)[0] == np.float32(1e-40)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="row 1, column 0"):
+            logistic.lipschitz([[1.0], [bad]])
+
+
+def test_what_overflows_the_type_is_named():
+    row = np.array([[0.0]], dtype=np.float32)
+    with pytest.raises(ValueError, match="theta is too large for the type of X, float32; pass X as float64"):
+        dm.LogisticLoss().values([1e39, 0.0], row, [1])
+    with pytest.raises(ValueError, match=r"y has 1e\+39 in row 0, too large"):
+        dm.SquaredLoss().values([1.0, 0.0], row, [1e39])
+    with pytest.raises(ValueError, match="the predictor of row 0 overflows float64; scale the columns"):
+        dm.LogisticLoss().values([1e200, -1e200, 0.0], [[1e200, 1e200]], [1])
+
+
+def test_centres_opposite_at_the_edge_of_float32():
+    signs = np.where(np.arange(20) % 2, 1e19, -1e19).astype(np.float32)
+    centres = np.stack([signs, -signs])
+    assert dm.KMeansLoss(2).values(centres, centres).tolist() == [0.0, 0.0]
+    assert dm.KMeansLoss(2).nearest(centres, centres).tolist() == [0, 1]
+
+
+def test_bregman_deviation_is_not_infinite_without_need():
+    wide = dm.Ball([[1e-3, 1.0, 1000.0]], 0.0)
+    assert dm.BregmanLoss(1, "kl").deviation(wide, np.ones((1, 3), dtype=np.float32))[0] < 1e-2
+    two = dm.Ball([[0.5, 0.5], [5.0, 5.0]], 0.6)  # it leaves the domain around the first centre only
+    assert np.isfinite(dm.BregmanLoss(2, "kl").deviation(two, [[1.0, 2.0], [0.5, 0.5], [4.9, 5.0]])).all()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import duramen as dm
 from duramen.losses import Divergence
@@ -79,6 +80,69 @@ def test_deviation_takes_the_best_kind_of_each_point():
         found = [np.abs(Three().values(t, X) - Three().values(theta, X)) for t in
                  dm.Ball(theta, radius).sample(300, np.random.default_rng(1))]  # fmt: skip
         assert (np.max(found, axis=0) <= bound).all()
+
+
+def test_a_loss_of_ones_own_on_sparse_rows():
+    class Linear(dm.Loss):
+        def values(self, theta, X, y=None):
+            return np.abs(X @ theta)
+
+        def gradients(self, theta, X, y=None):
+            return X * np.sign(X @ theta)[:, None]
+
+        def smoothness(self, X, y=None):
+            return np.ones(X.shape[0])
+
+    rows = sparse.random(200, 5, density=0.4, format="csr", random_state=0)
+    theta, ball = np.arange(5.0), dm.Ball(np.arange(5.0), 0.5)
+    for X in (rows, sparse.csr_array(rows)):
+        np.testing.assert_allclose(
+            Linear().gradient_sum(theta, sparse.csr_array(X)), Linear().gradient_sum(theta, rows.toarray())
+        )
+        np.testing.assert_allclose(Linear().deviation(ball, X), Linear().deviation(ball, rows.toarray()))
+
+
+def test_centres_of_ones_own_are_measured_by_the_largest_move():
+    class Sum(dm.Loss):
+        """The sum of distances to two centres: its gradient has a part in each."""
+
+        def values(self, theta, X, y=None):
+            return sum(np.linalg.norm(X - centre, axis=1) for centre in theta)
+
+        def lipschitz(self, X, y=None):
+            return np.full(len(X), 2.0)
+
+    X, theta = np.random.default_rng(5).normal(size=(20, 2)), np.zeros((2, 2))
+    ball = dm.Ball(theta, 0.3)
+    found = [
+        np.abs(Sum().values(t, X) - Sum().values(theta, X))
+        for t in ball.sample(2000, np.random.default_rng(6))
+    ]
+    assert (np.max(found, axis=0) <= Sum().deviation(ball, X)).all()
+    assert np.max(found) > 0.9 * 0.6
+
+
+def test_a_potential_of_the_wrong_shape_is_named():
+    with pytest.raises(
+        ValueError, match=r"potential must turn rows of shape \(\d+, 1\) into shape \(\d+,\); it gave \(\)"
+    ):
+        dm.BregmanLoss(1, (lambda X: np.cosh(X).sum(), np.sinh)).values([[0.0]], [[0.0], [1.0]])
+    with pytest.raises(ValueError, match=r"potential_gradient must turn"):
+        dm.BregmanLoss(1, (lambda X: np.cosh(X).sum(axis=1), lambda X: 1.0)).values([[0.0]], [[0.0], [1.0]])
+
+
+def test_rows_where_a_potential_is_no_number_are_named():
+    loss = dm.BregmanLoss(1, [lambda X: (X * np.log(X)).sum(axis=1), lambda X: np.log(X) + 1])
+    with pytest.raises(ValueError, match=r"CustomDivergence .* row 1 has -1.0"):
+        loss.values([[1.0]], [[2.0], [-1.0]])
+
+
+def test_a_scalar_hessian_will_do():
+    half = dm.CustomDivergence(
+        lambda X: (X**2).sum(axis=1) / 2, lambda X: X, lambda c: 1.0, lambda c, radius: 1.0
+    )
+    X, theta = np.random.default_rng(4).normal(size=(9, 2)), np.zeros((1, 2))
+    np.testing.assert_allclose(dm.BregmanLoss(1, half).gradients(theta, X)[:, 0], -X)
 
 
 def test_kl_written_by_a_user_is_kl():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone, as in `duramen demo | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
+        return 141
+    except MemoryError as error:
+        print(f"duramen: not enough memory: {error}; take fewer rows", file=sys.stderr)
+        return 2
     except (ValueError, TypeError, OSError) as error:
         print(f"duramen: {error}", file=sys.stderr)
         return 2

@@ -103,7 +103,9 @@ class Loss(ABC):
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
         The best, point by point, of the kinds of continuity that the loss has.
-        Losses that know the supremum itself return that, rounded upwards.
+        Built-in losses know better: the supremum itself, or nearly, enlarged by
+        what rounding can do, so that it bounds computed values. For a loss of
+        your own it is as good as its constants; how it rounds is not known here.
 
         Raises
         ------
@@ -120,7 +122,9 @@ class Loss(ABC):
                 np.minimum(bounds[chunk], bound, out=bounds[chunk])
 
         for_each_chunk(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        return bounds.astype(rows.dtype, copy=False)
+        if rows.dtype == bounds.dtype:
+            return bounds
+        return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
 
     def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
         """Sum weight times gradient over all points: theta.shape, in float64.
@@ -138,7 +142,10 @@ class Loss(ABC):
             chunk = slice(start, min(start + step, n))
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
-            total += np.tensordot(heavy[chunk], gradients, axes=1)
+            if sparse.issparse(gradients):
+                total += gradients.T @ heavy[chunk]
+            else:
+                total += np.tensordot(heavy[chunk], gradients, axes=1)
         return total
 
     def _continuity_bounds(self, ball: Ball, X: Rows, y: Array | None) -> list[Array]:
@@ -186,7 +193,11 @@ class Loss(ABC):
             )
         if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
             raise ValueError("theta must hold finite numbers; it has NaN, infinity or something else")
-        return given.astype(rows.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            typed = given.astype(rows.dtype, copy=False)
+        if not np.isfinite(typed).all():
+            raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")
+        return typed
 
     @staticmethod
     def _answer(values: Array, rows: Rows) -> Array:

@@ -12,8 +12,8 @@ from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.losses.base import Loss
 from duramen.losses.checks import checked_k
 from duramen.losses.divergences import Divergence, divergence_of
-from duramen.losses.nearest import candidates, least_cost, least_per_row
-from duramen.rows import Array, dense_block
+from duramen.losses.nearest import least_cost, screened
+from duramen.rows import Array, dense_block, row_products
 
 __all__ = ["BregmanLoss"]
 
@@ -25,7 +25,8 @@ class BregmanLoss(Loss):
     theta is (k, d). The best centre of a cluster is its mean, for every
     divergence. There are no global constants (but for one centre and the
     squared divergence: smooth, 2); inside a ball the deviation is bounded
-    through the curvature of phi, and infinite where the ball leaves its domain.
+    through the curvature of phi, and infinite where the ball leaves its domain
+    around every centre.
 
     Parameters
     ----------
@@ -67,9 +68,15 @@ class BregmanLoss(Loss):
         centres = self._centres(theta, rows)
         numbers = self._nearest(centres, rows)[1]
         gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
-        for number, centre in enumerate(centres):
-            members = np.flatnonzero(numbers == number)
-            gradients[members, number] = self._divergence.slope(rows[members], centre)
+
+        def work(chunk: slice) -> None:
+            block, here = rows[chunk], numbers[chunk]
+            for number, centre in enumerate(centres):
+                members = np.flatnonzero(here == number)
+                with np.errstate(over="ignore", under="ignore"):
+                    gradients[chunk.start + members, number] = self._divergence.slope(block[members], centre)
+
+        for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
         return gradients
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
@@ -81,29 +88,39 @@ class BregmanLoss(Loss):
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._domain_rows(X)
         centres = self._centres(ball.theta, rows)
-        slack = (rows.shape[1] + 16) * np.finfo(rows.dtype).eps  # so that it holds for computed values too
-        reach = (ball.radius + np.abs(centres).max() * slack) * (1 + slack)
-        bent = self._divergence.curvature(centres, reach)
+        # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
+        rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + rows.dtype.type(ball.radius))
+        bent = self._divergence.curvature(centres, rounded + rows.dtype.type(ball.radius))
         result = np.empty(len(rows), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, reach, slack)
+                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, ball.radius)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
         return self._answer(result, rows)
 
-    def _change(self, block: Array, centres: Array, bent: Array, reach: float, slack: float) -> Array:
-        """Bound the change of the smallest divergence from the change of each."""
+    def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: float) -> Array:
+        """Bound the change of the smallest divergence from the change of each, and from rounding.
+
+        The bound of :mod:`duramen.losses.divergences` for a step of length radius and a step ``rounded``.
+        """
         here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
-        for centre, h in zip(centres, bent, strict=True):
+        slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
+        for centre, h, u in zip(centres, bent, rounded, strict=True):
             cost = self._divergence.between(block, centre[None])
-            move = reach * np.linalg.norm(h * (block - centre), axis=1) + h.max() * reach**2 / 2
-            move = np.where(np.isfinite(move), move, np.inf) + slack * (cost + move)
+            move = np.full(len(block), np.inf, dtype=block.dtype)
+            if np.isfinite(h).all():
+                pull = h * np.abs(block - centre)
+                second = h.max() * radius**2 / 2 + radius * np.linalg.norm(h * u) + h @ (u * u) / 2
+                first = radius * np.sqrt(row_products(pull, pull)) + row_products(pull, u)
+                move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
+                move += 4 * self._divergence.rounding(block, centre[None], cost + move)
             np.minimum(here, cost, out=here)
             np.minimum(highest, cost + move, out=highest)
             np.minimum(lowest, cost - np.minimum(move, cost), out=lowest)
-        return np.where(np.isfinite(highest), np.maximum(highest - here, here - lowest), np.inf)
+        change = np.maximum(highest - here, here - lowest)
+        return np.where(np.isnan(change), np.inf, change)
 
     @property
     def _divergence(self) -> Divergence:
@@ -138,14 +155,23 @@ class BregmanLoss(Loss):
     def _nearest(self, centres: Array, rows: Array) -> tuple[Array, Array]:
         """Screen by one matrix product, then compute the divergence itself for what is left."""
         slopes = -self._divergence.gradient(centres)
-        offsets = -np.einsum("ij,ij->i", slopes, centres) - self._divergence.phi(centres)
-        steepest, farthest = np.abs(slopes).max(axis=0), np.abs(offsets).max()
+        offsets = -row_products(slopes, centres) - self._divergence.phi(centres)
+        unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps
+
+        def costs(pairs: Array, numbers: Array) -> Array:
+            return self._divergence.between(pairs, centres[numbers])
 
         def kernel(block: Array) -> tuple[Array, Array]:
-            size = np.abs(block) @ steepest + farthest + np.abs(self._divergence.phi(block))
-            pairs, numbers = candidates(block, slopes, offsets, size)
-            costs = self._divergence.between(block[pairs], centres[numbers])
-            return least_per_row(len(block), pairs, numbers, costs)
+            scores = slopes @ block.T
+            scores += offsets[:, None]
+            rounding = (
+                np.abs(slopes) @ np.abs(block).T
+            )  # for each pair: one far centre must not blur the others
+            rounding += np.abs(offsets)[:, None] + np.abs(self._divergence.phi(block))
+            rounding *= unit
+            limit = (scores + rounding).min(axis=0)
+            scores -= rounding
+            return screened(block, scores, limit, costs)
 
-        costs, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 2 * self.k)
-        return self._answer(costs, rows), numbers
+        least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
+        return self._answer(least, rows), numbers

@@ -65,17 +65,19 @@ class DistanceLoss(Loss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        unit = np.finfo(rows.dtype).eps
-        slack = (rows.shape[1] + 8) * unit  # so that the bound holds for computed values too
-        t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * (1 + slack)
-        # a computed centre lies within a unit of its size from the exact one
-        reach = (ball.radius + np.abs(ball.theta).max() * 2 * unit) * (1 + slack)
-        with np.errstate(over="ignore", under="ignore"):
+        limits = np.finfo(rows.dtype)
+        # what follows is enlarged by what rounding may do, so that it bounds computed values too: to a centre
+        # (a few units of its size), to a distance (relative), and to squares that vanish
+        slack = (rows.shape[1] + 8) * limits.eps
+        size = np.linalg.norm(ball.theta, axis=-1).max() + ball.radius
+        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
             here = self.height(t * t)
-            up = self.height((t + reach) ** 2)
-            down = self.height(np.maximum(t - reach, 0) ** 2)
-        change = np.maximum(up - here, here - down) + slack * up
-        return change.astype(rows.dtype, copy=False)
+            up = self.height((t + rows.dtype.type(reach)) ** 2)
+            down = self.height(np.maximum(t - rows.dtype.type(reach), 0) ** 2)
+            change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
+        return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])

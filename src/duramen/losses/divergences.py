@@ -24,7 +24,7 @@ import numpy as np
 
 from duramen.losses.base import MissingPropertyError
 from duramen.losses.special import itakura_saito, relative_entropy
-from duramen.rows import Array
+from duramen.rows import Array, row_products
 
 __all__ = ["CustomDivergence", "Divergence", "divergence_of"]
 
@@ -51,14 +51,23 @@ class Divergence(ABC):
 
     def between(self, X: Array, C: Array) -> Array:
         """Compute d(x_i, c_i): (n,). Override it where the definition loses digits."""
-        return np.maximum(self.phi(X) - self.phi(C) - np.einsum("ij,ij->i", self.gradient(C), X - C), 0)
+        return np.maximum(self.phi(X) - self.phi(C) - row_products(X - C, self.gradient(C) + 0 * X), 0)
+
+    def rounding(self, X: Array, C: Array, costs: Array) -> Array:
+        """Bound how far the computed d(x_i, c_i), given as ``costs``, is from the exact one: (n,).
+
+        By the definition, from the size of the terms that it subtracts.
+        """
+        unit = (X.shape[1] + 8) * np.finfo(X.dtype).eps
+        terms = np.abs(self.phi(X)) + np.abs(self.phi(C))
+        return unit * (terms + row_products(np.abs(X - C), np.abs(self.gradient(C)) + 0 * X))
 
     def slope(self, X: Array, centre: Array) -> Array:
         """Compute the gradient of d(x_i, c) in one centre c, (n, d): phi's Hessian at c times c - x_i."""
         raise MissingPropertyError(f"{self.name} has no hessian; give one to use gradients")
 
-    def curvature(self, centres: Array, radius: float) -> Array:
-        """Bound the second derivatives of phi within ``radius`` of each centre: (k, d).
+    def curvature(self, centres: Array, radius: Array) -> Array:
+        """Bound the second derivatives of phi within ``radius`` (k, d) of each centre: (k, d).
 
         Along each axis where phi is a sum over columns; otherwise the largest
         eigenvalue of its Hessian, repeated. Infinity where the ball leaves the
@@ -75,32 +84,39 @@ class Divergence(ABC):
         return self.outside(C)
 
 
+class _SumOfTerms(Divergence):
+    """A divergence that is computed as a sum of non-negative terms, each right to a few units."""
+
+    def rounding(self, X: Array, C: Array, costs: Array) -> Array:
+        return (X.shape[1] + 64) * np.finfo(X.dtype).eps * costs
+
+
 @dataclass(frozen=True)
-class SquaredDivergence(Divergence):
+class SquaredDivergence(_SumOfTerms):
     """phi = |x|^2: the squared Euclidean distance, as in k-means."""
 
     name: ClassVar[str] = "squared"
     smooth: ClassVar[float | None] = 2.0
 
     def phi(self, X: Array) -> Array:
-        return np.einsum("ij,ij->i", X, X)
+        return row_products(X, X)
 
     def gradient(self, X: Array) -> Array:
         return 2 * X
 
     def between(self, X: Array, C: Array) -> Array:
         gap = X - C
-        return np.einsum("ij,ij->i", gap, gap)
+        return row_products(gap, gap)
 
     def slope(self, X: Array, centre: Array) -> Array:
         return 2 * (centre - X)
 
-    def curvature(self, centres: Array, radius: float) -> Array:
+    def curvature(self, centres: Array, radius: Array) -> Array:
         return np.full_like(centres, 2)
 
 
 @dataclass(frozen=True)
-class KLDivergence(Divergence):
+class KLDivergence(_SumOfTerms):
     """phi = sum x log x: the generalised Kullback-Leibler divergence sum x log(x/c) - x + c.
 
     For counts and other non-negative data; a zero counts as 0 log 0 = 0.
@@ -121,7 +137,7 @@ class KLDivergence(Divergence):
     def slope(self, X: Array, centre: Array) -> Array:
         return (centre - X) / centre
 
-    def curvature(self, centres: Array, radius: float) -> Array:
+    def curvature(self, centres: Array, radius: Array) -> Array:
         with np.errstate(divide="ignore"):
             return 1 / np.maximum(centres - radius, 0)
 
@@ -133,7 +149,7 @@ class KLDivergence(Divergence):
 
 
 @dataclass(frozen=True)
-class ItakuraSaitoDivergence(Divergence):
+class ItakuraSaitoDivergence(_SumOfTerms):
     """phi = -sum log x: the Itakura-Saito divergence sum x/c - log(x/c) - 1, for spectra."""
 
     name: ClassVar[str] = "itakura-saito"
@@ -151,7 +167,7 @@ class ItakuraSaitoDivergence(Divergence):
     def slope(self, X: Array, centre: Array) -> Array:
         return (centre - X) / centre / centre
 
-    def curvature(self, centres: Array, radius: float) -> Array:
+    def curvature(self, centres: Array, radius: Array) -> Array:
         with np.errstate(divide="ignore", over="ignore"):
             return 1 / np.maximum(centres - radius, 0) ** 2
 
@@ -186,6 +202,7 @@ class CustomDivergence(Divergence):
     """
 
     name: ClassVar[str] = "CustomDivergence"
+    domain: ClassVar[str] = "numbers where its potential is one"
 
     potential: Callable[[Array], Array]
     potential_gradient: Callable[[Array], Array]
@@ -193,23 +210,40 @@ class CustomDivergence(Divergence):
     curvature_bound: Callable[[Array, float], Any] | None = None
 
     def phi(self, X: Array) -> Array:
-        return np.asarray(self.potential(X), dtype=X.dtype)
+        return _shaped(self.potential(X), X, X.shape[:1], "potential")
 
     def gradient(self, X: Array) -> Array:
-        return np.asarray(self.potential_gradient(X), dtype=X.dtype)
+        return _shaped(self.potential_gradient(X), X, X.shape, "potential_gradient")
 
     def slope(self, X: Array, centre: Array) -> Array:
         if self.hessian is None:
             return super().slope(X, centre)
         bent = np.asarray(self.hessian(centre), dtype=X.dtype)
         gap = centre - X
-        return np.asarray(gap * bent if bent.ndim == 1 else gap @ bent)
+        return gap @ bent if bent.ndim == 2 else gap * bent
 
-    def curvature(self, centres: Array, radius: float) -> Array:
+    def curvature(self, centres: Array, radius: Array) -> Array:
         if self.curvature_bound is None:
             return super().curvature(centres, radius)
-        bounds = [np.broadcast_to(self.curvature_bound(centre, radius), centre.shape) for centre in centres]
+        bounds = [
+            np.broadcast_to(self.curvature_bound(centre, float(reach.max())), centre.shape)
+            for centre, reach in zip(centres, radius, strict=True)
+        ]
         return np.stack(bounds).astype(centres.dtype)
+
+    def outside(self, X: Array) -> Array:
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            undefined = np.isnan(self.phi(X)) & np.isfinite(X).all(axis=1)
+        return np.broadcast_to(undefined[:, None], X.shape)
+
+
+def _shaped(result: Any, X: Array, shape: tuple[int, ...], name: str) -> Array:
+    array = np.asarray(result, dtype=X.dtype)
+    if array.shape != shape:
+        raise ValueError(
+            f"{name} must turn rows of shape {X.shape} into shape {shape}; it gave {array.shape}"
+        )
+    return array
 
 
 _NAMED: dict[str, Divergence] = {
@@ -229,7 +263,7 @@ def divergence_of(given: Any) -> Divergence:
         return given
     if isinstance(given, str) and given in _NAMED:
         return _NAMED[given]
-    if isinstance(given, tuple) and len(given) == 2 and all(callable(part) for part in given):
+    if isinstance(given, (tuple, list)) and len(given) == 2 and all(callable(part) for part in given):
         return CustomDivergence(*given)
     names = ", ".join(repr(name) for name in _NAMED)
     raise ValueError(

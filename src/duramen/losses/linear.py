@@ -22,9 +22,9 @@ import numpy as np
 from scipy import sparse
 
 from duramen.ball import Ball
-from duramen.chunks import for_each_chunk
+from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.losses.base import Loss
-from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms
+from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_products
 
 __all__ = ["LinearLoss"]
 
@@ -44,6 +44,10 @@ class LinearLoss(Loss):
     """
 
     fit_intercept: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
 
     max_slope: ClassVar[float | None] = None
     """The largest |psi'|, where it is bounded."""
@@ -88,32 +92,37 @@ class LinearLoss(Loss):
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        slopes = self.slopes(theta, rows, y)
+        largest = np.finfo(rows.dtype).max
+        slopes = np.clip(self.slopes(theta, rows, y), -largest, largest)  # infinity times 0 is no number
         if sparse.issparse(rows):
-            scaled = sparse.diags_array(slopes) @ rows
-            return (
-                sparse.hstack([scaled, slopes[:, None]], format="csr")
-                if self.fit_intercept
-                else scaled.tocsr()
-            )
+            return self._sparse_gradients(rows, slopes)
         n, d = rows.shape
         gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
+            with np.errstate(over="ignore", under="ignore"):
+                np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
             if self.fit_intercept:
                 gradients[chunk, d] = slopes[chunk]
 
         for_each_chunk(work, n)
         return gradients
 
+    def _sparse_gradients(self, rows: Rows, slopes: Array) -> Rows:
+        scaled = rows.copy()
+        with np.errstate(over="ignore", under="ignore"):
+            scaled.data *= np.repeat(slopes, np.diff(rows.indptr))
+        if not self.fit_intercept:
+            return scaled
+        return sparse.hstack([scaled, sparse.csr_array(slopes[:, None])], format="csr")
+
     def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        pull = self.slopes(theta, rows, y)
+        pull = self.slopes(theta, rows, y).astype(np.float64, copy=False)
         if weights is not None:
-            pull = (pull * as_column(weights, rows.shape[0], "weights")).astype(rows.dtype, copy=False)
-        total = np.asarray(rows.T @ pull, dtype=np.float64)
-        return np.append(total, pull.sum(dtype=np.float64)) if self.fit_intercept else total
+            pull = pull * as_column(weights, rows.shape[0], "weights")
+        total = _weighted_sum(rows, pull)
+        return np.append(total, pull.sum()) if self.fit_intercept else total
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
@@ -126,7 +135,8 @@ class LinearLoss(Loss):
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        return np.asarray(self.curvatures(theta, rows, y) * self._norms(rows) ** 2)
+        with np.errstate(over="ignore", under="ignore"):
+            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
@@ -134,12 +144,15 @@ class LinearLoss(Loss):
         unit = np.finfo(rows.dtype).eps
         # what rounding may move a computed predictor by: the bound holds for computed values too
         rounding = (rows.shape[1] + 8) * unit * (np.linalg.norm(ball.theta) + ball.radius)
-        reach = norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
+        with np.errstate(over="ignore"):
+            reach = norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
+        tiny = np.finfo(rows.dtype).tiny
 
         def change(m: Array, y: Array, reach: Array) -> Array:
             here = self.pointwise(m, y)
             highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
-            return (highest - here) + 8 * unit * (highest + here)
+            bound = (highest - here) + (8 * unit * (highest + here) + tiny)
+            return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
         return self._over_rows(change, ball.theta, rows, y, reach)
 
@@ -152,14 +165,19 @@ class LinearLoss(Loss):
             raise ValueError(f"{type(self).__name__} needs labels; pass y, one label a row")
         labels = as_column(y, n, "y")
         self.check_labels(labels)
+        _refuse_overflow(labels, rows.dtype)
         weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
         result = np.empty(n, dtype=rows.dtype)
         odd: list[slice] = []
 
         def work(chunk: slice) -> None:
-            m = _products(rows, chunk, weights)
-            if intercept is not None:
-                m += intercept
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                if sparse.issparse(rows):
+                    m = rows[chunk] @ weights
+                else:
+                    m = row_products(dense_block(rows, chunk), weights)
+                if intercept is not None:
+                    m += intercept
             if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
                 odd.append(chunk)
             encoded = self.encode_labels(labels[chunk], rows.dtype)
@@ -169,26 +187,44 @@ class LinearLoss(Loss):
         for_each_chunk(work, n)
         if odd:
             refuse_nonfinite(rows)
+            lost = np.flatnonzero(np.isnan(result))
+            if lost.size:
+                raise ValueError(f"the predictor of row {lost[0]} overflows {rows.dtype}; scale the columns")
         return result
 
     def _norms(self, rows: Rows) -> Array:
         """Compute |(x, 1)|, or |x| without an intercept."""
         norms = row_norms(rows)
+        if not np.isfinite(norms).all():
+            refuse_nonfinite(rows)
         return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
 
     def _norm_power(self, X: Any, factor: float | None, power: int) -> Array | None:
         if factor is None:
             return None
-        return np.asarray(self._norms(self._rows(X, sparse_allowed=True)) ** power * factor)
+        norms = self._norms(self._rows(X, sparse_allowed=True))
+        with np.errstate(over="ignore", under="ignore"):
+            return norms**power * factor if factor else np.zeros_like(norms)
 
 
-def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
-    """Compute <w, x> for the rows of a chunk.
+def _weighted_sum(rows: Rows, pull: Array) -> Array:
+    """Sum ``pull`` times row in float64, whatever the type of the rows."""
+    if rows.dtype == np.float64:
+        return np.asarray(rows.T @ pull)
+    total = np.zeros(rows.shape[1])
+    step = rows_per_chunk(16 * rows.shape[1])
+    for start in range(0, rows.shape[0], step):
+        part = rows[start : start + step].astype(np.float64)
+        total += part.T @ pull[start : start + step]
+    return total
 
-    Not by BLAS, whose sums depend on where a row stands: equal rows must have
-    equal losses, and a row the same loss in every grouping. It costs no more.
-    """
-    if sparse.issparse(rows):
-        return np.asarray(rows[chunk] @ weights)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.einsum("ij,j->i", dense_block(rows, chunk), weights)
+
+def _refuse_overflow(labels: Array, dtype: Any) -> None:
+    """Raise ValueError if a label is no number of the rows' type."""
+    if labels.dtype.kind == "f" and labels.dtype.itemsize > dtype.itemsize:
+        large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
+        if large.size:
+            row = large[0]
+            raise ValueError(
+                f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
+            )

@@ -2,7 +2,7 @@
 
 The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 -
 2 <x, c> + |c|^2; but far from the origin, or close to a centre, that difference
-of large numbers has no digits left. So the product only *screens*: with a bound
+of large numbers has no digits left. So the product only *screens*: with bounds
 on its rounding error it leaves, for each row, the centres that may be nearest
 (almost always one), and the distance to those is computed from the differences
 themselves. In few columns, differences to all centres take less time than the
@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 
 from duramen.chunks import for_each_chunk, rows_per_chunk
-from duramen.rows import Array, dense_block
+from duramen.rows import Array, dense_block, row_products
 
-__all__ = ["candidates", "least_cost", "least_per_row", "nearest_squared"]
+__all__ = ["least_cost", "nearest_squared", "screened"]
 
 _FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
 
@@ -30,26 +30,30 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
     """Compute each row's squared distance to its nearest centre, and that centre's number.
 
     Of equally near centres the first. Costs O(n k d) and the result's memory.
-    Without ``numbered`` the numbers are not kept, which saves a third.
+    Without ``numbered`` the numbers may be left at zero, which saves time.
     """
-    if X.shape[1] <= _FEW_COLUMNS:
-        return least_cost(
-            X, lambda block: _by_differences(block, centres, numbered), scratch=X.shape[1] + 2 * len(centres)
-        )
-    shift = centres.mean(axis=0)
+    k, d = centres.shape
+    if d <= _FEW_COLUMNS:
+        return least_cost(X, lambda block: _by_differences(block, centres, numbered), scratch=d + 2 * k)
+    shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
-    offsets = np.einsum("ij,ij->i", moved, moved)
-    reach = np.sqrt(offsets.max())
+    sizes = row_products(moved, moved)
+    # rounding moves a score by at most (d + 8) units of (|x| + |c|)^2 <= 2 |x|^2 + 2 |c|^2
+    unit = 4 * (d + 8) * np.finfo(X.dtype).eps
+
+    def costs(pairs: Array, numbers: Array) -> Array:
+        pairs -= centres[numbers]
+        return row_products(pairs, pairs)
 
     def kernel(block: Array) -> tuple[Array, Array]:
         there = block - shift
-        size = np.sqrt(np.einsum("ij,ij->i", there, there)) + reach
-        rows, numbers = candidates(there, -2 * moved, offsets, size * size)
-        apart = block[rows]
-        apart -= centres[numbers]
-        return least_per_row(len(block), rows, numbers, np.einsum("ij,ij->i", apart, apart))
+        low = (-2 * moved) @ there.T
+        low += ((1 - unit) * sizes)[:, None]
+        limit = (low + (2 * unit * sizes)[:, None]).min(axis=0)
+        limit += 2 * unit * row_products(there, there)
+        return screened(block, low, limit, costs)
 
-    return least_cost(X, kernel, scratch=3 * X.shape[1] + 2 * len(centres))
+    return least_cost(X, kernel, scratch=3 * d + 6 * k)
 
 
 def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
@@ -68,30 +72,27 @@ def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
     return costs, numbers
 
 
-def candidates(block: Array, slopes: Array, offsets: Array, size: Array) -> tuple[Array, Array]:
-    """Find the centres that may be nearest, where cost_j(x) = <slopes_j, x> + offsets_j + something of x.
+def screened(
+    block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
+) -> tuple[Array, Array]:
+    """Compute the least cost of each row among the centres that may have it.
 
-    ``size`` (b,) bounds |slopes_j|.|x| + |offsets_j| over j, and the costs
-    themselves: rounding moves each by at most (d + 8) units of it. Returns
-    (row, centre) pairs, at least one a row, ascending in the centre for each row.
-    A row with NaN has none.
+    ``low`` (k, b) bounds the cost of each centre from below, up to something of
+    the row alone, and ``limit`` (b,) that of the cheapest from above. ``costs``
+    computes the cost itself, from gathered rows (its own to overwrite) and the
+    numbers of their centres. A bound that is NaN excludes nothing.
     """
-    scores = slopes @ block.T
-    scores += offsets[:, None]
-    limit = scores.min(axis=0)
-    limit += size * (4 * (block.shape[1] + 8) * np.finfo(block.dtype).eps)
-    numbers, rows = np.nonzero(scores <= limit)
-    return rows, numbers
-
-
-def least_per_row(n: int, rows: Array, numbers: Array, costs: Array) -> tuple[Array, Array]:
-    """Take the smallest cost of each row's candidates; of equal ones the first centre."""
-    least, first = np.full(n, np.inf, dtype=costs.dtype), np.zeros(n, dtype=np.int32)
-    if len(rows) == n:  # one candidate a row, as nearly always
-        least[rows], first[rows] = costs, numbers
+    numbers, rows = np.nonzero(~(low > limit))
+    exact = np.empty(len(rows), dtype=block.dtype)
+    for start in range(0, len(rows), len(block)):  # no more scratch memory when many centres stay
+        part = slice(start, start + len(block))
+        exact[part] = costs(block[rows[part]], numbers[part])
+    least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)
+    if len(rows) == len(block):  # one centre a row, as nearly always
+        least[rows], first[rows] = exact, numbers
         return least, first
-    np.minimum.at(least, rows, costs)
-    won = np.flatnonzero(costs == least[rows])[::-1]
+    np.minimum.at(least, rows, exact)
+    won = np.flatnonzero(exact == least[rows])[::-1]  # the last written, hence the first centre, stays
     first[rows[won]] = numbers[won]
     return least, first
 
@@ -108,7 +109,6 @@ def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array
         np.add(total, term, out=total)
     least, first = total.min(axis=0), np.zeros(len(block), dtype=np.int32)
     if numbered:
-        for number in range(len(centres) - 1, 0, -1):
+        for number in range(len(centres) - 1, -1, -1):
             np.copyto(first, number, where=total[number] == least, casting="same_kind")
-        np.copyto(first, 0, where=total[0] == least, casting="same_kind")
     return least, first

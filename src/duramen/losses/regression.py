@@ -73,8 +73,10 @@ class HuberLoss(LinearLoss):
     max_curvature: ClassVar[float | None] = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.delta > 0 and math.isfinite(self.delta)):
-            raise ValueError(f"delta={self.delta} must be a positive finite number")
+        super().__post_init__()
+        number = isinstance(self.delta, (int, float, np.integer, np.floating))
+        if not (number and self.delta > 0 and math.isfinite(self.delta)):
+            raise ValueError(f"delta={self.delta!r} must be a positive finite number")
 
     @property
     def max_slope(self) -> float:  # type: ignore[override]
