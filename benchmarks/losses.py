@@ -74,7 +74,7 @@ def centres(rng: np.random.Generator) -> None:
             report(
                 "  float32 over float64", ratio(partial(loss.values, C, X.astype(np.float32)), values, 9), 0.6
             )
-            both_cores("  on two threads over one", values)
+            both_cores("  values", values)
         spare = peak_bytes(values) - 8 * n
         report("  memory beyond the result", spare / n, None, " B a row")
 

@@ -51,8 +51,14 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
     threads live as long as the call (starting two takes about 0.1 ms), so a
     forked process never inherits a pool whose threads are gone.
     """
+    threads = n_threads()
+    turns = -(
+        -n_rows // (rows * threads)
+    )  # so that all threads end together: as many chunks for each, of one size
+    if n_rows > rows:
+        rows = -(-n_rows // (threads * turns))
     chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
-    threads = min(n_threads(), len(chunks))
+    threads = min(threads, len(chunks))
     if threads <= 1:
         for chunk in chunks:
             work(chunk)

@@ -22,21 +22,23 @@ class _MarginLoss(LinearLoss):
     """What the losses of a margin share: their labels."""
 
     def check_labels(self, y: Array) -> None:
-        known = (y == 1) | (y == 0) | (y == -1)
-        if not known.all():
-            row = np.flatnonzero(~known)[0]
+        whole = y.dtype.kind in "biu"
+        if not (y.min() >= -1 and y.max() <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
+            row = np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0]
             raise ValueError(
                 f"{type(self).__name__} takes labels -1 and +1, or 0 and 1; row {row} has {y[row]}. "
                 "Encode the classes first, for instance y == positive_class"
             )
-        if y.dtype.kind != "b" and y.dtype.kind != "u" and y.min() < 0 and (y == 0).any():
+        if y.min() == -1 and (y == 0).any():
             raise ValueError(
                 f"{type(self).__name__} takes labels -1 and +1, or 0 and 1, but not both; "
                 f"row {np.flatnonzero(y == 0)[0]} has 0 and row {np.flatnonzero(y == -1)[0]} has -1"
             )
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
-        return np.where(y > 0, dtype.type(1), dtype.type(-1))
+        signs = y.astype(dtype)
+        signs -= 0.5  # 1 stays above zero, 0 and -1 fall below
+        return np.copysign(1, signs, out=signs)
 
 
 @dataclass(frozen=True)
