@@ -123,7 +123,7 @@ def test_sparse_entries_given_twice_are_added_and_the_input_is_left_alone():
 
 
 def test_csr_is_not_copied():
-    rows = sparse.random_array((1000, 50), density=0.1, format="csr", rng=np.random.default_rng(0))
+    rows = sparse.csr_array(sparse.random(1000, 50, density=0.1, format="csr", random_state=0))
     assert np.shares_memory(dm.points(rows).X.data, rows.data)
     assert dm.points(rows.astype(np.float32)).X.dtype == np.float32
 
