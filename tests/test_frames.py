@@ -124,8 +124,13 @@ def test_a_missing_boolean():
             dm.points(frame)
 
 
-@pytest.mark.skipif(not hasattr(pl, "Int128"), reason="this polars has no such number")
-def test_numbers_that_numpy_does_not_know():
-    frame = pl.DataFrame({"a": pl.Series([1, 2], dtype=pl.Int128)})
-    with pytest.raises(TypeError, match="column 'a', cannot be read as numbers"):
-        dm.points(frame)
+class Unreadable:
+    """A column of numbers that NumPy does not know."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("not implemented for Int128")
+
+
+def test_a_column_that_cannot_be_read_says_why():
+    with pytest.raises(TypeError, match="y cannot be read as numbers: not implemented for Int128"):
+        dm.points([[1.0], [2.0]], y=Unreadable())

@@ -164,9 +164,8 @@ class BregmanLoss(Loss):
         def kernel(block: Array) -> tuple[Array, Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
-            rounding = (
-                np.abs(slopes) @ np.abs(block).T
-            )  # for each pair: one far centre must not blur the others
+            # for each pair by itself: one far centre must not blur the others
+            rounding = np.abs(slopes) @ np.abs(block).T
             rounding += np.abs(offsets)[:, None] + np.abs(self._divergence.phi(block))
             rounding *= unit
             limit = (scores + rounding).min(axis=0)

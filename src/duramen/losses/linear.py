@@ -45,16 +45,16 @@ class LinearLoss(Loss):
 
     fit_intercept: bool = field(default=True, kw_only=True)
 
+    max_slope: ClassVar[float | None] = None
+    """The largest slope of psi, where it is bounded."""
+    max_curvature: ClassVar[float | None] = None
+    """The largest second derivative of psi, where it is bounded."""
+    max_third: ClassVar[float | None] = None
+    """The largest third derivative of psi, where it is bounded."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
-
-    max_slope: ClassVar[float | None] = None
-    """The largest |psi'|, where it is bounded."""
-    max_curvature: ClassVar[float | None] = None
-    """The largest psi'', where it is bounded."""
-    max_third: ClassVar[float | None] = None
-    """The largest |psi'''|, where it is bounded."""
 
     @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:
@@ -171,18 +171,14 @@ class LinearLoss(Loss):
         odd: list[slice] = []
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                if sparse.issparse(rows):
-                    m = rows[chunk] @ weights
-                else:
-                    m = row_products(dense_block(rows, chunk), weights)
-                if intercept is not None:
-                    m += intercept
-            if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
-                odd.append(chunk)
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                m = _products(rows, chunk, weights)
+                if intercept is not None:
+                    m += intercept
                 result[chunk] = kernel(m, encoded, *(column[chunk] for column in columns))
+            if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
+                odd.append(chunk)
 
         for_each_chunk(work, n)
         if odd:
@@ -205,6 +201,12 @@ class LinearLoss(Loss):
         norms = self._norms(self._rows(X, sparse_allowed=True))
         with np.errstate(over="ignore", under="ignore"):
             return norms**power * factor if factor else np.zeros_like(norms)
+
+
+def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
+    if sparse.issparse(rows):
+        return np.asarray(rows[chunk] @ weights)
+    return row_products(dense_block(rows, chunk), weights)
 
 
 def _weighted_sum(rows: Rows, pull: Array) -> Array:
