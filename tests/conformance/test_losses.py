@@ -145,6 +145,24 @@ def test_a_wide_row_has_the_same_loss_wherever_it_stands(case, dtype):
 
 
 @every_loss
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0, 2000.0])
+def test_a_caller_who_raises_on_every_flag_is_not_disturbed(case, dtype, scale):
+    X, y = case.data()
+    X = (X * scale).astype(dtype)
+    theta = case.theta(np.random.default_rng(19))
+    ball = dm.Ball(theta, 0.1 * np.abs(theta).min())
+    with np.errstate(all="raise"):
+        case.loss.values(theta, X, y)
+        case.loss.gradients(theta, X, y)
+        case.loss.gradient_sum(theta, X, y)
+        case.loss.deviation(ball, X, y)
+        case.loss.lipschitz(X, y)
+        case.loss.smoothness(X, y)
+        case.loss.hessian_lipschitz(X, y)
+
+
+@every_loss
 def test_inputs_are_never_changed(case):
     X, y = case.data()
     theta = case.theta(np.random.default_rng(5))

@@ -92,8 +92,7 @@ class LinearLoss(Loss):
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        largest = np.finfo(rows.dtype).max
-        slopes = np.clip(self.slopes(theta, rows, y), -largest, largest)  # infinity times 0 is no number
+        slopes = self._finite_slopes(theta, rows, y)
         if sparse.issparse(rows):
             return self._sparse_gradients(rows, slopes)
         n, d = rows.shape
@@ -118,11 +117,17 @@ class LinearLoss(Loss):
 
     def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        pull = self.slopes(theta, rows, y).astype(np.float64, copy=False)
+        pull = self._finite_slopes(theta, rows, y).astype(np.float64, copy=False)
         if weights is not None:
             pull = pull * as_column(weights, rows.shape[0], "weights")
-        total = _weighted_sum(rows, pull)
-        return np.append(total, pull.sum()) if self.fit_intercept else total
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            total = _weighted_sum(rows, pull)
+            return np.append(total, pull.sum()) if self.fit_intercept else total
+
+    def _finite_slopes(self, theta: Any, rows: Rows, y: Any) -> Array:
+        """Compute the slopes, with the largest number for infinity: times a zero of the row it stays a number."""
+        largest = np.finfo(rows.dtype).max
+        return np.clip(self.slopes(theta, rows, y), -largest, largest)
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
