@@ -125,7 +125,7 @@ class LinearLoss(Loss):
             return np.append(total, pull.sum()) if self.fit_intercept else total
 
     def _finite_slopes(self, theta: Any, rows: Rows, y: Any) -> Array:
-        """Compute the slopes, with the largest number for infinity: times a zero of the row it stays a number."""
+        """Compute the slopes, the largest number for infinity: times a zero it stays a number."""
         largest = np.finfo(rows.dtype).max
         return np.clip(self.slopes(theta, rows, y), -largest, largest)
 
