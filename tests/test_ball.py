@@ -1,5 +1,8 @@
 """Balls and the distance of parameters."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -98,3 +101,11 @@ def test_what_is_no_ball(theta, radius, message):
 def test_parameters_of_other_shapes_have_no_distance():
     with pytest.raises(ValueError, match=r"\(2,\) and \(3,\) have no distance"):
         distance([0, 0], [0, 0, 0])
+
+
+def test_copies_are_frozen_too():
+    ball = dm.Ball([1.0, 2.0], 1.0)
+    for again in (copy.deepcopy(ball), pickle.loads(pickle.dumps(ball))):
+        assert again.theta.tolist() == [1.0, 2.0]
+        assert again.radius == 1.0
+        assert not again.theta.flags.writeable

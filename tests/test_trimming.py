@@ -151,6 +151,39 @@ def test_no_trace_of_weight_stays_on_an_outlier():
         assert trimmed_sum(losses, weights, z) == pytest.approx(weights[kept] @ losses[kept], rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "n, m, weight", [(200_000, 70_001, 0.1), (100_000, 30_000, 0.3), (1_000_000, 300_000, 0.7)]
+)
+def test_no_trace_stays_among_many_tied_outliers(n, m, weight):
+    """Adding 0.1 up seventy thousand times in one go is off by a millionth of it."""
+    weights, losses = np.full(n, weight), np.zeros(n)
+    losses[:m] = np.inf
+    for z in (m * weight, weights[:m].sum(), m / n * weights.sum(), float(np.longdouble(weight) * m)):
+        assert trimmed_sum(losses, weights, z) == 0.0
+
+
+def test_a_heavy_inlier_does_not_blur_the_rest():
+    points = dm.points([[0.0], [1e3]], weights=[1e15, 3.0])
+    assert dm.trimmed_objective(points, [[0.0]], loss=dm.KMeansLoss(1), n_outliers=1) == 2e6
+    assert kept_weights([3.0, 1.0, 2.0], [1, 1e17, 1], 1.5).tolist() == [0, 1e17, 0.5]
+
+
+def test_weights_that_add_up_to_infinity_are_refused():
+    for weights in ([1e308] * 3, [1.0, np.inf, 1.0]):
+        with pytest.raises(ValueError, match="add up to infinity"):
+            kept_weights([3.0, 1.0, 2.0], weights, 1.0)
+    with pytest.raises(ValueError, match="weights add up to infinity; scale them down"):
+        dm.points([[0.0], [1.0]], weights=[1e308, 1e308])
+
+
+def test_of_no_points_the_objective_is_zero():
+    nothing = dm.points([[1.0], [2.0]]).take([])
+    assert dm.trimmed_objective(nothing, [[0.0]], loss=dm.KMeansLoss(1)) == 0.0
+    assert dm.trimmed_objective(nothing, [[0.0]], loss=dm.KMeansLoss(1), n_outliers=0.1) == 0.0
+    weightless = dm.points([[1.0], [2.0]], weights=[0, 0])
+    assert dm.trimmed_objective(weightless, [[0.0]], loss=dm.KMeansLoss(1), n_outliers=0.1) == 0.0
+
+
 def test_a_tiny_weight_is_set_aside_like_any_other():
     assert kept_weights([np.inf, np.inf, 1.0], [1.0, 1e-20, 5.0], 1.0).tolist() == [0.0, 0.0, 5.0]
     assert kept_weights([3.0, 2.0, 1.0], [1e-20, 1.0, 1.0], 1.0).tolist() == [0.0, 0.0, 1.0]
@@ -217,6 +250,7 @@ def test_a_fraction_of_a_small_total():
         (-0.1, ValueError, r"must be 0 or more"),
         (np.nan, ValueError, r"n_outliers=nan"),
         (np.inf, ValueError, r"n_outliers=inf is not below"),
+        (np.nextafter(1, 0), ValueError, r"is not below the total weight"),
         (True, TypeError, r"n_outliers=True is not a number"),
         ("2%", TypeError, r"n_outliers='2%' is not a number"),
         (None, TypeError, r"n_outliers=None is not a number"),

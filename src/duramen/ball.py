@@ -16,7 +16,20 @@ from scipy import sparse
 
 from duramen.rows import Array
 
-__all__ = ["Ball", "distance", "dual_norms"]
+__all__ = ["Ball", "distance", "dual_norms", "lengths"]
+
+
+def lengths(vectors: Array) -> Array:
+    """Compute Euclidean lengths along the last axis, also where the squares would overflow.
+
+    Examples
+    --------
+    >>> lengths(np.array([[3e200, 4e200], [0.0, 0.0]]))
+    array([5.e+200, 0.e+000])
+    """
+    largest = np.abs(vectors).max(axis=-1, keepdims=True)
+    scale = np.where(largest > 0, largest, 1.0)
+    return np.linalg.norm(vectors / scale, axis=-1) * scale[..., 0]
 
 
 def distance(theta: Any, other: Any) -> float:
@@ -32,7 +45,7 @@ def distance(theta: Any, other: Any) -> float:
     one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if one.shape != two.shape:
         raise ValueError(f"parameters of shapes {one.shape} and {two.shape} have no distance")
-    return float(np.linalg.norm(one - two, axis=-1).max())
+    return float(lengths(one - two).max())
 
 
 def dual_norms(gradients: Array) -> Array:
@@ -84,8 +97,11 @@ class Ball:
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "radius", radius)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ball, (self.theta, self.radius)  # made anew, hence frozen again
+
     def __contains__(self, theta: Any) -> bool:
-        size = float(np.linalg.norm(self.theta, axis=-1).max())  # rounding moves a parameter by units of it
+        size = float(lengths(self.theta).max())  # rounding moves a parameter by units of it
         slack = 4 * float(np.finfo(float).eps) * (size + self.radius)
         return distance(self.theta, theta) <= self.radius + slack
 
@@ -97,8 +113,7 @@ class Ball:
                 f"theta has shape {given.shape}; a ball of shape {self.theta.shape} needs the same"
             )
         step = given - self.theta
-        scale = np.maximum(np.abs(step).max(axis=-1, keepdims=True), np.finfo(float).tiny)
-        length = scale * np.linalg.norm(step / scale, axis=-1, keepdims=True)  # no overflow in the squares
+        length = lengths(step)[..., None]
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +14,7 @@ from duramen.rows import Array, Rows, as_column, as_rows
 __all__ = ["WeightedPoints", "points"]
 
 
+@final
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class WeightedPoints:
     """A weighted set of points, each with an id: the paper's X with its weights w.
@@ -176,6 +177,9 @@ def _checked_weights(weights: Any, n: int) -> Array:
     if negative.size:
         row = negative[0]
         raise ValueError(f"weights must not be negative; row {row} has {heavy[row]}")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(heavy.sum()):
+            raise ValueError("weights add up to infinity; scale them down")
     return heavy
 
 

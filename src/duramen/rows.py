@@ -42,7 +42,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
         float32 and float64 keep their type and memory; float16 becomes float32;
         integers and booleans become float64.
     check_values : bool
-        Also refuse NaN and infinity, which takes one pass over the data.
+        Also refuse NaN and infinity, which takes one pass over the data, and no rows at all.
     name : str
         What to call it in messages.
 
@@ -64,7 +64,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
         rows, names = frame_rows(X), column_names(X)
     else:
         rows = _dense(X, name)
-    if rows.shape[0] == 0 or rows.shape[1] == 0:
+    if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
         raise ValueError(
             f"{name} is empty: it has shape {rows.shape}; at least one row and one column are needed"
         )
@@ -93,6 +93,9 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
     if len(column) != n_rows:
         raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
     if column.dtype.kind == "f":
+        if column.dtype.itemsize > 8:
+            with np.errstate(over="ignore"):
+                column = column.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
             raise ValueError(f"{name} has {column[bad[0]]} in row {bad[0]}; fill or drop such rows first")
@@ -219,7 +222,8 @@ def _dense(X: Any, name: str) -> Array:
         numeric_column(array.ravel(), name, n_columns=array.shape[1])
     array = np.asarray(array)
     wanted = _float_type(array.dtype, name)
-    return array if array.dtype == wanted else array.astype(wanted)
+    with np.errstate(over="ignore"):  # a long double may become infinite, and is refused as that
+        return array if array.dtype == wanted else array.astype(wanted)
 
 
 def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:

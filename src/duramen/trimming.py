@@ -53,14 +53,13 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
         raise ValueError(
             f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
         )
-    if given < 1:
-        return _whole_if_close(given * total_weight)
-    if given >= total_weight:
+    z = _whole_if_close(given * total_weight) if given < 1 else given
+    if z >= total_weight and z > 0:
         raise ValueError(
             f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "
             "pass a count, or a fraction such as 0.1"
         )
-    return given
+    return z
 
 
 def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
@@ -96,7 +95,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     array([0. , 1. , 0.5])
     """
-    losses, weights, total = _checked(losses, weights, z)
+    losses, weights = _checked(losses, weights, z)
     if ids is not None and np.shape(ids) != losses.shape:
         raise ValueError(f"ids must have one entry a point; found shapes {np.shape(ids)}, {losses.shape}")
     if z == 0:
@@ -105,7 +104,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     kept = np.where(losses < boundary.loss, weights, 0.0)
     tied = np.flatnonzero(losses == boundary.loss)
     names = None if ids is None else np.asarray(ids)[tied]
-    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=16 * _EPS * total)
+    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=64 * _EPS * z)
     return kept
 
 
@@ -155,6 +154,8 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     if not isinstance(points, WeightedPoints):
         raise TypeError(f"points are needed, found {type(points).__name__}; make them with dm.points(X, y)")
     z = outlier_weight(n_outliers, points.total_weight)
+    if not len(points):
+        return 0.0
     return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
 
 
@@ -171,7 +172,7 @@ def _whole_if_close(weight: float) -> float:
     return whole if abs(weight - whole) <= 4 * _EPS * whole else weight
 
 
-def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array, float]:
+def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     if losses.ndim != 1 or losses.shape != weights.shape:
         raise ValueError(
@@ -184,10 +185,13 @@ def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array, float]:
     if wrong.any():
         row = np.flatnonzero(wrong)[0]
         raise ValueError(f"weights must not be negative; row {row} has {weights[row]}")
-    total = float(weights.sum())
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not np.isfinite(total):
+        raise ValueError("weights add up to infinity; scale them down")
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
-    return losses, weights, total
+    return losses, weights
 
 
 def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
@@ -243,15 +247,25 @@ def _settled(losses: Array, weights: Array, loss: Any) -> _Boundary:
 def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float) -> Array:
     """Set ``excess`` aside among points of equal loss, from the largest id down.
 
-    A part of a point's weight that is within ``slack`` of nothing or of all counts as that.
+    A part of a point's weight that is within ``slack`` of nothing or of all counts as that: ``slack`` is what
+    rounding makes of sums as large as z.
     """
     order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
     downward = order[::-1]
     heavy = weights[downward]
-    left = np.clip(np.cumsum(heavy) - excess, 0.0, heavy)
+    left = np.clip(_running_sum(heavy) - excess, 0.0, heavy)
     trace, nearly = (left < heavy) & (left <= slack), (left > slack) & (heavy - left <= slack)
     left[trace] = 0.0
     left[nearly] = heavy[nearly]
     kept = np.empty_like(weights)
     kept[downward] = left
     return kept
+
+
+def _running_sum(weights: Array, block: int = 1024) -> Array:
+    """Add up weights one after the other, in blocks: a million of them lose digits in one go."""
+    padded = np.zeros(-(-len(weights) // block) * block, dtype=np.longdouble)
+    padded[: len(weights)] = weights
+    inside = np.cumsum(padded.reshape(-1, block), axis=1)
+    inside[1:] += np.cumsum(inside[:-1, -1])[:, None]
+    return inside.ravel()[: len(weights)].astype(np.float64)

@@ -237,6 +237,27 @@ def test_lists_do(case):
     np.testing.assert_array_equal(listed, case.loss.values(theta, X, y))
 
 
+@every_loss
+def test_no_rows_have_no_losses(case):
+    X, y = case.data()
+    none = None if y is None else y[:0]
+    theta = case.theta(np.random.default_rng(20))
+    assert case.loss.values(theta, X[:0], none).shape == (0,)
+    assert case.loss.gradients(theta, X[:0], none).shape == (0, *theta.shape)
+    assert not case.loss.gradient_sum(theta, X[:0], none).any()
+    assert case.loss.deviation(case.ball(np.random.default_rng(20), 0.1), X[:0], none).shape == (0,)
+
+
+@every_loss
+@pytest.mark.parametrize("size", [1e19, 1e38])
+def test_huge_parameters_give_no_warning(case, size):
+    X, y = case.data()
+    theta = np.full(case.theta(np.random.default_rng(21)).shape, size)
+    for dtype in (np.float32, np.float64):
+        for radius in (1.0, 1e37, 1e200):
+            assert not np.isnan(case.loss.deviation(dm.Ball(theta, radius), X.astype(dtype), y)).any()
+
+
 def reported(record_property, case, bound, ratios):
     record_property("looseness", [case.name, bound, float(np.median(ratios)), float(np.max(ratios))])
 

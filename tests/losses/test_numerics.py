@@ -58,6 +58,19 @@ def test_poisson_against_exact_arithmetic(count, offset):
     assert value >= 0
 
 
+@pytest.mark.parametrize("seam", [-1.0, -0.5, 0.5, 1.0])
+def test_poisson_deviation_where_series_and_formula_meet(seam):
+    loss = dm.PoissonLoss(fit_intercept=False)
+    rng = np.random.default_rng(7)
+    for dtype in (np.float32, np.float64):
+        X, y = np.ones((2000, 1), dtype=dtype), np.exp(seam + 1e-6 * rng.normal(size=2000))
+        for radius in (4e-8, 1e-6, 1e-3):
+            bound = loss.deviation(dm.Ball([0.0], radius), X, y)
+            here = loss.values([0.0], X, y)
+            for theta in radius * np.linspace(-1, 1, 21):
+                assert (np.abs(loss.values([theta], X, y) - here) <= bound).all()
+
+
 def test_poisson_at_predictors_beyond_the_range():
     loss = dm.PoissonLoss(fit_intercept=False)
     X, y = np.array([[709.0], [1000.0], [-1000.0], [-1000.0]]), [3, 3, 0, 5]

@@ -89,18 +89,20 @@ class BregmanLoss(Loss):
         rows = self._domain_rows(X)
         centres = self._centres(ball.theta, rows)
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
-        rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + rows.dtype.type(ball.radius))
-        bent = self._divergence.curvature(centres, rounded + rows.dtype.type(ball.radius))
+        with np.errstate(over="ignore", under="ignore"):
+            radius = np.float64(ball.radius)
+            rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
+            bent = self._divergence.curvature(centres, (rounded + radius).astype(rows.dtype))
         result = np.empty(len(rows), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, ball.radius)
+                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, radius)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
         return self._answer(result, rows)
 
-    def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: float) -> Array:
+    def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: Any) -> Array:
         """Bound the change of the smallest divergence from the change of each, and from rounding.
 
         The bound of :mod:`duramen.losses.divergences` for a step of length radius and a step ``rounded``.

@@ -23,6 +23,8 @@ class _MarginLoss(LinearLoss):
 
     def check_labels(self, y: Array) -> None:
         whole = y.dtype.kind in "biu"
+        if not y.size:
+            return
         if not (y.min() >= -1 and y.max() <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
             row = np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0]
             raise ValueError(

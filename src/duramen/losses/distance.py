@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.ball import Ball
+from duramen.ball import Ball, lengths
 from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.losses.base import Loss
 from duramen.losses.nearest import nearest_squared
@@ -56,8 +56,9 @@ class DistanceLoss(Loss):
         gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            gap = centres[numbers[chunk]] - rows[chunk]
-            gap *= pull[chunk, None]
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                gap = centres[numbers[chunk]] - rows[chunk]
+                gap *= pull[chunk, None]
             gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = gap
 
         for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
@@ -69,13 +70,14 @@ class DistanceLoss(Loss):
         # what follows is enlarged by what rounding may do, so that it bounds computed values too: to a centre
         # (a few units of its size), to a distance (relative), and to squares that vanish
         slack = (rows.shape[1] + 8) * limits.eps
-        size = np.linalg.norm(ball.theta, axis=-1).max() + ball.radius
+        size = lengths(ball.theta).max() + ball.radius
         reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            step = rows.dtype.type(reach)
             t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
             here = self.height(t * t)
-            up = self.height((t + rows.dtype.type(reach)) ** 2)
-            down = self.height(np.maximum(t - rows.dtype.type(reach), 0) ** 2)
+            up = self.height((t + step) ** 2)
+            down = self.height(np.maximum(t - step, 0) ** 2)
             change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
         return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from duramen.ball import Ball
+from duramen.ball import Ball, lengths
 from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.losses.base import Loss
 from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_products
@@ -51,6 +51,8 @@ class LinearLoss(Loss):
     """The largest second derivative of psi, where it is bounded."""
     max_third: ClassVar[float | None] = None
     """The largest third derivative of psi, where it is bounded."""
+    units_off: ClassVar[float] = 8.0
+    """How many units in the last place ``pointwise`` may be off."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -148,7 +150,7 @@ class LinearLoss(Loss):
         norms = self._norms(rows)
         unit = np.finfo(rows.dtype).eps
         # what rounding may move a computed predictor by: the bound holds for computed values too
-        rounding = (rows.shape[1] + 8) * unit * (np.linalg.norm(ball.theta) + ball.radius)
+        rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
         with np.errstate(over="ignore"):
             reach = norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
         tiny = np.finfo(rows.dtype).tiny
@@ -156,7 +158,7 @@ class LinearLoss(Loss):
         def change(m: Array, y: Array, reach: Array) -> Array:
             here = self.pointwise(m, y)
             highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
-            bound = (highest - here) + (8 * unit * (highest + here) + tiny)
+            bound = (highest - here) + (self.units_off * unit * (highest + here) + tiny)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
         return self._over_rows(change, ball.theta, rows, y, reach)

@@ -118,6 +118,8 @@ class PoissonLoss(LinearLoss):
     array([1.00000000e+000, 0.00000000e+000, 1.01423205e+304])
     """
 
+    units_off: ClassVar[float] = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
+
     def check_labels(self, y: Array) -> None:
         negative = np.flatnonzero(y < 0)
         if negative.size:
@@ -146,4 +148,4 @@ class PoissonLoss(LinearLoss):
         Where y = 0 any finite u does: it is multiplied by y.
         """
         u = m - np.log(np.maximum(y, np.finfo(y.dtype).tiny))
-        return u, np.flatnonzero(np.abs(u) < 0.5)
+        return u, np.flatnonzero(np.abs(u) < 1)

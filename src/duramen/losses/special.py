@@ -18,7 +18,7 @@ __all__ = ["exp_excess", "exp_excess_near", "itakura_saito", "relative_entropy"]
 
 _NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
 _TERMS = 11
-_EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(15, 1, -1)]  # the rest is below 1e-17
+_EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
 def exp_excess(u: Array) -> Array:
@@ -31,13 +31,13 @@ def exp_excess(u: Array) -> Array:
     """
     with np.errstate(over="ignore", under="ignore"):
         excess = np.asarray(np.expm1(u) - u)
-    near = np.abs(u) < 0.5
+    near = np.abs(u) < 1
     excess[near] = exp_excess_near(u[near])
     return excess
 
 
 def exp_excess_near(u: Array) -> Array:
-    """Compute exp(u) - 1 - u for |u| <= 1/2 by its series, to the last place or two."""
+    """Compute exp(u) - 1 - u for |u| <= 1 by its series, to a few units in the last place."""
     total = np.full_like(u, _EXP_COEFFICIENTS[0])
     for coefficient in _EXP_COEFFICIENTS[1:]:
         total *= u
