@@ -52,7 +52,7 @@ def test_the_number_of_threads(monkeypatch):
 
 
 def test_rows_per_chunk_stays_in_its_bounds():
-    assert chunks.rows_per_chunk(1) == chunks.rows_per_chunk(0) == 1 << 16
+    assert chunks.rows_per_chunk(1) == chunks.rows_per_chunk(0) == 1 << 15
     assert chunks.rows_per_chunk(1 << 40) == 256
     assert chunks.rows_per_chunk(1 << 10) == 1 << 12
 

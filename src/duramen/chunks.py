@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import contextvars
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["for_each_chunk", "n_threads", "rows_per_chunk"]
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
 # each other; with more scratch memory, a chunk leaves the cache.
-_LEAST_ROWS, _MOST_ROWS = 256, 1 << 16
+_LEAST_ROWS, _MOST_ROWS = 256, 1 << 15
 _SCRATCH_BYTES = 4 << 20
 
 
@@ -46,10 +46,10 @@ def rows_per_chunk(scratch_bytes_per_row: int) -> int:
 def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST_ROWS) -> None:
     """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
 
-    An error in any chunk is raised once the chunks under way have ended: the
-    one of the earliest chunk, so that it does not depend on the threads. The
-    threads live as long as the call (starting two takes about 0.1 ms), so a
-    forked process never inherits a pool whose threads are gone.
+    After an error in any chunk no further one is begun; once those under way
+    have ended, the error of the earliest is raised, so that it does not depend
+    on the threads. The caller's thread works too, and the others live as long
+    as the call: a forked process never inherits a pool whose threads are gone.
     """
     threads = n_threads()
     turns = -(
@@ -58,17 +58,38 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
     if n_rows > rows:
         rows = -(-n_rows // (threads * turns))
     chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
-    threads = min(threads, len(chunks))
-    if threads <= 1:
+    if min(threads, len(chunks)) <= 1:
         for chunk in chunks:
             work(chunk)
         return
-    with ThreadPoolExecutor(threads, thread_name_prefix="duramen") as pool:
-        # each in a copy of the caller's context, where NumPy keeps np.errstate
-        under_way = [pool.submit(contextvars.copy_context().run, work, chunk) for chunk in chunks]
-        try:
-            for one in under_way:
-                one.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    _work_together(work, chunks, threads)
+
+
+def _work_together(work: Callable[[slice], None], chunks: list[slice], threads: int) -> None:
+    waiting = iter(enumerate(chunks))
+    lock = threading.Lock()
+    errors: dict[int, BaseException] = {}
+
+    def take_turns() -> None:
+        while not errors:
+            with lock:
+                number, chunk = next(waiting, (-1, None))
+            if chunk is None:
+                return
+            try:
+                work(chunk)
+            except BaseException as error:  # also an interrupt, which only the caller's thread receives
+                errors[number] = error
+
+    # each helper in a copy of the caller's context, where NumPy keeps np.errstate
+    helpers = [
+        threading.Thread(target=contextvars.copy_context().run, args=(take_turns,), name="duramen")
+        for _ in range(min(threads, len(chunks)) - 1)
+    ]
+    for helper in helpers:
+        helper.start()
+    take_turns()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[min(errors)]
