@@ -14,6 +14,12 @@ settings.load_profile("suite")
 LOOSE = 100  # a bound above this multiple of what a search can reach is reported
 
 
+@pytest.fixture
+def two_threads(monkeypatch):
+    """Scratch memory is a few chunks a thread: for a test that counts it."""
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "2")
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"

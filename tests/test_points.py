@@ -36,6 +36,7 @@ def test_floats_are_viewed_and_keep_their_type_and_order(dtype, order):
     assert points.X.strides == rows.strides
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_memory_map_is_not_read_into_memory(tmp_path):
     n = 200_000
     np.save(tmp_path / "rows.npy", np.ones((n, 20), dtype=np.float32))

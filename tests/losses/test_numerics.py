@@ -203,6 +203,7 @@ def peak_beyond_result(call):
         tracemalloc.stop()
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_memory_does_not_grow_with_the_rows():
     """Twice two chunks of scratch; an (n, k) array would take 128 MB here, an (n, k, d) array 1.5 GB."""
     rng = np.random.default_rng(3)
@@ -227,6 +228,7 @@ def test_memory_does_not_grow_with_the_rows():
 @pytest.mark.parametrize(
     "loss", [dm.KMeansLoss(100), dm.BregmanLoss(100, "squared"), dm.BregmanLoss(100, "kl")], ids=repr
 )
+@pytest.mark.usefixtures("two_threads")
 def test_one_far_centre_does_not_defeat_the_screening(loss):
     """A bound on rounding shared by all centres would leave every pair: ninety times the memory."""
     rng = np.random.default_rng(6)
