@@ -298,6 +298,9 @@ def test_bregman_deviation_is_not_infinite_without_need():
     wide = dm.Ball([[1e-3, 1.0, 1000.0]], 0.0)
     row = np.ones((1, 3), dtype=np.float32)
     kl = dm.BregmanLoss(1, "kl")
-    assert kl.deviation(wide, row)[0] < 1e-4 * kl.values(wide.theta, row)[0]
+    # all that is left is rounding: four times (d + 64) units of the value, and a little for the centre's own
+    assert (
+        kl.deviation(wide, row)[0] < 5 * (3 + 64) * np.finfo(np.float32).eps * kl.values(wide.theta, row)[0]
+    )
     two = dm.Ball([[0.5, 0.5], [5.0, 5.0]], 0.6)  # it leaves the domain around the first centre only
     assert np.isfinite(dm.BregmanLoss(2, "kl").deviation(two, [[1.0, 2.0], [0.5, 0.5], [4.9, 5.0]])).all()

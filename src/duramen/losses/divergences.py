@@ -51,7 +51,9 @@ class Divergence(ABC):
 
     def between(self, X: Array, C: Array) -> Array:
         """Compute d(x_i, c_i): (n,). Override it where the definition loses digits."""
-        return np.maximum(self.phi(X) - self.phi(C) - row_products(X - C, self.gradient(C) + 0 * X), 0)
+        return np.maximum(
+            self.phi(X) - self.phi(C) - row_products(X - C, np.broadcast_to(self.gradient(C), X.shape)), 0
+        )
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
         """Bound how far the computed d(x_i, c_i), given as ``costs``, is from the exact one: (n,).
@@ -60,7 +62,9 @@ class Divergence(ABC):
         """
         unit = (X.shape[1] + 8) * np.finfo(X.dtype).eps
         terms = np.abs(self.phi(X)) + np.abs(self.phi(C))
-        return unit * (terms + row_products(np.abs(X - C), np.abs(self.gradient(C)) + 0 * X))
+        return unit * (
+            terms + row_products(np.abs(X - C), np.broadcast_to(np.abs(self.gradient(C)), X.shape))
+        )
 
     def slope(self, X: Array, centre: Array) -> Array:
         """Compute the gradient of d(x_i, c) in one centre c, (n, d): phi's Hessian at c times c - x_i."""
