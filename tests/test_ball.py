@@ -84,7 +84,8 @@ def test_it_keeps_its_own_copy():
 @pytest.mark.parametrize(
     "theta, radius, message",
     [
-        ([0.0], -1, r"radius=-1.0 must be zero or a positive finite number"),
+        ([0.0], "wide", r"radius='wide' must be zero"),
+        ([0.0], -1.0, r"radius=-1.0 must be zero or a positive finite number"),
         ([0.0], np.inf, r"radius=inf"),
         ([0.0], np.nan, r"radius=nan"),
         (3.0, 1, r"found shape \(\)"),

@@ -90,9 +90,10 @@ class Ball:
             )
         if not np.isfinite(theta).all():
             raise ValueError("theta must be finite; it has NaN or infinity")
+        number = isinstance(self.radius, (int, float, np.integer, np.floating))
+        if not (number and self.radius >= 0 and np.isfinite(self.radius)):
+            raise ValueError(f"radius={self.radius!r} must be zero or a positive finite number")
         radius = float(self.radius)
-        if not (radius >= 0 and np.isfinite(radius)):
-            raise ValueError(f"radius={radius} must be zero or a positive finite number")
         theta.flags.writeable = False
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "radius", radius)

@@ -153,6 +153,9 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     """
     if not isinstance(points, WeightedPoints):
         raise TypeError(f"points are needed, found {type(points).__name__}; make them with dm.points(X, y)")
+    if not isinstance(loss, Loss):
+        found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
+        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0

@@ -70,6 +70,20 @@ def test_shapes_in_the_message():
         dm.LogisticLoss().values(np.zeros(2), X, [0, 1, 1])
 
 
+def test_a_ragged_theta():
+    with pytest.raises(
+        ValueError, match=r"theta has rows of different lengths; KMeansLoss\(k=2\) needs shape \(2, 2\)"
+    ):
+        dm.KMeansLoss(2).values([[1, 2], [3]], X)
+
+
+def test_a_class_in_place_of_a_loss():
+    with pytest.raises(TypeError, match=r"loss must be a Loss.*found the class KMeansLoss; call it"):
+        dm.trimmed_objective(dm.points(X), np.zeros((1, 2)), loss=dm.KMeansLoss)
+    with pytest.raises(TypeError, match=r"loss must be a Loss.*found 'logistic'"):
+        dm.trimmed_objective(dm.points(X), np.zeros(3), loss="logistic")
+
+
 def test_integers_and_lists_are_data_too():
     np.testing.assert_array_equal(dm.KMeansLoss(1).values([[0, 0]], [[3, 4], [0, 1]]), [25.0, 1.0])
 

@@ -185,8 +185,11 @@ class Loss(ABC):
 
     def _parameters(self, theta: Any, rows: Rows) -> Array:
         """Check theta against the rows, and give it their type."""
-        given = np.asarray(theta)
         shape = self.parameter_shape(rows.shape[1])
+        try:
+            given = np.asarray(theta)
+        except ValueError:  # NumPy's, of a ragged list
+            raise ValueError(f"theta has rows of different lengths; {self!r} needs shape {shape}") from None
         if given.shape != shape:
             raise ValueError(
                 f"theta has shape {given.shape}; {self!r} on {rows.shape[1]} columns needs shape {shape}"
