@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from duramen.ball import Ball
+from duramen.ball import Anchor, Ball
 from duramen.losses import (
     BregmanLoss,
     CustomDivergence,
@@ -18,11 +18,13 @@ from duramen.losses import (
     TruthDiscoveryLoss,
 )
 from duramen.points import WeightedPoints, points
+from duramen.solvers import Solution, Status, Step, find_anchor, solve
 from duramen.trimming import trimmed_objective
 
 __version__ = _version("duramen")
 
 __all__ = [
+    "Anchor",
     "Ball",
     "BregmanLoss",
     "CustomDivergence",
@@ -34,9 +36,14 @@ __all__ = [
     "MissingPropertyError",
     "PoissonLoss",
     "SmoothHingeLoss",
+    "Solution",
     "SquaredLoss",
+    "Status",
+    "Step",
     "TruthDiscoveryLoss",
     "WeightedPoints",
+    "find_anchor",
     "points",
+    "solve",
     "trimmed_objective",
 ]

@@ -8,7 +8,7 @@ a ball around centres is a product of k Euclidean balls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy import sparse
 
 from duramen.rows import Array
 
-__all__ = ["Ball", "distance", "dual_norms", "lengths"]
+__all__ = ["Anchor", "Ball", "distance", "dual_norms", "lengths"]
 
 
 def lengths(vectors: Array) -> Array:
@@ -131,3 +131,54 @@ class Ball:
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
         return np.asarray(self.theta + self.radius * reach * direction)
+
+
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """A rough solution that everything is measured from: the paper's theta-tilde.
+
+    Parameters
+    ----------
+    theta : array (p,) or (k, d)
+        The solution. Copied.
+    radius : float
+        How far from it a solution on all the data may be expected: how far
+        apart anchors from independent samples lie.
+    ids : array of int64, optional
+        Which points it was fitted on.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> anchor = dm.Anchor([1.0, 2.0], radius=0.5)
+    >>> anchor
+    Anchor: theta (2,), radius 0.5
+    >>> [1.2, 2.2] in anchor.ball
+    True
+    """
+
+    theta: Array
+    radius: float
+    ids: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        ball = Ball(self.theta, self.radius)
+        ids = np.array(self.ids)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise ValueError(f"ids must be a row of integers; found type {ids.dtype}, shape {ids.shape}")
+        ids = ids.astype(np.int64)
+        ids.flags.writeable = False
+        for name, value in (("theta", ball.theta), ("radius", ball.radius), ("ids", ids)):
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Anchor, (self.theta, self.radius, self.ids)
+
+    def __repr__(self) -> str:
+        source = f", from {len(self.ids):,} points" if len(self.ids) else ""
+        return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}"
+
+    @property
+    def ball(self) -> Ball:
+        """The ball around it in which solutions are expected: the paper's B(theta-tilde, l)."""
+        return Ball(self.theta, self.radius)

@@ -10,11 +10,16 @@ run shows in it.
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["for_each_chunk", "n_threads", "rows_per_chunk"]
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["for_each_chunk", "n_threads", "one_blas_thread", "rows_per_chunk", "sum_over_chunks"]
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
 # each other; with more scratch memory, a chunk leaves the cache.
@@ -63,6 +68,58 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
             work(chunk)
         return
     _work_together(work, chunks, threads)
+
+
+def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
+    """Add up, entry by entry, what ``work(chunk)`` gives for all chunks, always in the order of the rows.
+
+    The sum does not depend on which thread was faster, and what waits for its turn is a few chunks' worth.
+    """
+    waiting: dict[int, tuple[Any, ...]] = {}
+    total: list[Any] = []
+    lock = threading.Lock()
+    reached = 0
+
+    def add(chunk: slice) -> None:
+        nonlocal reached
+        part = work(chunk)
+        with lock:
+            waiting[chunk.start] = (chunk.stop, *part)
+            while reached in waiting:
+                reached, *parts = waiting.pop(reached)
+                if total:
+                    total[:] = [whole + one for whole, one in zip(total, parts, strict=True)]
+                else:
+                    total.extend(parts)
+
+    for_each_chunk(add, n_rows, rows)
+    return tuple(total)
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+_blas_lock = threading.Lock()
+_blas_limits: list[Any] = []  # one entry a user; the first holds what to restore
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep matrix products inside chunks to one thread each: the chunks have all cores already.
+
+    The limit holds for the whole process, so users are counted, and the last one lifts it.
+    """
+    with _blas_lock:
+        _blas_limits.append(_blas_limits[0] if _blas_limits else _blas().limit(limits=1))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            limit = _blas_limits.pop()
+            if not _blas_limits:
+                limit.restore_original_limits()
 
 
 def _work_together(work: Callable[[slice], None], chunks: list[slice], threads: int) -> None:

@@ -11,6 +11,7 @@ of the order in which they stand.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,15 @@ from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 
-__all__ = ["kept_weights", "outlier_weight", "trimmed_objective", "trimmed_sum"]
+__all__ = [
+    "Trimmer",
+    "check_points_and_loss",
+    "kept_sum",
+    "kept_weights",
+    "outlier_weight",
+    "trimmed_objective",
+    "trimmed_sum",
+]
 
 _SORT_BELOW = 4096  # a full sort of so few takes less than another round of narrowing
 _SAMPLE = 1024
@@ -108,6 +117,59 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     return kept
 
 
+class Trimmer:
+    """Trim the same weights again and again, as a solver does whose losses change little by little.
+
+    It remembers a level above which about 2 z weighed last time. While more
+    than z still does, what is set aside lies above it, and only the points
+    there are looked at. The result is that of :func:`kept_weights`.
+
+    Examples
+    --------
+    >>> trim = Trimmer(np.ones(3), z=1.5, ids=np.arange(3))
+    >>> trim(np.array([5.0, 1.0, 3.0])), trim(np.array([2.0, 4.0, 3.0]))
+    (array([0. , 1. , 0.5]), array([1. , 0. , 0.5]))
+    """
+
+    def __init__(self, weights: Array, z: float, ids: Array) -> None:
+        self.weights, self.z, self.ids = weights, z, ids
+        self.level: float | None = None
+
+    def __call__(self, losses: Array) -> Array:
+        """Compute how much of each point's weight is kept."""
+        if self.z == 0 or np.isnan(losses.max()):
+            return kept_weights(losses, self.weights, self.z, self.ids)
+
+        def find(level: float) -> tuple[Array, Array]:
+            rows = np.flatnonzero(losses >= level)
+            return rows, losses[rows]
+
+        rows, left = self.among(find, lambda: losses)
+        kept = self.weights.copy()
+        kept[rows] = left
+        return kept
+
+    def among(
+        self, find: Callable[[float], tuple[Array, Array]], everything: Callable[[], Array]
+    ) -> tuple[Array, Array]:
+        """Give the rows of which weight may be set aside, and what is kept of each; of all others all is.
+
+        ``find(level)`` must give the rows with a loss of ``level`` or more, and their losses;
+        ``everything()`` the losses of all rows, which is asked for only where the level no longer fits.
+        """
+        if self.level is not None:
+            rows, losses = find(self.level)
+            heavy = self.weights[rows]
+            few = rows.size <= max(len(self.weights) // 4, _SORT_BELOW)
+            if few and self.z < heavy.sum() * (1 - 1e-9):
+                return rows, kept_weights(losses, heavy, self.z, self.ids[rows])
+        losses = everything()
+        total = float(self.weights.sum())
+        self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2)).loss
+        rows = np.flatnonzero(losses >= self.level)
+        return rows, kept_weights(losses[rows], self.weights[rows], self.z, self.ids[rows])
+
+
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
     """Sum weight times loss over what is kept when weight ``z`` is set aside.
 
@@ -118,11 +180,21 @@ def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
     >>> trimmed_sum([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     2.5
     """
-    kept = kept_weights(losses, weights, z)
+    return kept_sum(losses, kept_weights(losses, weights, z))
+
+
+def kept_sum(losses: Any, kept: Array) -> float:
+    """Sum kept weight times loss; an infinite loss that is set aside counts for nothing.
+
+    Examples
+    --------
+    >>> kept_sum([np.inf, 2.0], np.array([0.0, 1.5]))
+    3.0
+    """
     losses = np.asarray(losses)
     with np.errstate(invalid="ignore"):
         total = float(kept @ losses)
-    if math.isnan(total):  # an infinite loss that is set aside counts for nothing
+    if math.isnan(total):
         total = float(kept[kept > 0] @ losses[kept > 0])
     return total
 
@@ -151,15 +223,20 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     >>> dm.trimmed_objective(points, [[0.5]], loss=loss, n_outliers=1)
     0.5
     """
+    check_points_and_loss(points, loss)
+    z = outlier_weight(n_outliers, points.total_weight)
+    if not len(points):
+        return 0.0
+    return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
+
+
+def check_points_and_loss(points: Any, loss: Any) -> None:
+    """Raise TypeError, with the way out, where points are no WeightedPoints or a loss is no Loss."""
     if not isinstance(points, WeightedPoints):
         raise TypeError(f"points are needed, found {type(points).__name__}; make them with dm.points(X, y)")
     if not isinstance(loss, Loss):
         found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
-    z = outlier_weight(n_outliers, points.total_weight)
-    if not len(points):
-        return 0.0
-    return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
 
 
 class _Boundary(NamedTuple):

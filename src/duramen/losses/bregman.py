@@ -55,13 +55,16 @@ class BregmanLoss(Loss):
         return (self.k, n_columns)
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._domain_rows(X)
-        return self._nearest(self._centres(theta, rows), rows)[0]
+        return self.assigned(theta, X)[0]
 
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
+        return self.assigned(theta, X)[1]
+
+    def assigned(self, theta: Any, X: Any) -> tuple[Array, Array]:
+        """Compute each row's value, and the number of its nearest centre, together."""
         rows = self._domain_rows(X)
-        return self._nearest(self._centres(theta, rows), rows)[1]
+        return self._nearest(self._centres(theta, rows), rows)
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._domain_rows(X)

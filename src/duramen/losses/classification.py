@@ -21,6 +21,8 @@ __all__ = ["LogisticLoss", "SmoothHingeLoss"]
 class _MarginLoss(LinearLoss):
     """What the losses of a margin share: their labels."""
 
+    classifies: ClassVar[bool] = True
+
     def check_labels(self, y: Array) -> None:
         whole = y.dtype.kind in "biu"
         if not y.size:

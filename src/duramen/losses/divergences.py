@@ -87,6 +87,10 @@ class Divergence(ABC):
         """Tell which centre entries lie outside the domain: a boolean (k, d)."""
         return self.outside(C)
 
+    def inside(self, C: Array) -> Array:
+        """Move centres on the edge of the domain just inside; a mean of data is never farther out."""
+        return C
+
 
 class _SumOfTerms(Divergence):
     """A divergence that is computed as a sum of non-negative terms, each right to a few units."""
@@ -150,6 +154,10 @@ class KLDivergence(_SumOfTerms):
 
     def outside_centres(self, C: Array) -> Array:
         return C <= 0
+
+    def inside(self, C: Array) -> Array:
+        # next to nothing, for which a zero in the data costs next to nothing
+        return np.where(C > 0, C, np.finfo(np.float32).tiny ** 0.5)  # a number of either type
 
 
 @dataclass(frozen=True)

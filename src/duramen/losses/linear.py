@@ -45,6 +45,8 @@ class LinearLoss(Loss):
 
     fit_intercept: bool = field(default=True, kw_only=True)
 
+    classifies: ClassVar[bool] = False
+    """Whether labels are two classes, above zero and not."""
     max_slope: ClassVar[float | None] = None
     """The largest slope of psi, where it is bounded."""
     max_curvature: ClassVar[float | None] = None

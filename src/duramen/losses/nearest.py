@@ -19,9 +19,16 @@ import numpy as np
 from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.rows import Array, dense_block, row_products
 
-__all__ = ["least_cost", "nearest_squared", "screened"]
+__all__ = [
+    "FEW_COLUMNS",
+    "first_least",
+    "least_cost",
+    "nearest_squared",
+    "screened",
+    "squared_differences",
+]
 
-_FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
+FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
 
 Kernel = Callable[[Array], tuple[Array, Array]]
 
@@ -33,7 +40,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
     Without ``numbered`` the numbers may be left at zero, which saves time.
     """
     k, d = centres.shape
-    if d <= _FEW_COLUMNS:
+    if d <= FEW_COLUMNS:
         return least_cost(X, lambda block: _by_differences(block, centres, numbered), scratch=d + 2 * k)
     shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
@@ -97,8 +104,8 @@ def screened(
     return least, first
 
 
-def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:
-    """Sum squared differences column by column, for all centres at once: few calls on long arrays."""
+def squared_differences(block: Array, centres: Array) -> Array:
+    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = np.subtract(columns[0], coordinates[0])
     np.multiply(total, total, out=total)
@@ -107,8 +114,19 @@ def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array
         np.subtract(column, coordinate, out=term)
         np.multiply(term, term, out=term)
         np.add(total, term, out=total)
-    least, first = total.min(axis=0), np.zeros(len(block), dtype=np.int32)
-    if numbered:
-        for number in range(len(centres) - 1, -1, -1):
-            np.copyto(first, number, where=total[number] == least, casting="same_kind")
+    return total
+
+
+def first_least(costs: Array) -> tuple[Array, Array]:
+    """Find the least of each column of (k, b) costs, and the first row that has it."""
+    least, first = costs.min(axis=0), np.zeros(costs.shape[1], dtype=np.int32)
+    for number in range(len(costs) - 1, -1, -1):
+        np.copyto(first, number, where=costs[number] == least, casting="same_kind")
     return least, first
+
+
+def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:
+    total = squared_differences(block, centres)
+    if numbered:
+        return first_least(total)
+    return total.min(axis=0), np.zeros(len(block), dtype=np.int32)

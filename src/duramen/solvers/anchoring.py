@@ -1,0 +1,86 @@
+"""The anchor: a rough solution, from a small sample, that everything is measured from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from duramen.ball import Anchor, distance
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.seeds import generator, spawn
+from duramen.solvers.problem import Problem, problem_of
+from duramen.solvers.sample import sampled
+from duramen.solvers.starts import check_init, rough
+from duramen.trimming import trimmed_sum
+
+__all__ = ["find_anchor"]
+
+_ANCHORS = 3
+_LEAST, _MOST = 300, 2000  # rows a sample
+
+
+def find_anchor(
+    points: WeightedPoints, loss: Loss, n_outliers: float = 0, random_state: Any = None, *, init: Any = None
+) -> Anchor:
+    """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
+
+    Three samples are drawn independently by weight, of together less than 1% of
+    the rows but at least 300 each, and solved, the weight to set aside in
+    proportion. The anchor is the solution with the lowest trimmed objective on
+    all the samples together; its radius is the distance to the farthest of the
+    other two, centres matched to their nearest.
+
+    Parameters
+    ----------
+    points, loss, n_outliers, random_state
+        As in :func:`duramen.solve`.
+    init : array, optional
+        Where to start; needed for a loss that does not say the shape of theta.
+
+    Returns
+    -------
+    Anchor
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> X = np.random.default_rng(0).normal(size=(50_000, 2))
+    >>> X[:1000] += 100
+    >>> anchor = dm.find_anchor(dm.points(X), dm.KMeansLoss(1), n_outliers=0.02, random_state=0)
+    >>> [0.0, 0.0] in dm.Ball(anchor.theta[0], 0.3)
+    True
+    """
+    problem = problem_of(points, loss, n_outliers)
+    ready = check_init(problem, init)
+    rngs = spawn(generator(random_state), _ANCHORS)
+    samples = [sampled(problem, _size(problem), rng) for rng in rngs]
+    found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
+    scores = [sum(_score(part, theta) for part in samples) for theta in found]
+    theta = found[int(np.argmin(scores))]
+    radius = max(distance(theta, _matched(other, theta)) for other in found)
+    ids = np.unique(np.concatenate([part.points.ids for part in samples]))
+    return Anchor(theta, radius, ids)
+
+
+def _size(problem: Problem) -> int:
+    """Choose the rows of one sample: a third of 1%, but enough for the parameters, and no more than it takes."""
+    shape = problem.loss.parameter_shape(problem.points.n_columns)
+    enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
+    return max(_LEAST, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))
+
+
+def _score(part: Problem, theta: Array) -> float:
+    return trimmed_sum(part.loss.values(theta, part.X, part.y), part.points.weights, part.z)
+
+
+def _matched(other: Array, theta: Array) -> Array:
+    """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
+    if theta.ndim == 1:
+        return other
+    gaps = np.linalg.norm(theta[:, None] - other[None], axis=2)
+    return other[linear_sum_assignment(gaps)[1]]

@@ -1,0 +1,128 @@
+"""Refitting centres: Weiszfeld's iteration and its kin, and means for Bregman divergences.
+
+All losses of the distance t to the nearest centre that are concave in t^2 are
+fitted by one iteration: with the weights w h'(t) / t of the points a centre
+owns, the next centre is their weighted mean. It never raises the objective,
+because the tangent of h at t^2 lies above h. For k-median this is Weiszfeld's
+iteration, for truth discovery the iteration of that field: the mean of the
+claims, each by the reliability of its source; for k-means it is the mean
+itself, and has a module of its own. The best centre for a Bregman divergence is
+the mean too, whatever the divergence (Banerjee et al. 2005).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from duramen.chunks import rows_per_chunk, sum_over_chunks
+from duramen.losses.bregman import BregmanLoss
+from duramen.losses.distance import DistanceLoss
+from duramen.rows import Array
+from duramen.solvers.fit import Fit, Place
+from duramen.solvers.nearest import NearestCentres
+from duramen.solvers.problem import Problem
+
+__all__ = ["BregmanFit", "DistanceFit", "cluster_sums", "refilled"]
+
+_COINCIDENT = 1e-9  # of the mean distance: a centre this close to a point lies on it
+
+
+class DistanceFit(Fit):
+    """Weighted means of the points each centre owns."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        assert isinstance(problem.loss, DistanceLoss)
+        self.loss = problem.loss
+        self.nearest = NearestCentres(problem.X)
+        self.squared = np.empty(0)
+        # the slope of h at a distance of zero: 1 for k-median, which has a kink there
+        self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
+
+    def losses(self, theta: Array) -> Array:
+        self.nearest.move(self._centres(theta))
+        self.squared = self.nearest.squared()
+        return self.loss.height(self.squared)
+
+    def refit(self, here: Place) -> Array:
+        centres = self._centres(here.theta)
+        numbers, squared = self.nearest.numbers, self.squared
+        pulls = here.kept * self.loss.pull(squared)
+        on = np.empty(0, dtype=np.intp)
+        if self.kink > 1e-50:
+            on = np.flatnonzero(squared <= (_COINCIDENT * np.sqrt(squared).mean()) ** 2)
+            pulls[on] = 0.0
+        mass, total = cluster_sums(self.problem.X, numbers, pulls, centres)
+        means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
+        if on.size:
+            held = self.kink * np.bincount(numbers[on], here.kept[on], minlength=len(centres))
+            means = _held_back(means, centres, mass, held)
+            mass = mass + held
+        return refilled(means, mass, here, self.problem).reshape(here.theta.shape)
+
+    def _centres(self, theta: Array) -> Array:
+        return theta.reshape(-1, self.problem.points.n_columns)
+
+
+def _held_back(means: Array, centres: Array, mass: Array, held: Array) -> Array:
+    """Move centres that lie on points only as far as the others pull more than those points hold.
+
+    Vardi and Zhang (2000): with R the pull of the others, the centre stays where ``held >= |R|``.
+    """
+    pull = np.linalg.norm((means - centres) * mass[:, None], axis=1)
+    free = 1 - np.minimum(1.0, np.divide(held, pull, out=np.ones_like(pull), where=pull > 0))
+    free[held == 0] = 1.0
+    return centres + free[:, None] * (means - centres)
+
+
+class BregmanFit(Fit):
+    """Means of the points each centre owns, for any Bregman divergence."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        assert isinstance(problem.loss, BregmanLoss)
+        self.loss = problem.loss
+        self.numbers = np.empty(0, dtype=np.intp)
+
+    def losses(self, theta: Array) -> Array:
+        values, numbers = self.loss.assigned(theta, self.problem.X)
+        self.numbers = numbers.astype(np.intp)
+        return values
+
+    def refit(self, here: Place) -> Array:
+        mass, total = cluster_sums(self.problem.X, self.numbers, here.kept, here.theta)
+        means = here.theta + total / np.where(mass > 0, mass, 1.0)[:, None]
+        return self.loss.divergence.inside(refilled(means, mass, here, self.problem))
+
+
+def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
+    """Give each cluster's weight (k,), and the weighted sum of its rows less its centre (k, d).
+
+    The difference is taken row by row, so that data far from the origin lose no digits.
+    """
+    k = len(centres)
+
+    def work(chunk: slice) -> tuple[Array, Array]:
+        owners, heavy = numbers[chunk], weights[chunk]
+        gaps = X[chunk] - centres.take(owners, axis=0)
+        ends = np.arange(len(heavy) + 1)
+        total = sparse.csc_array((heavy, owners, ends), shape=(k, len(heavy))) @ gaps
+        return np.bincount(owners, heavy, minlength=k), total
+
+    mass, total = sum_over_chunks(work, len(weights), rows_per_chunk(16 * X.shape[1]))
+    return mass, total
+
+
+def refilled(centres: Array, mass: Array, here: Place, problem: Problem) -> Array:
+    """Put each centre that owns no kept point on the kept point with the largest loss that is left."""
+    empty = np.flatnonzero(~(mass > 0))
+    if not empty.size:
+        return centres
+    worst = np.where(here.kept > 0, here.losses, -1.0)
+    far = np.argpartition(worst, -empty.size)[-empty.size :]
+    far = far[np.argsort(-worst[far], kind="stable")]
+    far = far[worst[far] > 0]
+    centres = centres.copy()
+    centres[empty[: far.size]] = problem.X[far]
+    return centres

@@ -1,0 +1,132 @@
+"""A problem to solve: weighted points, a loss, the weight to set aside; and what makes one impossible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from duramen.losses.base import Loss
+from duramen.losses.linear import LinearLoss
+from duramen.points import WeightedPoints
+from duramen.rows import Array, Rows
+from duramen.trimming import Trimmer, check_points_and_loss, kept_sum, outlier_weight
+
+__all__ = ["Problem", "problem_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Minimise f_z(theta) + l2 / 2 times the squared length of theta, its intercept left out.
+
+    ``scales`` (p,) weigh the coefficients in that length; None stands for ones, and for losses of centres.
+    """
+
+    points: WeightedPoints
+    loss: Loss
+    z: float
+    l2: float = 0.0
+    scales: Array | None = None
+
+    @property
+    def X(self) -> Rows:
+        """The rows."""
+        return self.points.X
+
+    @property
+    def y(self) -> Array | None:
+        """The labels."""
+        return self.points.y
+
+    @property
+    def kept_weight(self) -> float:
+        """The weight that is not set aside."""
+        return self.points.total_weight - self.z
+
+    def ridge(self) -> Array:
+        """Give the second derivative of the penalty in each coefficient; zero for the intercept."""
+        assert isinstance(self.loss, LinearLoss)
+        p = self.loss.parameter_shape(self.points.n_columns)[0]
+        ridge = np.full(p, self.l2) if self.scales is None else self.l2 * self.scales
+        if self.loss.fit_intercept:
+            ridge[-1] = 0.0
+        return ridge
+
+    def penalty(self, theta: Array) -> float:
+        """Evaluate the penalty."""
+        return float(self.ridge() @ theta**2) / 2 if self.l2 else 0.0
+
+    def trimmer(self) -> Trimmer:
+        """Make what computes kept weights from losses."""
+        return Trimmer(self.points.weights, self.z, self.points.ids)
+
+    def objective(self, theta: Array, losses: Array, kept: Array) -> float:
+        """Evaluate what is minimised, for given losses and kept weights."""
+        return kept_sum(losses, kept) + self.penalty(theta)
+
+
+def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
+    """Check everything that can be checked before solving.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the value, and the way out.
+    """
+    check_points_and_loss(points, loss)
+    number = isinstance(l2, (int, float, np.integer, np.floating)) and not isinstance(l2, bool)
+    if not (number and 0 <= l2 < np.inf):
+        raise ValueError(f"l2={l2!r} must be zero or a positive finite number")
+    if l2 > 0 and not isinstance(loss, LinearLoss):
+        raise ValueError(
+            f"l2={l2} is for losses of a linear predictor; {loss!r} has no penalty. Leave l2 out"
+        )
+    if not len(points):
+        raise ValueError("there are no points to solve on; pass at least one")
+    if not points.total_weight > 0:
+        raise ValueError("all weights are zero: nothing is left to solve on; pass some positive weights")
+    z = outlier_weight(n_outliers, points.total_weight)
+    if isinstance(loss, LinearLoss):
+        _check_labels(points, loss, z)
+    elif getattr(loss, "k", 1) > 1:
+        _check_distinct(points, loss)
+    return Problem(points, loss, z, float(l2))
+
+
+def _check_labels(points: WeightedPoints, loss: LinearLoss, z: float) -> None:
+    if points.y is None:
+        raise ValueError(f"{type(loss).__name__} needs labels; pass dm.points(X, y), one label a row")
+    loss.check_labels(points.y)
+    if not loss.classifies:
+        return
+    positive = points.y > 0
+    upper = float(points.weights[positive].sum())
+    lower = float(points.weights[~positive].sum())
+    if not min(upper, lower) > 0:
+        only = points.y[positive if upper else ~positive][0]
+        raise ValueError(
+            f"all points of positive weight have the label {only}; {type(loss).__name__} needs two classes"
+        )
+    if z >= min(upper, lower):
+        rare = points.y[positive if upper < lower else ~positive][0]
+        raise ValueError(
+            f"n_outliers={z:g} could set aside the whole class {rare}, of weight {min(upper, lower):g}; "
+            "take fewer outliers than the smaller class weighs"
+        )
+
+
+def _check_distinct(points: WeightedPoints, loss: Any) -> None:
+    """Refuse more centres than there are distinct points, looking at no more rows than it takes."""
+    heavy = np.flatnonzero(points.weights > 0)
+    looked = 4 * loss.k
+    while True:
+        found = len(np.unique(points.X[heavy[:looked]], axis=0))
+        if found >= loss.k:
+            return
+        if looked >= len(heavy):
+            raise ValueError(
+                f"k={loss.k} is above the number of distinct points of positive weight, {found}; "
+                f"take k={found} or less"
+            )
+        looked *= 8

@@ -1,0 +1,164 @@
+"""Where to start with centres: seedings, with and without an eye on outliers.
+
+Plain k-means++ draws far points, and outliers are far. Two remedies:
+
+* thresholded k-means++ (Bhaskara, Vadgama and Xu 2019): a point's cost counts
+  only up to a threshold, OPT / z for a guess of the optimum OPT. All guesses in
+  a geometric row are tried, and the one with the lowest trimmed cost wins.
+* local search (Gupta et al. 2017): swap a centre for a point while that lowers
+  the trimmed cost, z set aside afresh for each swap. Candidates are drawn by
+  their thresholded cost, as in Lattanzi and Sohler (2019), instead of all tried,
+  and a swap is judged after a few refits.
+
+Costs are those of the loss itself, so that all of them serve k-median and
+Bregman clustering too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from duramen.losses.bregman import BregmanLoss
+from duramen.rows import Array
+from duramen.solvers.alternating import Stopping, alternate
+from duramen.solvers.problem import Problem
+from duramen.trimming import trimmed_sum
+
+__all__ = ["SEEDINGS", "local_search", "plus_plus", "random_centres", "thresholded"]
+
+_GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
+_SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
+_REFITS = 5  # iterations before a swap is judged
+
+
+class _Costs:
+    """The cost of every point under single centres."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
+        self.k = int(getattr(problem.loss, "k", 1))
+        self.loss: Any = problem.loss
+        self.one: Any = replace(self.loss, k=1) if hasattr(self.loss, "k") else self.loss
+        self.middle = np.average(self.X, axis=0, weights=self.weights)
+
+    def centre(self, row: int) -> Array:
+        """Make a centre of a data point, moved off the edge of the domain where the loss has one."""
+        here = np.asarray(self.X[row], dtype=np.float64)
+        if isinstance(self.loss, BregmanLoss) and self.loss.divergence.outside_centres(here[None]).any():
+            return self.loss.divergence.inside(0.9 * here + 0.1 * self.middle)
+        return here
+
+    def theta(self, centres: Array) -> Array:
+        """Give centres (k, d) the shape that the loss takes."""
+        return centres.reshape(self.loss.parameter_shape(centres.shape[1]))
+
+    def centres(self, theta: Array) -> Array:
+        """Give theta the shape (k, d)."""
+        return theta.reshape(self.k, -1)
+
+    def of(self, centre: Array) -> Array:
+        """Compute the cost of every point under one centre."""
+        theta = centre.reshape(self.one.parameter_shape(len(centre)))
+        return self.one.values(theta, self.X).astype(np.float64)
+
+    def table(self, theta: Array) -> Array:
+        """Compute the cost of every point under each centre: (k, n)."""
+        return np.stack([self.of(centre) for centre in self.centres(theta)])
+
+    def trimmed(self, costs: Array) -> float:
+        return trimmed_sum(costs, self.weights, self.z)
+
+    def draw(self, costs: Array, n: int, rng: np.random.Generator) -> Array:
+        """Draw rows in proportion to weight times cost; by weight alone where nothing costs anything."""
+        steps = np.cumsum(self.weights * costs)
+        if not (0 < steps[-1] < np.inf):
+            steps = np.cumsum(self.weights)
+        picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+        return np.minimum(picks, len(steps) - 1)
+
+
+def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
+    """Draw k points by their weight."""
+    costs = _Costs(problem)
+    heavy = np.flatnonzero(costs.weights > 0)
+    share = costs.weights[heavy] / costs.weights[heavy].sum()
+    rows = rng.choice(heavy, size=min(costs.k, heavy.size), replace=False, p=share)
+    return costs.theta(np.stack([costs.centre(row) for row in np.resize(rows, costs.k)]))
+
+
+def plus_plus(problem: Problem, rng: np.random.Generator) -> Array:
+    """k-means++, blind to outliers: each centre is a point drawn by its cost so far."""
+    costs = _Costs(problem)
+    return costs.theta(_grown(costs, np.inf, rng))
+
+
+def thresholded(problem: Problem, rng: np.random.Generator) -> Array:
+    """k-means++ with costs capped at a guess of the optimum over z; the best of several guesses."""
+    costs = _Costs(problem)
+    return costs.theta(_best_guess(costs, rng))
+
+
+def local_search(problem: Problem, rng: np.random.Generator) -> Array:
+    """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost after a few refits."""
+    costs = _Costs(problem)
+    run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping())
+    for _ in range(max(_SWAPS, 2 * costs.k)):
+        table = costs.table(run.theta)
+        cap = run.objective / max(costs.z, 1.0)
+        row = costs.draw(np.minimum(table.min(axis=0), cap), 1, rng)[0]
+        new = costs.of(costs.centre(row))
+        scores = [costs.trimmed(np.minimum(rest, new)) for rest in _without_each(table)]
+        swapped = costs.centres(run.theta).copy()
+        swapped[int(np.argmin(scores))] = costs.centre(row)
+        tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS))
+        if tried.objective < run.objective:
+            run = tried
+    return run.theta
+
+
+SEEDINGS = {
+    "local-search": local_search,
+    "thresholded": thresholded,
+    "k-means++": plus_plus,
+    "random": random_centres,
+}
+
+
+def _best_guess(costs: _Costs, rng: np.random.Generator) -> Array:
+    if costs.z == 0:
+        return _grown(costs, np.inf, rng)
+    first = costs.of(costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0]))
+    caps = costs.trimmed(first) * _GUESSES / costs.z
+    tried = [_grown(costs, cap, rng) for cap in caps]
+    scores = [costs.trimmed(costs.table(centres).min(axis=0)) for centres in tried]
+    return tried[int(np.argmin(scores))]
+
+
+def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> Array:
+    """Add centre after centre: of a few points drawn by their capped cost, the one that leaves the least."""
+    tries = 2 + int(np.log(costs.k))
+    centres = [costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0])]
+    least = costs.of(centres[0])
+    while len(centres) < costs.k:
+        rows = costs.draw(np.minimum(least, cap), tries, rng)
+        candidates = [costs.centre(row) for row in rows]
+        left = [np.minimum(least, costs.of(candidate)) for candidate in candidates]
+        totals = [float(costs.weights @ np.minimum(after, cap)) for after in left]
+        chosen = int(np.argmin(totals))
+        centres.append(candidates[chosen])
+        least = left[chosen]
+    return np.stack(centres)
+
+
+def _without_each(table: Array) -> list[Array]:
+    """Give, for each row of (k, m) costs, the least of all the others."""
+    if len(table) == 1:
+        return [np.full(table.shape[1], np.inf)]
+    first = table.argmin(axis=0)
+    rest = table.copy()
+    rest[first, np.arange(table.shape[1])] = np.inf
+    least, second = table.min(axis=0), rest.min(axis=0)
+    return [np.where(first == out, second, least) for out in range(len(table))]

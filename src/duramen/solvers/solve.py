@@ -1,0 +1,180 @@
+"""The one call: find parameters with a low trimmed objective."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.seeds import generator, spawn
+from duramen.solvers.alternating import Run, Stopping, alternate
+from duramen.solvers.problem import Problem, problem_of
+from duramen.solvers.progress import reporting
+from duramen.solvers.solution import Solution, Status, Step
+from duramen.solvers.starts import check_init, start
+from duramen.trimming import kept_weights
+
+__all__ = ["solve"]
+
+
+def solve(
+    points: WeightedPoints,
+    loss: Loss,
+    n_outliers: float = 0,
+    *,
+    l2: float = 0.0,
+    init: Any = None,
+    n_starts: int = 1,
+    random_state: Any = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    callback: Callable[[Step], Any] | None = None,
+    progress: bool = False,
+) -> Solution:
+    """Find parameters that fit the points well after the worst weight ``n_outliers`` is set aside.
+
+    By turns, weight is set aside where it costs most and the parameters are
+    refitted to the rest, until an iteration gains too little. The objective
+
+        f_z(theta, X) + l2 / 2 * |coefficients|^2
+
+    never rises. It has many local minima; where the search starts decides in
+    which it ends, so starts are sought with an eye on outliers.
+
+    Parameters
+    ----------
+    points : WeightedPoints
+        As made by :func:`duramen.points`. X is never copied.
+    loss : Loss
+        The learning problem, built in or of your own.
+    n_outliers : float
+        The weight to set aside: a count (1 or more), or a fraction (below 1).
+    l2 : float
+        The penalty on the coefficients of a linear loss; the intercept is free.
+    init : array, str or None
+        A theta to start from, or the name of a seeding: "local-search" (the
+        default), "thresholded", "k-means++" or "random" for centres, "subsets"
+        (the default) or "zero" for linear losses.
+    n_starts : int
+        How often to start, each time from another place; the best is kept. A
+        theta given as ``init`` is the first of them.
+    random_state : None, int or numpy Generator
+        Decides the starts.
+    max_iter : int
+        How many iterations a start may take.
+    tol : float
+        Stop when an iteration gains less than this share of the objective.
+    callback : callable, optional
+        Called with a :class:`Step` after each iteration; a true answer stops.
+    progress : bool
+        Show a bar (needs the extra ``duramen[progress]``).
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the problem has no answer: no weight, one class only, as many
+        outliers as a class, more centres than distinct points.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If there was more to gain after ``max_iter`` iterations, or the
+        objective has no minimum; it says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> X = np.concatenate([np.zeros((50, 2)), np.ones((50, 2)), [[70.0, 80.0], [90.0, 0.0]]])
+    >>> solution = dm.solve(dm.points(X), dm.KMeansLoss(2), n_outliers=2, random_state=0)
+    >>> np.sort(solution.theta, axis=0)
+    array([[0., 0.],
+           [1., 1.]])
+    >>> solution
+    Solution: KMeansLoss(k=2) on 102 points, theta (2, 2)
+      objective 0 (0 a unit of kept weight)
+      2 points set aside, weight 2 of 102
+      converged after ... iterations: ...
+    """
+    problem = problem_of(points, loss, n_outliers, l2)
+    _check_numbers(n_starts, max_iter, tol, callback)
+    ready = check_init(problem, init)
+    rngs = spawn(generator(random_state), int(n_starts))
+    with reporting(callback, progress, len(rngs), max_iter) as report:
+        runs: list[Run] = []
+        for number, rng in enumerate(rngs):
+            again = None if number and isinstance(ready, np.ndarray) else ready
+            stopping = Stopping(int(max_iter), float(tol), report, number)
+            runs.append(alternate(problem, start(problem, again, rng), stopping))
+            if runs[-1].status is Status.STOPPED:
+                break
+    best = min(runs, key=lambda run: run.objective)
+    _warn(best, max_iter)
+    return _solution(problem, best, np.array([run.objective for run in runs]))
+
+
+def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
+    for name, value in (("n_starts", n_starts), ("max_iter", max_iter)):
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not (whole and value >= 1):
+            raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+    number = isinstance(tol, (int, float, np.integer, np.floating)) and not isinstance(tol, bool)
+    if not (number and 0 <= tol < np.inf):
+        raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={callback!r} cannot be called; pass a function of one Step")
+
+
+def _warn(run: Run, max_iter: int) -> None:
+    if run.status is Status.MAX_ITER:
+        gain = 1 - run.objective / run.history[-2]
+        message = (
+            f"solve stopped after max_iter={max_iter} iterations while the last one still gained {gain:.2g} of "
+            "the objective; raise max_iter, or tol to be content with less"
+        )
+    elif run.status is Status.UNBOUNDED:
+        message = (
+            "the kept points can be fitted perfectly by a theta that grows without end, so the objective has no "
+            "minimum; pass l2 above 0, or take fewer outliers or columns"
+        )
+    else:
+        return
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
+    points = problem.points
+    losses = problem.loss.values(run.theta, points.X, points.y)
+    kept = kept_weights(losses, points.weights, problem.z, points.ids)
+    objective = problem.objective(run.theta, losses, kept)
+    touched = np.flatnonzero(kept < points.weights)
+    touched = touched[np.lexsort((-points.ids[touched], -losses[touched]))]
+    # what is left between the running sums and this one is rounding: no entry lies below the last
+    history = np.maximum(np.append(run.history[:-1], objective), objective)
+    parts = (run.theta, points.ids[touched], points.weights[touched] - kept[touched], history, objectives)
+    for array in parts:
+        array.flags.writeable = False
+    theta, outliers, aside, history, objectives = parts
+    return Solution(
+        theta=theta,
+        objective=objective,
+        penalty=problem.penalty(theta),
+        outliers=outliers,
+        aside=aside,
+        history=history,
+        status=run.status,
+        start_objectives=objectives,
+        loss=problem.loss,
+        n_points=len(points),
+        total_weight=points.total_weight,
+    )
