@@ -13,13 +13,13 @@ from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.seeds import generator, spawn
 from duramen.solvers.problem import Problem, problem_of
-from duramen.solvers.sample import sampled
+from duramen.solvers.sample import Sampler
 from duramen.solvers.starts import check_init, rough
 from duramen.trimming import trimmed_sum
 
 __all__ = ["find_anchor"]
 
-_ANCHORS = 3
+_ANCHORS = 2
 _LEAST, _MOST = 300, 2000  # rows a sample
 
 
@@ -28,11 +28,11 @@ def find_anchor(
 ) -> Anchor:
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
-    Three samples are drawn independently by weight, of together less than 1% of
+    Two samples are drawn independently by weight, of together less than 1% of
     the rows but at least 300 each, and solved, the weight to set aside in
-    proportion. The anchor is the solution with the lowest trimmed objective on
-    all the samples together; its radius is the distance to the farthest of the
-    other two, centres matched to their nearest.
+    proportion. The anchor is the solution with the lower trimmed objective on
+    both samples together; its radius is how far the other lies, centres matched
+    in pairs that lie close.
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ def find_anchor(
     problem = problem_of(points, loss, n_outliers)
     ready = check_init(problem, init)
     rngs = spawn(generator(random_state), _ANCHORS)
-    samples = [sampled(problem, _size(problem), rng) for rng in rngs]
+    sampler, size = Sampler(problem), _size(problem)
+    samples = [sampler.draw(size, rng) for rng in rngs]
     found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     scores = [sum(_score(part, theta) for part in samples) for theta in found]
     theta = found[int(np.argmin(scores))]
@@ -68,7 +69,7 @@ def find_anchor(
 
 
 def _size(problem: Problem) -> int:
-    """Choose the rows of one sample: a third of 1%, but enough for the parameters, and no more than it takes."""
+    """Choose the rows of one sample: half of 1%, within what it takes."""
     shape = problem.loss.parameter_shape(problem.points.n_columns)
     enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
     return max(_LEAST, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))

@@ -30,7 +30,7 @@ class Problem:
     scales: Array | None = None
 
     @property
-    def X(self) -> Rows:
+    def X(self) -> Rows:  # noqa: N802
         """The rows."""
         return self.points.X
 
@@ -101,8 +101,7 @@ def _check_labels(points: WeightedPoints, loss: LinearLoss, z: float) -> None:
     if not loss.classifies:
         return
     positive = points.y > 0
-    upper = float(points.weights[positive].sum())
-    lower = float(points.weights[~positive].sum())
+    lower, upper = np.bincount(positive, points.weights, minlength=2).tolist()
     if not min(upper, lower) > 0:
         only = points.y[positive if upper else ~positive][0]
         raise ValueError(

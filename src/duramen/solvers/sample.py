@@ -1,57 +1,77 @@
-"""A sample that stands for the points: on it starts are sought and anchors fitted."""
+"""Samples that stand for the points: on them starts are sought and anchors fitted."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
 
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.solvers.problem import Problem
 
-__all__ = ["sampled"]
+__all__ = ["Sampler"]
 
 
-def sampled(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
-    """Draw ``size`` points in proportion to their weight, with replacement; the weight to set aside shrinks along.
+class Sampler:
+    """Draw points in proportion to their weight, with replacement; the weight to set aside shrinks along.
 
     A point drawn twice has weight 2. Where two classes are told apart, each has
-    its share of the sample, exactly: the rare one does not go missing. A drawn
-    sample may hold somewhat more outliers than its share, so somewhat more
-    may be set aside: two standard deviations.
+    its share of the sample, exactly: the rare one does not go missing. A sample
+    may hold more outliers than its share, so two standard deviations more may
+    be set aside.
     """
-    points = problem.points
-    share = size / points.total_weight
-    rows, weights = _drawn(problem, size, rng)
-    y = None if points.y is None else points.y[rows]
-    part = WeightedPoints._trusted(points.X[rows], y, weights, points.ids[rows])
-    z = problem.z * share
-    return replace(problem, points=part, z=_bounded(z + 2 * z**0.5, problem, part), l2=problem.l2 * share)
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.total = problem.points.total_weight
+        self.classes = isinstance(problem.loss, LinearLoss) and problem.loss.classifies
+        if self.classes:
+            assert problem.y is not None
+            positive = problem.y > 0
+            self.strata = [_Stratum(problem, np.flatnonzero(side)) for side in (positive, ~positive)]
+        else:
+            self.strata = [_Stratum(problem, None)]
+
+    def draw(self, size: int, rng: np.random.Generator) -> Problem:
+        """Draw ``size`` points."""
+        points, share = self.problem.points, size / self.total
+        rows, counts = np.unique(
+            np.concatenate([stratum.draw(share, rng) for stratum in self.strata]), return_counts=True
+        )
+        y = None if points.y is None else points.y[rows]
+        X = points.X[rows] if sparse.issparse(points.X) else points.X.take(rows, axis=0)
+        part = WeightedPoints._trusted(X, y, counts.astype(np.float64), points.ids[rows])
+        z = self.problem.z * share
+        z = min(z + 2 * z**0.5, 0.9 * self._most(part)) if z else 0.0
+        return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)
+
+    def _most(self, part: WeightedPoints) -> float:
+        """Weigh what must not all be set aside: everything, or a class."""
+        if not self.classes:
+            return part.total_weight
+        assert part.y is not None
+        return float(np.bincount(part.y > 0, part.weights, minlength=2).min())
 
 
-def _drawn(problem: Problem, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    weights = problem.points.weights
-    groups = [np.ones(len(weights), dtype=bool)]
-    if isinstance(problem.loss, LinearLoss) and problem.loss.classifies and problem.points.y is not None:
-        positive = problem.points.y > 0
-        groups = [positive, ~positive]
-    total = weights.sum()
-    counts = np.zeros(len(weights), dtype=np.int64)
-    for group in groups:
-        steps = np.cumsum(np.where(group, weights, 0.0))
-        n = max(1, round(size * steps[-1] / total))
-        picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
-        np.add.at(counts, np.minimum(picks, np.flatnonzero(group & (weights > 0))[-1]), 1)
-    rows = np.flatnonzero(counts)
-    return rows, counts[rows].astype(np.float64)
+class _Stratum:
+    """Rows (None for all) to draw from by weight."""
 
+    def __init__(self, problem: Problem, rows: Array | None) -> None:
+        weights = problem.points.weights
+        self.rows = rows
+        self.weights = weights if rows is None else weights[rows]
+        self.total = float(self.weights.sum())
+        self.even = bool(self.weights.min() == self.weights.max())
 
-def _bounded(z: float, problem: Problem, part: WeightedPoints) -> float:
-    """Keep z below what would leave nothing, or one class only."""
-    most = part.total_weight
-    if isinstance(problem.loss, LinearLoss) and problem.loss.classifies and part.y is not None:
-        upper = float(part.weights[part.y > 0].sum())
-        most = min(upper, most - upper)
-    return min(z, 0.9 * most) if problem.z else 0.0
+    def draw(self, share: float, rng: np.random.Generator) -> Array:
+        n = max(1, round(share * self.total))
+        if self.even:
+            picks = rng.integers(len(self.weights), size=n)
+        else:
+            steps = np.cumsum(self.weights)
+            picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+            picks = np.minimum(picks, np.flatnonzero(self.weights)[-1])
+        return picks if self.rows is None else self.rows[picks]

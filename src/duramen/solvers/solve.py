@@ -115,7 +115,7 @@ def solve(
         for number, rng in enumerate(rngs):
             again = None if number and isinstance(ready, np.ndarray) else ready
             stopping = Stopping(int(max_iter), float(tol), report, number)
-            runs.append(alternate(problem, start(problem, again, rng), stopping))
+            runs.append(alternate(problem, start(problem, again, rng, number), stopping))
             if runs[-1].status is Status.STOPPED:
                 break
     best = min(runs, key=lambda run: run.objective)

@@ -1,0 +1,113 @@
+"""Where to start with a linear loss: from zero, or from a handful of points that holds no outlier.
+
+From zero the alternation does well unless outliers are many and pull together;
+then a fit of a few points, all of them clean by luck, is a better start, as in
+FAST-LTS (Rousseeuw and Van Driessen 2006). Which it is, is decided on a sample,
+by the trimmed objective after refining, and zero wins unless it is beaten
+clearly. On real data the two end in minima of about equal depth, and what tells
+them apart on a sample is chance (docs/solving.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from duramen.losses.linear import LinearLoss
+from duramen.rows import Array
+from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
+from duramen.solvers.problem import Problem
+
+__all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
+
+_SHRINKAGE = 0.1  # of the curvature: keeps a start from fitting the rare rows of a sample
+_CLEARLY = 0.98  # of the objective from zero
+
+
+class Effort(NamedTuple):
+    """How many handfuls to fit, how many of the best to refine, and how far."""
+
+    handfuls: int
+    refined: int
+    stopping: Stopping
+
+
+THOROUGH = Effort(30, 3, Stopping(max_iter=30))
+QUICK = Effort(3, 1, Stopping(max_iter=10, tol=1e-3))
+
+
+class Search(NamedTuple):
+    """What was found on a sample: the way from zero, and whichever start won."""
+
+    from_zero: Run
+    best: Run
+
+
+def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
+    """Solve a sample from zero and from handfuls.
+
+    Everything is shrunken a little towards zero: a sample has a few rows of each rare kind only, and a
+    start that fits those perfectly, or sets them aside, stays stuck there on the full data.
+    """
+    zero = np.zeros(part.ridge().size)
+    part = _shrunken(part)
+    from_zero = alternate(part, zero, effort.stopping)
+    best = from_zero
+    if part.z == 0:
+        return Search(from_zero, best)
+    for theta in _best_handfuls(part, zero, rng, effort):
+        run = alternate(part, theta, Stopping(max_iter=3))
+        if run.objective < 1.05 * from_zero.objective:
+            run = alternate(part, run.theta, effort.stopping)
+        if run.objective < min(best.objective, _CLEARLY * from_zero.objective):
+            best = run
+    return Search(from_zero, best)
+
+
+def _best_handfuls(part: Problem, zero: Array, rng: np.random.Generator, effort: Effort) -> list[Array]:
+    judge = fit_of(part)
+    fitted = []
+    for _ in range(effort.handfuls):
+        few = _handful(part, len(zero) + 5, rng)
+        fitted.append(judge.evaluate(alternate(few, zero, Stopping(max_iter=3)).theta))
+    fitted.sort(key=lambda place: place.objective)
+    return [place.theta for place in fitted[: effort.refined]]
+
+
+def _handful(part: Problem, size: int, rng: np.random.Generator) -> Problem:
+    weights = part.points.weights
+    heavy = np.flatnonzero(weights > 0)
+    share = weights[heavy] / weights[heavy].sum()
+    rows = rng.choice(heavy, size=min(size, heavy.size), replace=False, p=share)
+    few = part.points.take(rows)
+    scale = few.total_weight / part.points.total_weight
+    return replace(part, points=few, z=0.0, l2=part.l2 * scale)
+
+
+def _shrunken(part: Problem) -> Problem:
+    """Add a ridge, in units of each column's spread, that counts as a small share of all the data."""
+    loss = part.loss
+    assert isinstance(loss, LinearLoss)
+    assert part.y is not None
+    zeros = np.zeros(len(part.points))
+    curvature = loss.curvature(zeros, loss.encode_labels(part.y, np.float64))
+    bend = float(part.points.weights @ curvature)
+    spread = np.append(_spreads(part), 0.0)[: part.ridge().size]
+    return replace(part, l2=1.0, scales=part.ridge() + _SHRINKAGE * bend * spread**2)
+
+
+def _spreads(part: Problem) -> Array:
+    """Measure how far each column's values lie from their median, without the farthest, a share of z of them."""
+    X = part.X
+    if sparse.issparse(X):
+        mean = np.asarray(X.mean(axis=0)).ravel()
+        return np.sqrt(np.maximum(np.asarray(X.multiply(X).mean(axis=0)).ravel() - mean**2, 0.0))
+    columns = np.sort(X[:: max(1, len(X) // 1000)].T.astype(np.float64), axis=1)
+    kept = max(1, round(columns.shape[1] * (1 - part.z / part.points.total_weight)))
+    middle = columns[:, columns.shape[1] // 2, None]
+    far = np.sort(np.square(columns - middle), axis=1)
+    inner = far[:, :kept].mean(axis=1)
+    return np.sqrt(np.where(inner > 0, inner, far.mean(axis=1)))
