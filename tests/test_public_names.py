@@ -8,9 +8,10 @@ import duramen as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Ball", "BregmanLoss", "CustomDivergence", "HuberLoss", "KMeansLoss", "KMedianLoss", "LogisticLoss", "Loss",
-        "MissingPropertyError", "PoissonLoss", "SmoothHingeLoss", "SquaredLoss", "TruthDiscoveryLoss",
-        "WeightedPoints", "points", "trimmed_objective",
+        "Anchor", "Ball", "BregmanLoss", "CustomDivergence", "HuberLoss", "KMeansLoss", "KMedianLoss",
+        "LogisticLoss", "Loss", "MissingPropertyError", "PoissonLoss", "SmoothHingeLoss", "Solution", "SquaredLoss",
+        "Status", "Step", "TruthDiscoveryLoss", "WeightedPoints", "find_anchor", "points", "solve",
+        "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)
 

@@ -59,7 +59,7 @@ class KMeansFit(Fit):
         return refilled(means, mass, here, self.problem)
 
     def _trim(self, looked: Array) -> tuple[Array, Array]:
-        """Set aside at the present centres; return the rows that may have changed, and their kept weights before."""
+        """Set aside anew; return the rows that may have changed, and what was kept of them before."""
         weights = self.problem.points.weights
         above, kept = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
@@ -90,7 +90,7 @@ class _ClusterSums:
         self.corrections = 0
 
     def update(self, rows: Array, before: Array, kept: Array, numbers: Array, centres: Array) -> None:
-        """Follow what happened to ``rows``, whose kept weights were ``before``; all others are as they were."""
+        """Follow what happened to ``rows``, of which ``before`` was kept; all others are as they were."""
         if not len(self.owners) or self.corrections >= _CORRECTIONS:
             self._fill(kept, numbers, centres)
             return

@@ -11,6 +11,7 @@ differences themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
@@ -78,7 +79,7 @@ class NearestCentres:
     def _shift(self, at: slice | Array) -> Array:
         return (self.moved + self.travelled).take(self.numbers[at])
 
-    def _rows_where(self, test) -> Array:  # type: ignore[no-untyped-def]
+    def _rows_where(self, test: Callable[[slice], Array]) -> Array:
         found: dict[int, Array] = {}
 
         def work(chunk: slice) -> None:
@@ -124,7 +125,7 @@ def _by_differences(block: Array, centres: Array, shift: Array) -> tuple[Array, 
 
 
 def _by_products(block: Array, centres: Array, shift: Array) -> tuple[Array, Array, Array]:
-    """Screen by one product, of rows and centres taken relative to ``shift``; settle what is close exactly."""
+    """Screen by one product, of rows and centres relative to ``shift``; settle what is close exactly."""
     there, moved = block - shift, centres - shift
     sizes, squares = row_products(moved, moved), row_products(there, there)
     scores = (-2 * moved) @ there.T

@@ -16,7 +16,7 @@ from scipy import linalg, sparse
 
 from duramen.chunks import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.losses.linear import LinearLoss
-from duramen.rows import Array
+from duramen.rows import Array, Rows
 from duramen.solvers.fit import Fit, Place, column_sizes
 from duramen.solvers.problem import Problem
 
@@ -61,7 +61,7 @@ class NewtonFit(Fit):
                 return theta
             try_losses = self.loss.values(there, self.problem.X, self.problem.y)
             gain = here.objective - self.problem.objective(there, try_losses, kept)
-            promised = -(slope @ move) - move @ bend @ move / 2
+            promised = float(-(slope @ move) - move @ bend @ move / 2)
             if gain >= 1e-4 * promised and gain > 0:
                 self._relax(gain, promised)
                 self.ready = there, try_losses
@@ -102,11 +102,11 @@ class NewtonFit(Fit):
             root = np.sqrt(np.where(kept > 0, kept * self.loss.curvature(m, labels), 0.0))
             return self._slope(block, pull), self._bend(block, root)
 
-    def _slope(self, block: Array, pull: Array) -> Array:
+    def _slope(self, block: Rows, pull: Array) -> Array:
         total = block.T @ pull
         return np.append(total, pull.sum()) if self.loss.fit_intercept else total
 
-    def _bend(self, block: Array, root: Array) -> Array:
+    def _bend(self, block: Rows, root: Array) -> Array:
         d = block.shape[1]
         if sparse.issparse(block):
             scaled = sparse.csr_array(block.multiply(root[:, None]))

@@ -32,16 +32,16 @@ def reporting(
     except ImportError:
         raise ImportError("progress=True needs rich; pip install 'duramen[progress]'") from None
     columns = (
-        TextColumn("start {task.fields[start]} of {task.fields[starts]}"),
+        TextColumn("start {task.fields[number]} of {task.fields[starts]}"),
         BarColumn(),
         TextColumn("iteration {task.completed} of at most {task.total}, objective {task.fields[objective]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("solving", total=max_iter, start=1, starts=n_starts, objective="…")
+        task = bar.add_task("solving", total=max_iter, number=1, starts=n_starts, objective="…")
 
         def report(step: Step) -> Any:
-            bar.update(task, completed=step.n_iter, start=step.start + 1, objective=f"{step.objective:,.6g}")
+            bar.update(task, completed=step.n_iter, number=step.start + 1, objective=f"{step.objective:,.6g}")
             return callback(step) if callback is not None else None
 
         yield report

@@ -40,8 +40,8 @@ class _Costs:
     def __init__(self, problem: Problem) -> None:
         self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
         self.k = int(getattr(problem.loss, "k", 1))
-        self.loss: Any = problem.loss
-        self.one: Any = replace(self.loss, k=1) if hasattr(self.loss, "k") else self.loss
+        loss: Any = problem.loss
+        self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
         self.middle = np.average(self.X, axis=0, weights=self.weights)
 
     def centre(self, row: int) -> Array:
@@ -102,7 +102,7 @@ def thresholded(problem: Problem, rng: np.random.Generator) -> Array:
 
 
 def local_search(problem: Problem, rng: np.random.Generator) -> Array:
-    """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost after a few refits."""
+    """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
     costs = _Costs(problem)
     run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping())
     for _ in range(max(_SWAPS, 2 * costs.k)):

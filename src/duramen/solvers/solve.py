@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
@@ -139,16 +138,18 @@ def _warn(run: Run, max_iter: int) -> None:
     if run.status is Status.MAX_ITER:
         gain = 1 - run.objective / run.history[-2]
         message = (
-            f"solve stopped after max_iter={max_iter} iterations while the last one still gained {gain:.2g} of "
-            "the objective; raise max_iter, or tol to be content with less"
+            f"solve stopped after max_iter={max_iter} iterations, the last of which still gained {gain:.2g} "
+            "of the objective; raise max_iter, or tol to be content with less"
         )
     elif run.status is Status.UNBOUNDED:
         message = (
-            "the kept points can be fitted perfectly by a theta that grows without end, so the objective has no "
-            "minimum; pass l2 above 0, or take fewer outliers or columns"
+            "the kept points can be fitted perfectly by a theta that grows without end, so the objective has "
+            "no minimum; pass l2 above 0, or take fewer outliers or columns"
         )
     else:
         return
+    from sklearn.exceptions import ConvergenceWarning  # takes a second, and brings in pandas
+
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 

@@ -97,7 +97,7 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 
 def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number: int) -> Array:
-    """Begin at zero unless handfuls do clearly better; with several starts, the others where a sample leads."""
+    """Begin at zero unless handfuls do clearly better; later starts begin where a sample leads."""
     part = _part(problem, max(5000, 20 * problem.ridge().size), rng)
     found = search(part, rng, THOROUGH)
     at_zero = found.best is found.from_zero and problem.z > 0 and number == 0 and init is None

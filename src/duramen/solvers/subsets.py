@@ -24,6 +24,7 @@ from duramen.solvers.problem import Problem
 __all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
 
 _SHRINKAGE = 0.1  # of the curvature: keeps a start from fitting the rare rows of a sample
+_SPARE = 5  # rows in a handful beyond the parameters
 _CLEARLY = 0.98  # of the objective from zero
 
 
@@ -56,7 +57,8 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
     part = _shrunken(part)
     from_zero = alternate(part, zero, effort.stopping)
     best = from_zero
-    if part.z == 0:
+    clean = (1 - part.z / part.points.total_weight) ** (len(zero) + _SPARE)
+    if part.z == 0 or clean * effort.handfuls < 0.1:  # none to be expected without an outlier
         return Search(from_zero, best)
     for theta in _best_handfuls(part, zero, rng, effort):
         run = alternate(part, theta, Stopping(max_iter=3))
@@ -71,7 +73,7 @@ def _best_handfuls(part: Problem, zero: Array, rng: np.random.Generator, effort:
     judge = fit_of(part)
     fitted = []
     for _ in range(effort.handfuls):
-        few = _handful(part, len(zero) + 5, rng)
+        few = _handful(part, len(zero) + _SPARE, rng)
         fitted.append(judge.evaluate(alternate(few, zero, Stopping(max_iter=3)).theta))
     fitted.sort(key=lambda place: place.objective)
     return [place.theta for place in fitted[: effort.refined]]
@@ -100,7 +102,7 @@ def _shrunken(part: Problem) -> Problem:
 
 
 def _spreads(part: Problem) -> Array:
-    """Measure how far each column's values lie from their median, without the farthest, a share of z of them."""
+    """Measure how far each column lies from its median, without the farthest, a share of z of them."""
     X = part.X
     if sparse.issparse(X):
         mean = np.asarray(X.mean(axis=0)).ravel()
