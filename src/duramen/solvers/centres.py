@@ -25,7 +25,8 @@ from duramen.solvers.problem import Problem
 
 __all__ = ["BregmanFit", "DistanceFit", "cluster_sums", "refilled"]
 
-_COINCIDENT = 1e-9  # of the mean distance: a centre this close to a point lies on it
+# of the mean distance: a centre this close to a point lies on it, or beside it
+_COINCIDENT, _BESIDE = 1e-12, 1e-3
 
 
 class DistanceFit(Fit):
@@ -47,33 +48,48 @@ class DistanceFit(Fit):
 
     def refit(self, here: Place) -> Array:
         centres = self._centres(here.theta)
-        numbers, squared = self.nearest.numbers, self.squared
-        pulls = here.kept * self.loss.pull(squared)
-        on = np.empty(0, dtype=np.intp)
+        pulls = here.kept * self.loss.pull(self.squared)
         if self.kink > 1e-50:
-            on = np.flatnonzero(squared <= (_COINCIDENT * np.sqrt(squared).mean()) ** 2)
-            pulls[on] = 0.0
-        mass, total = cluster_sums(self.problem.X, numbers, pulls, centres)
-        means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
-        if on.size:
-            held = self.kink * np.bincount(numbers[on], here.kept[on], minlength=len(centres))
-            means = _held_back(means, centres, mass, held)
-            mass = mass + held
+            means, mass = self._past_kinks(centres, here.kept, pulls)
+        else:
+            mass, total = cluster_sums(self.problem.X, self.nearest.numbers, pulls, centres)
+            means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
         return refilled(means, mass, here, self.problem).reshape(here.theta.shape)
+
+    def _past_kinks(self, centres: Array, kept: Array, pulls: Array) -> tuple[Array, Array]:
+        """Take weighted means where a point under or beside a centre holds it back.
+
+        Vardi and Zhang (2000): with R the pull of the other points, a centre on a point of weight w stays
+        there if ``w >= |R|``; else it is free to move ``1 - w / |R|`` of the way that the others ask for.
+        Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only,
+        so it takes the free way there too. Where the points beside it do hold it, they pull like any other.
+        """
+        numbers, k = self.nearest.numbers, len(centres)
+        distances = np.sqrt(self.squared)
+        scale = distances.mean()
+        beside = np.flatnonzero(distances <= _BESIDE * scale)
+        held = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
+        rest = pulls.copy()
+        rest[beside] = 0.0
+        mass, total = cluster_sums(self.problem.X, numbers, rest, centres)
+        pull = np.linalg.norm(total, axis=1)
+        escaping = pull > held
+        part = np.where(escaping, 1 - np.divide(held, pull, out=np.zeros(k), where=escaping), 0.0)
+        means = centres + part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
+        near = beside[distances[beside] > _COINCIDENT * scale]
+        near = near[~escaping[numbers[near]]]
+        if near.size:
+            more, added = cluster_sums(self.problem.X.take(near, axis=0), numbers[near], pulls[near], centres)
+            under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
+            total, both = total + added, mass + more
+            pull = np.linalg.norm(total, axis=1)
+            part = np.where(pull > under, 1 - np.divide(under, pull, out=np.zeros(k), where=pull > under), 0.0)
+            moved = centres + part[:, None] * total / np.where(both > 0, both, 1.0)[:, None]
+            means = np.where(((more > 0) & ~escaping)[:, None], moved, means)
+        return means, mass + held
 
     def _centres(self, theta: Array) -> Array:
         return theta.reshape(-1, self.problem.points.n_columns)
-
-
-def _held_back(means: Array, centres: Array, mass: Array, held: Array) -> Array:
-    """Move centres that lie on points only as far as the others pull more than those points hold.
-
-    Vardi and Zhang (2000): with R the pull of the others, the centre stays where ``held >= |R|``.
-    """
-    pull = np.linalg.norm((means - centres) * mass[:, None], axis=1)
-    free = 1 - np.minimum(1.0, np.divide(held, pull, out=np.ones_like(pull), where=pull > 0))
-    free[held == 0] = 1.0
-    return centres + free[:, None] * (means - centres)
 
 
 class BregmanFit(Fit):

@@ -1,0 +1,193 @@
+"""Laws of the solver, over every loss."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import duramen as dm
+from duramen.trimming import kept_weights
+from tests.conformance.cases import CASES, LINEAR
+
+Z = 4.0
+
+
+def problem(case, seed=0, n=120, weighted=False):
+    """Make points of which a few lie far off."""
+    X, y = case.data(seed, n)
+    rng = np.random.default_rng(seed + 1)
+    far = rng.choice(n, 4, replace=False)
+    X[far] = X[far] * 8 if case.positive else X[far] + 20
+    weights = rng.integers(0, 4, size=n).astype(float) if weighted else None
+    return dm.points(X, y, weights, ids=rng.permutation(10 * n)[:n])
+
+
+def start(case, points, seed=0):
+    theta = case.theta(np.random.default_rng(seed))
+    return theta if theta.ndim == 1 else points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request):
+    return request.param
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_objective_never_rises(case, seed, weighted):
+    points = problem(case, seed, weighted=weighted)
+    for init in (None, start(case, points, seed)):
+        history = dm.solve(points, case.loss, Z, init=init, random_state=seed).history
+        assert (np.diff(history) <= 0).all()
+
+
+def test_a_solution_says_what_it_is(case):
+    points = problem(case, weighted=True)
+    solution = dm.solve(points, case.loss, Z, random_state=0)
+    assert solution.objective == pytest.approx(
+        dm.trimmed_objective(points, solution.theta, loss=case.loss, n_outliers=Z), rel=1e-12
+    )
+    assert solution.history[-1] == solution.objective
+    assert solution.n_iter == len(solution.history) - 1
+    assert solution.n_outliers == pytest.approx(Z)
+    assert solution.converged
+    losses = case.loss.values(solution.theta, points.X, points.y)
+    kept = kept_weights(losses, points.weights, Z, points.ids)
+    assert set(solution.outliers) == set(points.ids[kept < points.weights])
+    place = {name: row for row, name in enumerate(points.ids)}
+    rows = [place[name] for name in solution.outliers]
+    assert (np.diff(losses[rows]) <= 0).all()
+    np.testing.assert_allclose(solution.aside, points.weights[rows] - kept[rows])
+    assert repr(case.loss) in repr(solution)
+    with pytest.raises(ValueError, match="read-only"):
+        solution.theta[...] = 0
+
+
+def test_equal_seeds_give_equal_solutions_and_inputs_stay(case):
+    points = problem(case, weighted=True)
+    before = [np.array(part) for part in (points.X, points.weights, points.ids)]
+    first, second = (dm.solve(points, case.loss, Z, random_state=7) for _ in range(2))
+    np.testing.assert_array_equal(first.theta, second.theta)
+    np.testing.assert_array_equal(first.outliers, second.outliers)
+    for part, copy in zip((points.X, points.weights, points.ids), before, strict=True):
+        np.testing.assert_array_equal(part, copy)
+
+
+def test_weights_are_copies(case):
+    points = problem(case, weighted=True)
+    init = start(case, points)
+    times = points.weights.astype(int)
+    copied = dm.points(
+        np.repeat(points.X, times, axis=0), None if points.y is None else np.repeat(points.y, times)
+    )
+    one, two = (dm.solve(part, case.loss, Z, init=init, tol=1e-9) for part in (points, copied))
+    assert one.objective == pytest.approx(two.objective, rel=1e-7)
+    np.testing.assert_allclose(one.theta, two.theta, rtol=1e-3, atol=1e-4)
+
+
+def test_zero_weight_is_absence(case):
+    points = problem(case, weighted=True)
+    init = start(case, points)
+    present = points.take(points.weights > 0)
+    assert len(present) < len(points)
+    one, two = (dm.solve(part, case.loss, Z, init=init, tol=1e-9) for part in (points, present))
+    assert one.objective == pytest.approx(two.objective, rel=1e-9)
+    np.testing.assert_array_equal(np.sort(one.outliers), np.sort(two.outliers))
+
+
+def test_the_order_of_the_points_does_not_matter(case):
+    points = problem(case, weighted=True)
+    init = start(case, points)
+    turned = points.take(np.random.default_rng(3).permutation(len(points)))
+    one, two = (dm.solve(part, case.loss, Z, init=init, tol=1e-9) for part in (points, turned))
+    assert one.objective == pytest.approx(two.objective, rel=1e-9)
+    np.testing.assert_array_equal(np.sort(one.outliers), np.sort(two.outliers))
+
+
+def test_a_solution_is_where_a_solver_stays(case):
+    points = problem(case)
+    first = dm.solve(points, case.loss, Z, random_state=0, tol=1e-10, max_iter=2000)
+    again = dm.solve(points, case.loss, Z, init=first.theta, tol=1e-10, max_iter=2000)
+    assert again.n_iter <= 3
+    assert again.objective == pytest.approx(first.objective, rel=1e-7)
+
+
+def test_more_outliers_cost_less_from_the_same_start(case):
+    points = problem(case)
+    init = start(case, points)
+    first = dm.solve(points, case.loss, 0, init=init)
+    for z in (1, 4, 10):
+        then = dm.solve(points, case.loss, z, init=first.theta)
+        assert then.objective < first.objective
+        first = then
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_types_and_layouts_agree(case, dtype):
+    points = problem(case)
+    init = start(case, points)
+    X = points.X.astype(dtype)
+    plain = dm.solve(dm.points(X, points.y), case.loss, Z, init=init)
+    turned = dm.solve(dm.points(np.asfortranarray(X), points.y), case.loss, Z, init=init)
+    assert plain.objective == pytest.approx(turned.objective, rel=1e-6)
+    assert plain.theta.dtype == np.float64
+    exact = dm.solve(points, case.loss, Z, init=init)
+    assert plain.objective == pytest.approx(exact.objective, rel=1e-3)
+
+
+def test_the_number_of_threads_does_not_matter(case, monkeypatch):
+    points = problem(case, n=3000)
+    init = start(case, points)
+    thetas = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("DURAMEN_NUM_THREADS", threads)
+        thetas.append(dm.solve(points, case.loss, Z, init=init).theta)
+    np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(thetas[0], thetas[2], rtol=1e-6, atol=1e-8)
+
+
+def test_the_best_of_several_starts_is_kept(case):
+    points = problem(case)
+    solution = dm.solve(points, case.loss, Z, n_starts=3, random_state=1)
+    assert len(solution.start_objectives) == 3
+    assert solution.objective == pytest.approx(solution.start_objectives.min(), rel=1e-9)
+
+
+def test_an_anchor_is_close_to_the_solution(case):
+    points = problem(case, n=4000)
+    anchor = dm.find_anchor(points, case.loss, Z, random_state=0)
+    assert anchor.theta.shape == case.loss.parameter_shape(case.columns)
+    solution = dm.solve(points, case.loss, Z, random_state=0)
+    at_anchor = dm.trimmed_objective(points, anchor.theta, loss=case.loss, n_outliers=Z)
+    assert at_anchor <= 1.25 * solution.objective
+    assert anchor.radius > 0
+    assert set(anchor.ids) <= set(points.ids)
+    again = dm.find_anchor(points, case.loss, Z, random_state=0)
+    np.testing.assert_array_equal(anchor.theta, again.theta)
+    assert anchor.radius == again.radius
+
+
+@pytest.mark.parametrize("linear", LINEAR, ids=lambda case: case.name)
+@given(
+    seed=st.integers(0, 1000),
+    l2=st.sampled_from([0.0, 0.3, 10.0]),
+    z=st.sampled_from([0, 1, 2.5, 0.2]),
+    scale=st.sampled_from([1e-4, 1.0, 1e4]),
+)
+def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, scale):
+    X, y = linear.data(seed, 60)
+    X = X * [scale, 1.0, 1.0]
+    points = dm.points(X, y)
+    solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-13, max_iter=1000)
+    if not solution.converged:
+        return
+    losses = linear.loss.values(solution.theta, X, y)
+    kept = kept_weights(losses, points.weights, solution.n_outliers, points.ids)
+    slope = linear.loss.gradient_sum(solution.theta, X, y, kept)
+    ridge = np.full(len(slope), l2)
+    if linear.loss.fit_intercept:
+        ridge[-1] = 0
+    size = linear.loss.gradient_sum(np.zeros_like(slope), X, y, kept)
+    units = np.append(X.std(axis=0), 1.0)[: len(slope)]
+    left = (slope + ridge * solution.theta) / units
+    assert np.abs(left).max() <= 1e-4 * max(1.0, np.abs(size / units).max())
