@@ -97,8 +97,11 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 
 def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number: int) -> Array:
-    """Begin at zero unless handfuls do clearly better; later starts begin where a sample leads."""
+    """Begin at zero unless a handful does clearly better; later starts begin at handfuls anyhow."""
     part = _part(problem, max(5000, 20 * problem.ridge().size), rng)
     found = search(part, rng, THOROUGH)
-    at_zero = found.best is found.from_zero and problem.z > 0 and number == 0 and init is None
-    return _zero(problem) if at_zero else found.best.theta
+    if problem.z == 0:
+        return found.from_zero.theta
+    if number > 0 or init == "subsets":
+        return (found.from_handful or found.from_zero).theta
+    return _zero(problem) if found.best is found.from_zero else found.best.theta

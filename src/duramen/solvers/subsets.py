@@ -24,7 +24,6 @@ from duramen.solvers.problem import Problem
 __all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
 
 _SHRINKAGE = 0.1  # of the curvature: keeps a start from fitting the rare rows of a sample
-_SPARE = 5  # rows in a handful beyond the parameters
 _CLEARLY = 0.98  # of the objective from zero
 
 
@@ -41,10 +40,17 @@ QUICK = Effort(3, 1, Stopping(max_iter=10, tol=1e-3))
 
 
 class Search(NamedTuple):
-    """What was found on a sample: the way from zero, and whichever start won."""
+    """What was found on a sample: the way from zero, and the best of the ways from handfuls, if any."""
 
     from_zero: Run
-    best: Run
+    from_handful: Run | None
+
+    @property
+    def best(self) -> Run:
+        """The way from zero, unless it is beaten clearly."""
+        other = self.from_handful
+        beaten = other is not None and other.objective < _CLEARLY * self.from_zero.objective
+        return other if other is not None and beaten else self.from_zero
 
 
 def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
@@ -56,24 +62,23 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
     zero = np.zeros(part.ridge().size)
     part = _shrunken(part)
     from_zero = alternate(part, zero, effort.stopping)
-    best = from_zero
-    clean = (1 - part.z / part.points.total_weight) ** (len(zero) + _SPARE)
+    clean = (1 - part.z / part.points.total_weight) ** (len(zero) + 1)
     if part.z == 0 or clean * effort.handfuls < 0.1:  # none to be expected without an outlier
-        return Search(from_zero, best)
+        return Search(from_zero, None)
+    runs = []
     for theta in _best_handfuls(part, zero, rng, effort):
         run = alternate(part, theta, Stopping(max_iter=3))
         if run.objective < 1.05 * from_zero.objective:
             run = alternate(part, run.theta, effort.stopping)
-        if run.objective < min(best.objective, _CLEARLY * from_zero.objective):
-            best = run
-    return Search(from_zero, best)
+        runs.append(run)
+    return Search(from_zero, min(runs, key=lambda run: run.objective))
 
 
 def _best_handfuls(part: Problem, zero: Array, rng: np.random.Generator, effort: Effort) -> list[Array]:
     judge = fit_of(part)
     fitted = []
-    for _ in range(effort.handfuls):
-        few = _handful(part, len(zero) + _SPARE, rng)
+    for number in range(effort.handfuls):  # small ones are more often clean, larger ones less noisy
+        few = _handful(part, (len(zero) + 1) * (1 + number % 2), rng)
         fitted.append(judge.evaluate(alternate(few, zero, Stopping(max_iter=3)).theta))
     fitted.sort(key=lambda place: place.objective)
     return [place.theta for place in fitted[: effort.refined]]

@@ -1,0 +1,93 @@
+"""Tiny trimmed problems, against every way to choose the outliers."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import duramen as dm
+from tests.conformance.cases import CASES
+
+N, Z = 9, 2
+TRIALS = 8
+NAMES = ["logistic", "squared", "huber", "poisson", "one mean", "bregman, one centre, squared", "truth discovery"]
+
+
+def two_means(X):
+    """Find the best two means by trying every way to part the points."""
+    best = np.inf
+    for code in range(2 ** (len(X) - 1)):
+        side = (code >> np.arange(len(X))) & 1 == 1
+        cost = sum(np.square(part - part.mean(axis=0)).sum() for part in (X[side], X[~side]) if len(part))
+        best = min(best, cost)
+    return best
+
+
+def fitted(loss, X, y, l2):
+    """Minimise the untrimmed objective, by a general optimiser from several places."""
+    if loss == dm.KMeansLoss(2):
+        return two_means(X)
+    shape = loss.parameter_shape(X.shape[1])
+
+    def objective(flat):
+        theta = flat.reshape(shape)
+        ridge = l2 / 2 * float(theta[:-1] @ theta[:-1]) if l2 else 0.0
+        return loss.values(theta, X, y).sum() + ridge
+
+    starts = [np.zeros(int(np.prod(shape)))]
+    if y is None:
+        starts = [X.mean(axis=0), np.median(X, axis=0)]
+    return min(minimize(objective, start, method="BFGS").fun for start in starts)
+
+
+def exhaustive(loss, X, y, l2):
+    rows = np.arange(len(X))
+    kept = (np.setdiff1d(rows, out) for out in combinations(rows, Z))
+    return min(fitted(loss, X[keep], None if y is None else y[keep], l2) for keep in kept)
+
+
+def compare(loss, data, l2, n_starts):
+    """Count how often the solver finds the best of all outlier sets, within a millionth."""
+    found, worst = 0, 0.0
+    for seed in range(TRIALS):
+        X, y = data(seed)
+        best = exhaustive(loss, X, y, l2)
+        solution = dm.solve(
+            dm.points(X, y), loss, Z, l2=l2, n_starts=n_starts, random_state=seed, tol=1e-10, max_iter=2000
+        )
+        assert solution.objective >= best * (1 - 1e-5)
+        found += solution.objective <= best * (1 + 1e-5)
+        worst = max(worst, solution.objective / best - 1)
+    return float(found / TRIALS), float(worst)
+
+
+def mixed_labels(y, label):
+    if label == "sign":
+        y[:3], y[3:6] = 1, -1  # so that no outliers leave one class only
+    return y
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_good_as_every_outlier_set(name, record_property):
+    case = next(case for case in CASES if case.name == name)
+    l2 = 0.5 if case.label else 0.0
+
+    def data(seed):
+        X, y = case.data(seed, N)
+        return X[:, :2].copy(), mixed_labels(y, case.label)
+
+    share, worst = compare(case.loss, data, l2, n_starts=10)
+    record_property("exhaustive", (name, share, worst))
+    assert share >= 0.85
+    assert worst < 0.2
+
+
+def test_two_means_as_good_as_every_outlier_set_and_parting(record_property):
+    def data(seed):
+        return np.random.default_rng(seed).normal(size=(N, 2)), None
+
+    share, worst = compare(dm.KMeansLoss(2), data, 0.0, n_starts=10)
+    record_property("exhaustive", ("two means", share, worst))
+    assert share >= 0.85
+    assert worst < 0.2
