@@ -1,7 +1,6 @@
 """The lowest layer on the real data: right numbers, and bounds that hold on rows nobody made up."""
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import pairwise_distances_argmin_min
@@ -9,22 +8,6 @@ from sklearn.metrics.pairwise import pairwise_distances_argmin_min
 import duramen as dm
 
 pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def covertype(data_folder):
-    table = pq.read_table(data_folder / "covertype.parquet")
-    columns = np.stack([column.to_numpy() for column in table.columns], axis=1)
-    X = columns[:, :-1].astype(np.float64)
-    X -= X.mean(axis=0)
-    X /= np.maximum(X.std(axis=0), 1e-12)
-    return X, np.where(columns[:, -1] == 2, 1, -1)
-
-
-@pytest.fixture(scope="module")
-def survey(data_folder):
-    columns = ["longitude", "latitude", "altitude_m", "total_field_anomaly_nt"]
-    return pq.read_table(data_folder / "britain_magnetic_3d.parquet", columns=columns)
 
 
 def test_logistic_loss_on_covertype(covertype):

@@ -11,7 +11,15 @@ from tests.conformance.cases import CASES
 
 N, Z = 9, 2
 TRIALS = 8
-NAMES = ["logistic", "squared", "huber", "poisson", "one mean", "bregman, one centre, squared", "truth discovery"]
+NAMES = [
+    "logistic",
+    "squared",
+    "huber",
+    "poisson",
+    "one mean",
+    "bregman, one centre, squared",
+    "truth discovery",
+]
 
 
 def two_means(X):

@@ -24,7 +24,11 @@ def problem(case, seed=0, n=120, weighted=False):
 
 def start(case, points, seed=0):
     theta = case.theta(np.random.default_rng(seed))
-    return theta if theta.ndim == 1 else points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
+    return (
+        theta
+        if theta.ndim == 1
+        else points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
+    )
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

@@ -24,7 +24,16 @@ from scipy import sparse
 from duramen.ball import Ball, lengths
 from duramen.chunks import for_each_chunk, rows_per_chunk
 from duramen.losses.base import Loss
-from duramen.rows import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_products
+from duramen.rows import (
+    Array,
+    Rows,
+    as_column,
+    dense_block,
+    refuse_nonfinite,
+    row_norms,
+    row_products,
+    scratch_rows,
+)
 
 __all__ = ["LinearLoss"]
 
@@ -189,7 +198,7 @@ class LinearLoss(Loss):
             if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
                 odd.append(chunk)
 
-        for_each_chunk(work, n)
+        for_each_chunk(work, n, scratch_rows(rows))
         if odd:
             refuse_nonfinite(rows)
             lost = np.flatnonzero(np.isnan(result))

@@ -18,7 +18,7 @@ from scipy import sparse
 from duramen.chunks import rows_per_chunk, sum_over_chunks
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
-from duramen.rows import Array
+from duramen.rows import Array, take_rows
 from duramen.solvers.fit import Fit, Place
 from duramen.solvers.nearest import NearestCentres
 from duramen.solvers.problem import Problem
@@ -79,11 +79,13 @@ class DistanceFit(Fit):
         near = beside[distances[beside] > _COINCIDENT * scale]
         near = near[~escaping[numbers[near]]]
         if near.size:
-            more, added = cluster_sums(self.problem.X.take(near, axis=0), numbers[near], pulls[near], centres)
+            more, added = cluster_sums(take_rows(self.problem.X, near), numbers[near], pulls[near], centres)
             under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             total, both = total + added, mass + more
             pull = np.linalg.norm(total, axis=1)
-            part = np.where(pull > under, 1 - np.divide(under, pull, out=np.zeros(k), where=pull > under), 0.0)
+            part = np.where(
+                pull > under, 1 - np.divide(under, pull, out=np.zeros(k), where=pull > under), 0.0
+            )
             moved = centres + part[:, None] * total / np.where(both > 0, both, 1.0)[:, None]
             means = np.where(((more > 0) & ~escaping)[:, None], moved, means)
         return means, mass + held

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.chunks import rows_per_chunk, sum_over_chunks
-from duramen.rows import Array, row_products
+from duramen.rows import Array, row_products, take_rows
 from duramen.solvers.centres import refilled
 from duramen.solvers.fit import Fit, Place
 from duramen.solvers.nearest import NearestCentres
@@ -137,7 +137,7 @@ class _ClusterSums:
 
     def _add(self, rows: Array, numbers: Array, weights: Array) -> None:
         def work(chunk: slice) -> tuple[Array, ...]:
-            return self._sums(self.X.take(rows[chunk], axis=0), numbers[chunk], weights[chunk])
+            return self._sums(take_rows(self.X, rows[chunk]), numbers[chunk], weights[chunk])
 
         if not rows.size:
             return

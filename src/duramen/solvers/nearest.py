@@ -19,7 +19,7 @@ import numpy as np
 from duramen.ball import lengths
 from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
-from duramen.rows import Array, row_products
+from duramen.rows import Array, row_products, take_rows
 
 __all__ = ["NearestCentres"]
 
@@ -113,7 +113,7 @@ def _quiet() -> np.errstate:
 
 
 def _block(X: Array, which: slice | Array) -> Array:
-    rows = X[which] if isinstance(which, slice) else X.take(which, axis=0)  # far faster than X[which]
+    rows = X[which] if isinstance(which, slice) else take_rows(X, which)
     return np.require(rows, dtype=np.float64, requirements=["C", "A"])
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.rows import Array
+from duramen.rows import Array, take_rows
 from duramen.solvers.problem import Problem
 
 __all__ = ["Sampler"]
@@ -42,8 +41,9 @@ class Sampler:
             np.concatenate([stratum.draw(share, rng) for stratum in self.strata]), return_counts=True
         )
         y = None if points.y is None else points.y[rows]
-        X = points.X[rows] if sparse.issparse(points.X) else points.X.take(rows, axis=0)
-        part = WeightedPoints._trusted(X, y, counts.astype(np.float64), points.ids[rows])
+        part = WeightedPoints._trusted(
+            take_rows(points.X, rows), y, counts.astype(np.float64), points.ids[rows]
+        )
         z = self.problem.z * share
         z = min(z + 2 * z**0.5, 0.9 * self._most(part)) if z else 0.0
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)

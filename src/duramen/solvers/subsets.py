@@ -19,6 +19,7 @@ from scipy import sparse
 from duramen.losses.linear import LinearLoss
 from duramen.rows import Array
 from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
+from duramen.solvers.fit import column_sizes
 from duramen.solvers.problem import Problem
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
@@ -102,7 +103,9 @@ def _shrunken(part: Problem) -> Problem:
     zeros = np.zeros(len(part.points))
     curvature = loss.curvature(zeros, loss.encode_labels(part.y, np.float64))
     bend = float(part.points.weights @ curvature)
-    spread = np.append(_spreads(part), 0.0)[: part.ridge().size]
+    sizes, spread = column_sizes(part), np.append(_spreads(part), 0.0)[: part.ridge().size]
+    # a column that is constant here would share the intercept's part, and be wrong where it is not constant
+    spread = np.where(spread > 0, spread, sizes)
     return replace(part, l2=1.0, scales=part.ridge() + _SHRINKAGE * bend * spread**2)
 
 

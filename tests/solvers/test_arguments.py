@@ -1,0 +1,223 @@
+"""Bad input gets one clear error that names the value and the way out; and what the options do."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import duramen as dm
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(100, 3))
+Y = np.where(X[:, 0] + RNG.normal(size=100) > 0, 1, -1)
+POINTS, PLAIN = dm.points(X, Y), dm.points(X)
+LOGISTIC = dm.LogisticLoss()
+
+TWICE = np.repeat(X[:3], 20, axis=0)
+RARE = np.where(np.arange(100) < 5, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dm.solve(dm.points(X, np.ones(100)), LOGISTIC), r"have the label 1.0; LogisticLoss needs two"),
+        (lambda: dm.solve(dm.points(X, np.zeros(100)), LOGISTIC), r"have the label 0.0; LogisticLoss needs two"),
+        (
+            lambda: dm.solve(dm.points(X, Y, weights=(Y > 0).astype(float)), dm.SmoothHingeLoss()),
+            r"positive weight have the label 1; SmoothHingeLoss needs two classes",
+        ),
+        (lambda: dm.solve(dm.points(X, RARE), LOGISTIC, 5), r"n_outliers=5 could .* class 1, of weight 5; take fewer"),
+        (lambda: dm.solve(dm.points(X, RARE), LOGISTIC, 0.06), r"n_outliers=6 could set aside the whole class 1"),
+        (
+            lambda: dm.solve(dm.points(X, 1 - RARE, weights=np.where(RARE, 0.5, 1.0)), LOGISTIC, 2.5),
+            r"the whole class 0, of weight 2.5",
+        ),
+        (lambda: dm.solve(dm.points(TWICE), dm.KMeansLoss(4)), r"k=4 is above .* distinct .*, 3; take k=3 or less"),
+        (lambda: dm.solve(dm.points(TWICE), dm.BregmanLoss(4, "squared")), r"k=4 is above the number of distinct"),
+        (
+            lambda: dm.solve(dm.points(X, weights=np.arange(100) < 2), dm.KMedianLoss(3)),
+            r"k=3 is above the number of distinct points of positive weight, 2",
+        ),
+        (lambda: dm.solve(dm.points(X, weights=np.zeros(100)), dm.KMeansLoss(2)), r"all weights are zero"),
+        (lambda: dm.solve(PLAIN.take([]), dm.KMeansLoss(2)), r"there are no points"),
+        (lambda: dm.solve(PLAIN, LOGISTIC), r"LogisticLoss needs labels; pass dm.points\(X, y\)"),
+        (lambda: dm.solve(POINTS, dm.PoissonLoss()), r"PoissonLoss takes labels of 0 or more"),
+        (lambda: dm.solve(POINTS, LOGISTIC, 100), r"n_outliers=100 is not below the total weight 100"),
+        (lambda: dm.solve(POINTS, LOGISTIC, -1), r"n_outliers=-1 must be 0 or more"),
+        (lambda: dm.solve(POINTS, LOGISTIC, l2=-1), r"l2=-1 must be zero or a positive finite number"),
+        (lambda: dm.solve(POINTS, LOGISTIC, l2=np.nan), r"l2=nan must be"),
+        (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), l2=1.0), r"l2=1.0 is for losses of a linear predictor"),
+        (lambda: dm.solve(POINTS, LOGISTIC, n_starts=0), r"n_starts=0 must be a whole number of 1 or more"),
+        (lambda: dm.solve(POINTS, LOGISTIC, max_iter=2.5), r"max_iter=2.5 must be a whole number"),
+        (lambda: dm.solve(POINTS, LOGISTIC, tol=-1e-3), r"tol=-0.001 must be zero or a positive"),
+        (lambda: dm.solve(POINTS, LOGISTIC, random_state=-3), r"random_state=-3 must be None, a seed"),
+        (lambda: dm.solve(POINTS, LOGISTIC, random_state="a"), r"random_state='a' must be"),
+        (lambda: dm.solve(POINTS, LOGISTIC, init=np.zeros(3)), r"init has shape \(3,\); .* needs shape \(4,\)"),
+        (lambda: dm.solve(POINTS, LOGISTIC, init=[0, 0, 0, np.nan]), r"init must hold finite numbers"),
+        (lambda: dm.solve(POINTS, LOGISTIC, init="k-means++"), r"init='k-means\+\+' is not known .*'subsets', 'zero'"),
+        (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), init="zero"), r"init='zero' is not known .*'local-search'"),
+        (lambda: dm.find_anchor(dm.points(X, weights=np.zeros(100)), dm.KMeansLoss(2)), r"all weights are zero"),
+        (lambda: dm.find_anchor(dm.points(X, np.ones(100)), LOGISTIC), r"needs two classes"),
+        (lambda: dm.Anchor([1.0], radius=-1), r"radius=-1 must be zero or a positive"),
+        (lambda: dm.Anchor([np.nan], radius=1), r"theta must be finite"),
+        (lambda: dm.Anchor([1.0], 1.0, ids=[0.5]), r"ids must be a row of integers"),
+    ],
+)  # fmt: skip
+def test_bad_values(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dm.solve(X, LOGISTIC), r"make them with dm.points"),
+        (lambda: dm.solve(POINTS, "logistic"), r"loss must be a Loss"),
+        (lambda: dm.solve(POINTS, dm.LogisticLoss), r"the class LogisticLoss; call it"),
+        (lambda: dm.solve(POINTS, LOGISTIC, "many"), r"n_outliers='many' is not a number"),
+        (lambda: dm.solve(POINTS, LOGISTIC, callback=3), r"callback=3 cannot be called"),
+    ],
+)
+def test_bad_types(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+class Shapeless(dm.Loss):
+    def values(self, theta, X, y=None):
+        return np.abs(X - theta).sum(axis=1)
+
+
+def test_a_loss_of_ones_own_says_what_it_lacks():
+    with pytest.raises(ValueError, match="does not give the shape of theta; pass init="):
+        dm.solve(PLAIN, Shapeless())
+    with pytest.raises(
+        dm.MissingPropertyError, match=r"Shapeless has no gradients; define Shapeless\.gradients"
+    ):
+        dm.solve(PLAIN, Shapeless(), init=np.zeros(3))
+
+
+def test_a_warning_when_there_was_more_to_gain():
+    with pytest.warns(
+        ConvergenceWarning, match=r"max_iter=1 iterations, .* still gained .*; raise max_iter, or tol"
+    ):
+        solution = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init="random", max_iter=1, random_state=0)
+    assert not solution.converged
+    assert solution.status is dm.Status.MAX_ITER
+    assert "NOT CONVERGED" in repr(solution)
+
+
+@pytest.mark.parametrize("z", [0, 10])
+def test_a_warning_where_there_is_no_minimum(z):
+    y = np.where(X[:, 0] > 0, 1, 0)
+    with pytest.warns(ConvergenceWarning, match="no minimum; pass l2 above 0"):
+        solution = dm.solve(dm.points(X, y), LOGISTIC, z, random_state=0)
+    assert solution.status is dm.Status.UNBOUNDED
+    assert dm.solve(dm.points(X, y), LOGISTIC, z, l2=1e-3, random_state=0).converged
+
+
+def test_perfect_fits_are_no_reason_to_warn():
+    y = X @ [1.0, 2.0, 3.0] + 4
+    y[:10] += 100
+    solution = dm.solve(dm.points(X, y), dm.SquaredLoss(), 10, random_state=0)
+    np.testing.assert_allclose(solution.theta, [1, 2, 3, 4], atol=1e-6)
+    assert set(solution.outliers) == set(range(10))
+    apart = dm.solve(dm.points(X, np.where(X[:, 0] > 0, 1, 0)), dm.SmoothHingeLoss(), random_state=0)
+    assert apart.objective == pytest.approx(0, abs=1e-6)
+    spots = dm.solve(dm.points(TWICE), dm.KMeansLoss(3), 2, random_state=0)
+    assert spots.objective == pytest.approx(0, abs=1e-12)
+
+
+def test_a_callback_sees_every_iteration_and_can_stop():
+    seen = []
+
+    def watch(step):
+        seen.append(step)
+        return step.n_iter == 3
+
+    solution = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5], n_starts=4, tol=0, callback=watch)
+    assert [step.n_iter for step in seen] == [1, 2, 3]
+    assert [step.start for step in seen] == [0, 0, 0]
+    assert [step.objective for step in seen] == pytest.approx(solution.history[1:])
+    np.testing.assert_array_equal(seen[-1].theta, solution.theta)
+    assert solution.status is dm.Status.STOPPED
+    with pytest.raises(ZeroDivisionError):
+        dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5], callback=lambda step: 1 / 0)
+
+
+def test_a_given_theta_is_the_first_of_several_starts():
+    seen = []
+    solution = dm.solve(
+        PLAIN,
+        dm.KMeansLoss(5),
+        3,
+        init=X[:5],
+        n_starts=3,
+        random_state=0,
+        callback=lambda step: seen.append(step.start),
+    )
+    assert sorted(set(seen)) <= [0, 1, 2]
+    assert len(solution.start_objectives) == 3
+    alone = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5])
+    assert solution.start_objectives[0] == pytest.approx(alone.objective)
+    assert solution.objective <= alone.objective
+
+
+def test_init_is_not_changed_and_may_be_a_list():
+    init = X[:2].copy()
+    dm.solve(PLAIN, dm.KMeansLoss(2), init=init)
+    np.testing.assert_array_equal(init, X[:2])
+    listed = dm.solve(PLAIN, dm.KMeansLoss(2), init=init.tolist())
+    np.testing.assert_array_equal(listed.theta, dm.solve(PLAIN, dm.KMeansLoss(2), init=init).theta)
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), np.random.default_rng(3), np.random.RandomState(3)])
+def test_forms_of_randomness(seed):
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    assert dm.solve(PLAIN, dm.KMeansLoss(3), 2, random_state=seed).converged
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_solutions_and_anchors_survive_pickling():
+    solution = dm.solve(POINTS, LOGISTIC, 5, random_state=0)
+    again = pickle.loads(pickle.dumps(solution))
+    np.testing.assert_array_equal(again.theta, solution.theta)
+    assert again.status is solution.status
+    anchor = dm.find_anchor(POINTS, LOGISTIC, 5, random_state=0)
+    again = pickle.loads(pickle.dumps(anchor))
+    np.testing.assert_array_equal(again.theta, anchor.theta)
+    np.testing.assert_array_equal(again.ids, anchor.ids)
+    assert again.radius == anchor.radius
+    with pytest.raises(ValueError, match="read-only"):
+        again.theta[0] = 0
+
+
+def test_a_progress_bar(capfd):
+    pytest.importorskip("rich")
+    dm.solve(PLAIN, dm.KMeansLoss(5), 3, init="random", n_starts=2, random_state=0, progress=True)
+    shown = capfd.readouterr().out
+    assert "start 2 of 2" in shown
+    assert "objective" in shown
+
+
+def test_a_progress_bar_without_rich_names_the_extra():
+    code = (
+        "import sys; sys.modules['rich.progress'] = None; sys.modules['rich'] = None\n"
+        "import duramen as dm\n"
+        "try: dm.solve(dm.points([[0.0], [1.0]]), dm.KMeansLoss(1), progress=True)\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'duramen[progress]'" in done.stdout
+
+
+def test_representations():
+    text = repr(dm.solve(POINTS, LOGISTIC, 5, l2=2.0, n_starts=2, random_state=0))
+    for part in ("LogisticLoss", "100 points", "of it the penalty", "5 points set aside", "best of 2 starts"):
+        assert part in text
+    assert (
+        repr(dm.Anchor([[1.0, 2.0]], 0.25, ids=[3, 4])) == "Anchor: theta (1, 2), radius 0.25, from 2 points"
+    )

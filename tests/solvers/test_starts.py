@@ -1,0 +1,187 @@
+"""Seedings, samples and anchors."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from duramen.seeds import spawn
+from duramen.solvers.problem import problem_of
+from duramen.solvers.sample import Sampler
+from duramen.solvers.seeding import SEEDINGS
+from tests.conformance.cases import CASES, COSH
+
+
+def blobs(seed, n=3000, k=6, d=3, z=60):
+    rng = np.random.default_rng(seed)
+    centres = 20 * rng.normal(size=(k, d))
+    X = centres[rng.integers(0, k, n)] + rng.normal(size=(n, d))
+    X[:z] = 2000 * rng.normal(size=(z, d))
+    return X, centres
+
+
+CLUSTERINGS = [dm.KMeansLoss(6), dm.KMedianLoss(6), dm.BregmanLoss(6, "squared"), dm.BregmanLoss(6, "kl")]
+
+
+@pytest.mark.parametrize("name", ["local-search", "thresholded"])
+@pytest.mark.parametrize("loss", CLUSTERINGS, ids=repr)
+@pytest.mark.parametrize("seed", range(3))
+def test_seedings_that_mind_outliers_find_the_clusters(name, loss, seed):
+    X, centres = blobs(seed)
+    X, centres = (np.abs(X) + 0.1, np.abs(centres) + 0.1) if "KL" in repr(loss) else (X, centres)
+    solution = dm.solve(dm.points(X), loss, 60, init=name, random_state=seed)
+    assert len(np.intersect1d(solution.outliers, np.arange(60))) >= 58
+    truth = dm.solve(dm.points(X), loss, 60, init=centres)
+    assert solution.objective <= 1.6 * truth.objective
+
+
+def test_plain_seeding_falls_for_outliers():
+    """What the other seedings are there for; if this passes no longer, the data are too easy."""
+    ratios = []
+    for seed in range(5):
+        X, _ = blobs(seed)
+        plain, minded = (
+            dm.solve(dm.points(X), dm.KMeansLoss(6), 60, init=name, random_state=seed).objective
+            for name in ("k-means++", "local-search")
+        )
+        ratios.append(plain / minded)
+    assert np.mean(ratios) > 1.5
+
+
+@pytest.mark.parametrize("name", SEEDINGS)
+@pytest.mark.parametrize("case", [case for case in CASES if case.label is None], ids=lambda case: case.name)
+def test_every_seeding_serves_every_loss_of_centres(name, case):
+    X, _ = case.data(0, 200)
+    weights = np.random.default_rng(0).integers(0, 3, 200)
+    problem = problem_of(dm.points(X, weights=weights), case.loss, 10)
+    theta = SEEDINGS[name](problem, np.random.default_rng(0))
+    assert theta.shape == case.loss.parameter_shape(X.shape[1])
+    assert np.isfinite(case.loss.values(theta, X)).all()
+
+
+def test_zeros_in_data_for_the_kl_divergence():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(0.3, size=(500, 8)).astype(float)
+    X[:, 3] = 0
+    for init in (*SEEDINGS, X[:3] + 0.01):
+        solution = dm.solve(dm.points(X), dm.BregmanLoss(3, "kl"), 10, init=init, random_state=0)
+        assert (solution.theta > 0).all()
+        assert np.isfinite(solution.objective)
+        assert (np.diff(solution.history) <= 0).all()
+
+
+def test_a_divergence_of_ones_own():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    assert dm.solve(dm.points(X), dm.BregmanLoss(3, COSH), 10, random_state=0).converged
+
+
+def test_handfuls_find_what_zero_misses():
+    """Outliers that pull together drag the way from zero along."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y = np.where(rng.random(2000) < 1 / (1 + np.exp(-(2 * X[:, 0] + X[:, 1]))), 1, -1)
+    X[:300] = [6.0, 3.0] + 0.7 * rng.normal(size=(300, 2))
+    y[:300] = -1
+    points = dm.points(X, y)
+    zero = dm.solve(points, dm.LogisticLoss(), 300, init="zero")
+    found = dm.solve(points, dm.LogisticLoss(), 300, random_state=0)
+    assert found.objective < 0.95 * zero.objective
+    assert np.isin(np.arange(300), found.outliers).mean() > 0.9
+
+
+def test_a_sample_stands_for_the_points():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 2))
+    y = np.where(np.arange(5000) < 50, 1, 0)
+    weights = np.where(np.arange(5000) % 2, 3.0, 0.0)
+    problem = problem_of(dm.points(X, y, weights, ids=np.arange(5000) + 7), dm.LogisticLoss(), 30)
+    sampler = Sampler(problem)
+    draws = [sampler.draw(500, rng) for rng in spawn(np.random.default_rng(1), 200)]
+    for part in draws:
+        assert part.points.total_weight == 500
+        assert part.points.weights[part.points.y > 0].sum() == 5  # its share of the rare class, exactly
+        assert (part.points.ids % 2 == 0).all()  # never a row of weight zero
+    # 500 of 7500 drawn, 2500 rows of equal weight: each 0.2 times on average, over 200 draws 40 +- 6.3
+    counts = np.zeros(5000)
+    for part in draws:
+        np.add.at(counts, part.points.ids - 7, part.points.weights)
+    assert np.abs(counts[1::2] - 40).max() < 6 * 6.3
+
+
+def test_an_anchor_takes_under_one_percent_of_the_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200_000, 2))
+    anchor = dm.find_anchor(dm.points(X), dm.KMeansLoss(2), 100, random_state=0)
+    assert 300 < len(anchor.ids) < 2000
+    few = dm.find_anchor(dm.points(X[:1000]), dm.KMeansLoss(1), 10, random_state=0)
+    assert len(few.ids) >= 300
+
+
+@pytest.mark.parametrize("n", [2, 5, 40])
+def test_anchors_of_few_points(n):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 2)), np.arange(n) % 2
+    for loss in (dm.LogisticLoss(), dm.SquaredLoss(), dm.KMeansLoss(2), dm.KMedianLoss(1)):
+        anchor = dm.find_anchor(dm.points(X, y), loss, 0, random_state=0)
+        assert np.isfinite(anchor.theta).all()
+        assert np.isfinite(anchor.radius)
+
+
+def test_the_radius_tells_how_far_anchors_lie_apart():
+    """Distances between independent anchors, and between an anchor and the solution, are of its size."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50_000, 4))
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=50_000)
+    y[:1000] += 50
+    points, loss = dm.points(X, y), dm.SquaredLoss()
+    anchors = [dm.find_anchor(points, loss, 1000, seed) for seed in range(8)]
+    radius = np.median([anchor.radius for anchor in anchors])
+    apart = [np.linalg.norm(a.theta - b.theta) for a in anchors for b in anchors if a is not b]
+    solution = dm.solve(points, loss, 1000, random_state=0)
+    away = [np.linalg.norm(anchor.theta - solution.theta) for anchor in anchors]
+    assert 0.3 < np.median(apart) / radius < 3
+    assert np.median(away) < 1.5 * radius
+
+
+def test_anchors_of_centres_are_matched():
+    """The two sets of centres come in any order; the radius must not count that."""
+    X, _ = blobs(0, n=20_000)
+    radii = [dm.find_anchor(dm.points(X), dm.KMeansLoss(6), 400, seed).radius for seed in range(5)]
+    assert np.median(radii) < 1.0  # clusters have radius 1 and lie some 20 apart
+
+
+@pytest.mark.parametrize("form", ["C", "F", "float32", "csr"])
+@pytest.mark.parametrize("kind", ["linear", "means", "medians", "bregman"])
+def test_rows_are_never_copied(form, kind, two_threads):
+    """Scratch memory is a few chunks, and a few numbers a row: far below what X takes."""
+    rng = np.random.default_rng(0)
+    n, d = 40_000, 200
+    X = np.abs(rng.normal(size=(n, d)))
+    y = np.where(rng.random(n) < 0.5, 1, -1)
+    if form == "F":
+        X = np.asfortranarray(X)
+    if form == "float32":
+        X = X.astype(np.float32)
+    if form == "csr":
+        if kind != "linear":
+            pytest.skip("losses of centres take dense rows")
+        X = sparse.csr_array(np.where(X > 0.7, X, 0.0))
+    size = X.data.nbytes + X.indices.nbytes if form == "csr" else X.nbytes
+    loss, init = {
+        "linear": (dm.LogisticLoss(), np.zeros(d + 1)),
+        "means": (dm.KMeansLoss(3), None),
+        "medians": (dm.KMedianLoss(3), None),
+        "bregman": (dm.BregmanLoss(3, "kl"), None),
+    }[kind]
+    init = np.asarray(X[:3]) if init is None else init
+    points = dm.points(X, y)
+    tracemalloc.start()
+    try:
+        dm.solve(points, loss, 100, init=init, tol=1e-2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    chunks, columns = 2 * 6 * (4 << 20), 12 * 8 * n
+    assert peak < min(0.8 * size, chunks + columns), (peak, size)
