@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import losses, trimming
+from benchmarks import losses, solving, trimming
 
 if __name__ == "__main__":
     print(
@@ -16,3 +16,4 @@ if __name__ == "__main__":
     )
     losses.main()
     trimming.main()
+    solving.main()

@@ -83,7 +83,10 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        theta = np.array(self.theta, dtype=np.float64)
+        try:
+            theta = np.array(self.theta, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"theta={self.theta!r} must be an array of numbers") from None
         if theta.ndim not in (1, 2) or theta.size == 0:
             raise ValueError(
                 f"theta must be a vector or a (k, d) array of centres; found shape {theta.shape}"

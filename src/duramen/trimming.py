@@ -62,7 +62,9 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
         raise ValueError(
             f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
         )
-    z = _whole_if_close(given * total_weight) if given < 1 else given
+    # a fraction in single precision is as close to what was meant as single precision allows
+    unit = float(np.finfo(n_outliers.dtype).eps) if isinstance(n_outliers, np.floating) else _EPS
+    z = _whole_if_close(given * total_weight, unit) if given < 1 else given
     if z >= total_weight and z > 0:
         raise ValueError(
             f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "
@@ -246,10 +248,10 @@ class _Boundary(NamedTuple):
     above: float
 
 
-def _whole_if_close(weight: float) -> float:
+def _whole_if_close(weight: float, unit: float) -> float:
     """Undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996."""
     whole = float(round(weight))
-    return whole if abs(weight - whole) <= 4 * _EPS * whole else weight
+    return whole if abs(weight - whole) <= 4 * unit * whole else weight
 
 
 def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:

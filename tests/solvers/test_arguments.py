@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
@@ -61,6 +62,11 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
         (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), init="zero"), r"init='zero' is not known .*'local-search'"),
         (lambda: dm.find_anchor(dm.points(X, weights=np.zeros(100)), dm.KMeansLoss(2)), r"all weights are zero"),
         (lambda: dm.find_anchor(dm.points(X, np.ones(100)), LOGISTIC), r"needs two classes"),
+        (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), init=[[1, 2, 3], [4]]), r"init=\[\[1, 2, 3\], \[4\]\] is no theta"),
+        (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), init={"a": 1}), r"is no theta: it must be an array of numbers"),
+        (lambda: dm.solve(dm.points((1e25 * X).astype(np.float32)), dm.KMeansLoss(3)), r"the objective overflows"),
+        (lambda: dm.solve(dm.points(X, 1e160 * X[:, 0]), dm.SquaredLoss()), r"overflows: .*; scale them down"),
+        (lambda: dm.Anchor("a", radius=1), r"theta='a' must be an array of numbers"),
         (lambda: dm.Anchor([1.0], radius=-1), r"radius=-1 must be zero or a positive"),
         (lambda: dm.Anchor([np.nan], radius=1), r"theta must be finite"),
         (lambda: dm.Anchor([1.0], 1.0, ids=[0.5]), r"ids must be a row of integers"),
@@ -79,6 +85,15 @@ def test_bad_values(call, message):
         (lambda: dm.solve(POINTS, dm.LogisticLoss), r"the class LogisticLoss; call it"),
         (lambda: dm.solve(POINTS, LOGISTIC, "many"), r"n_outliers='many' is not a number"),
         (lambda: dm.solve(POINTS, LOGISTIC, callback=3), r"callback=3 cannot be called"),
+        (lambda: dm.solve(dm.points(sparse.csr_array(X)), dm.KMeansLoss(2)), r"KMeansLoss needs dense rows"),
+        (
+            lambda: dm.find_anchor(dm.points(sparse.csr_array(X)), dm.BregmanLoss(2)),
+            r"BregmanLoss needs dense",
+        ),
+        (
+            lambda: dm.find_anchor(POINTS, LOGISTIC, init="zero"),
+            r"init='zero': an anchor is sought in its own way",
+        ),
     ],
 )
 def test_bad_types(call, message):
@@ -148,6 +163,37 @@ def test_a_callback_sees_every_iteration_and_can_stop():
         dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5], callback=lambda step: 1 / 0)
 
 
+def test_a_callback_cannot_change_what_it_sees():
+    with pytest.raises(ValueError, match="read-only"):
+        dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5], callback=lambda step: step.theta.fill(0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_false_alarm_where_the_hinge_reaches_zero(seed):
+    rows = np.random.default_rng(seed).normal(size=(100, 3))
+    apart = dm.solve(dm.points(rows, np.where(rows[:, 0] > 0, 1, 0)), dm.SmoothHingeLoss(), random_state=0)
+    assert apart.converged
+
+
+def test_counts_that_are_all_zero_have_no_minimum():
+    for z in (0, 5):
+        with pytest.warns(ConvergenceWarning, match="no minimum"):
+            dm.solve(dm.points(X, np.zeros(100)), dm.PoissonLoss(), z, random_state=0)
+
+
+def test_losses_of_ones_own_start_around_the_given_theta():
+    class Bowl(dm.Loss):
+        def values(self, theta, X, y=None):
+            return np.square(X - theta).sum(axis=1)
+
+        def gradients(self, theta, X, y=None):
+            return 2 * (theta - X)
+
+    solution = dm.solve(PLAIN, Bowl(), 5, init=np.zeros(3), n_starts=4, random_state=0)
+    assert len(solution.start_objectives) == 4
+    assert len(set(solution.start_objectives)) > 1
+
+
 def test_a_given_theta_is_the_first_of_several_starts():
     seen = []
     solution = dm.solve(
@@ -159,7 +205,7 @@ def test_a_given_theta_is_the_first_of_several_starts():
         random_state=0,
         callback=lambda step: seen.append(step.start),
     )
-    assert sorted(set(seen)) <= [0, 1, 2]
+    assert set(seen) <= {0, 1, 2}
     assert len(solution.start_objectives) == 3
     alone = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5])
     assert solution.start_objectives[0] == pytest.approx(alone.objective)
@@ -185,6 +231,7 @@ def test_solutions_and_anchors_survive_pickling():
     solution = dm.solve(POINTS, LOGISTIC, 5, random_state=0)
     again = pickle.loads(pickle.dumps(solution))
     np.testing.assert_array_equal(again.theta, solution.theta)
+    assert not again.theta.flags.writeable
     assert again.status is solution.status
     anchor = dm.find_anchor(POINTS, LOGISTIC, 5, random_state=0)
     again = pickle.loads(pickle.dumps(anchor))

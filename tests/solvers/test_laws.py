@@ -1,5 +1,7 @@
 """Laws of the solver, over every loss."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,6 +33,10 @@ def start(case, points, seed=0):
     )
 
 
+def keep_theta(thetas, step):
+    thetas.append(step.theta.copy())
+
+
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request):
     return request.param
@@ -41,8 +47,18 @@ def case(request):
 def test_the_objective_never_rises(case, seed, weighted):
     points = problem(case, seed, weighted=weighted)
     for init in (None, start(case, points, seed)):
-        history = dm.solve(points, case.loss, Z, init=init, random_state=seed).history
-        assert (np.diff(history) <= 0).all()
+        thetas: list[np.ndarray] = []
+        watch = partial(keep_theta, thetas)
+        solution = dm.solve(points, case.loss, Z, init=init, random_state=seed, callback=watch)
+        first = [] if init is None else [init]
+        true = [
+            dm.trimmed_objective(points, theta, loss=case.loss, n_outliers=Z) for theta in (*first, *thetas)
+        ]
+        assert (np.diff(true) <= 1e-12 * np.abs(true[1:])).all()
+        np.testing.assert_allclose(
+            solution.history[-len(thetas) :] if thetas else [], true[len(first) :], rtol=1e-9
+        )
+        assert (np.diff(solution.history) <= 0).all()
 
 
 def test_a_solution_says_what_it_is(case):
@@ -177,21 +193,24 @@ def test_an_anchor_is_close_to_the_solution(case):
     l2=st.sampled_from([0.0, 0.3, 10.0]),
     z=st.sampled_from([0, 1, 2.5, 0.2]),
     scale=st.sampled_from([1e-4, 1.0, 1e4]),
+    offset=st.sampled_from([0.0, 1e3, 1e6]),
 )
-def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, scale):
+def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, scale, offset):
+    """However the columns are scaled, and wherever they lie: compared in centred units of the columns."""
     X, y = linear.data(seed, 60)
-    X = X * [scale, 1.0, 1.0]
+    X = X * [scale, 1.0, 1.0] + (offset if linear.loss.fit_intercept else 0.0)
     points = dm.points(X, y)
-    solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-13, max_iter=1000)
-    if not solution.converged:
-        return
+    solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-12, max_iter=1000)
+    assert solution.converged
     losses = linear.loss.values(solution.theta, X, y)
     kept = kept_weights(losses, points.weights, solution.n_outliers, points.ids)
     slope = linear.loss.gradient_sum(solution.theta, X, y, kept)
     ridge = np.full(len(slope), l2)
     if linear.loss.fit_intercept:
         ridge[-1] = 0
-    size = linear.loss.gradient_sum(np.zeros_like(slope), X, y, kept)
-    units = np.append(X.std(axis=0), 1.0)[: len(slope)]
-    left = (slope + ridge * solution.theta) / units
-    assert np.abs(left).max() <= 1e-4 * max(1.0, np.abs(size / units).max())
+    left = slope + ridge * solution.theta
+    if linear.loss.fit_intercept:
+        left[:-1] -= X.mean(axis=0) * left[-1]
+    spread = np.append(X.std(axis=0), 1.0)[: len(slope)]
+    pulls = np.abs(linear.loss.slopes(solution.theta, X, y)) @ kept
+    assert np.abs(left / spread).max() <= 1e-4 * max(1.0, pulls)

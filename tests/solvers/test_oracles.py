@@ -203,3 +203,93 @@ def test_a_loss_of_ones_own():
     np.testing.assert_allclose(solution.theta, peer.x, atol=1e-4)
     anchor = dm.find_anchor(dm.points(X), Cauchy(), 30, 0, init=np.zeros(2))
     assert np.linalg.norm(anchor.theta - peer.x) < 1
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e8])
+def test_columns_far_from_zero(offset):
+    """Years, map coordinates: large numbers that differ little."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    y = X @ [1.0, -2.0] + 0.1 * rng.normal(size=500)
+    near, far = (
+        dm.solve(dm.points(X + shift, y), dm.SquaredLoss(), 10, random_state=0) for shift in (0.0, offset)
+    )
+    assert far.objective == pytest.approx(near.objective, rel=1e-5)
+    np.testing.assert_allclose(far.theta[:-1], near.theta[:-1], rtol=1e-4)
+
+
+def test_polynomials_of_high_degree():
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 1, 500)
+    X, y = np.vander(x, 12)[:, :-1], np.sin(20 * x) + 0.1 * rng.normal(size=500)
+    rows = np.column_stack([X, np.ones(500)])
+    best = np.square(rows @ np.linalg.lstsq(rows, y, rcond=None)[0] - y).sum() / 2
+    assert dm.solve(dm.points(X, y), dm.SquaredLoss()).objective < 1.01 * best
+
+
+FAR = [1e7, 1e20, 1e150]
+
+
+@pytest.mark.parametrize("far", FAR)
+@pytest.mark.parametrize(
+    ("loss", "label"),
+    [
+        (dm.SquaredLoss(), "real"),
+        (dm.HuberLoss(1.0), "real"),
+        (dm.LogisticLoss(), "sign"),
+        (dm.SmoothHingeLoss(), "sign"),
+        (dm.PoissonLoss(), "count"),
+        (dm.KMeansLoss(2), None),
+        (dm.KMedianLoss(2), None),
+        (dm.TruthDiscoveryLoss(), None),
+    ],
+    ids=repr,
+)
+def test_however_far_a_row_lies_set_aside_it_does_not_matter(loss, label, far):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    m = X @ [1.0, -0.5]
+    y = {
+        "real": m + rng.normal(size=300),
+        "sign": np.where(rng.random(300) < 1 / (1 + np.exp(-m)), 1, -1),
+        "count": rng.poisson(np.exp(m)),
+        None: np.zeros(300),
+    }[label]
+    worse = np.append(y, {"real": 1e3, "sign": -1, "count": 0, None: 0}[label])
+    init = X[:2] if hasattr(loss, "k") else np.zeros(loss.parameter_shape(2))
+    clean = dm.solve(dm.points(X, y), loss, init=init, tol=1e-8)
+    outlier = np.concatenate([X, [[far, 0.0]]])
+    absent = dm.points(outlier, worse, weights=np.append(np.ones(300), 0.0))
+    assert dm.solve(absent, loss, init=init, tol=1e-8).objective == pytest.approx(clean.objective, rel=1e-6)
+    present = dm.solve(
+        dm.points(outlier, worse), loss, 1, random_state=0, init=None if label else init, tol=1e-8
+    )
+    assert present.objective <= clean.objective * (1 + 1e-3)
+
+
+def test_counts_in_the_billions():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1))
+    y = rng.poisson(1e12 * np.exp(0.2 * X[:, 0]))
+    solution = dm.solve(dm.points(X, y), dm.PoissonLoss())
+    np.testing.assert_allclose(solution.theta, [0.2, np.log(1e12)], atol=1e-5)
+    assert solution.objective < 300
+
+
+def test_seeds_far_from_all_points():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(c, 1.0, size=(200, 2)) for c in ([0, 0], [10, 0], [0, 10])])
+    lost = dm.solve(dm.points(X), dm.KMeansLoss(3), init=[[1e7, 1e7], [1e7, -1e7], [-1e7, 1e7]])
+    assert lost.objective < 1.01 * dm.solve(dm.points(X), dm.KMeansLoss(3), random_state=0).objective
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_many_columns_far_from_zero(form):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 1050))
+    y = X @ rng.normal(size=1050) * 0.03 + rng.normal(size=1500)
+    X = X + 100 if form == "dense" else sparse.csr_array(np.where(np.abs(X) > 1, X, 0.0))
+    rows = np.column_stack([X if form == "dense" else X.toarray(), np.ones(1500)])
+    best = np.square(rows @ np.linalg.lstsq(rows, y, rcond=None)[0] - y).sum() / 2
+    solution = dm.solve(dm.points(X, y), dm.SquaredLoss())
+    assert solution.objective < 1.001 * best

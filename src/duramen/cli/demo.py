@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from duramen.losses import LogisticLoss
 from duramen.points import WeightedPoints, points
 from duramen.rows import Array
-from duramen.trimming import kept_weights, trimmed_objective
+from duramen.solvers import solve
+from duramen.trimming import trimmed_objective
 
 __all__ = ["add_parser"]
 
@@ -95,66 +95,17 @@ def contaminated(n: int, share: float, seed: int) -> Contaminated:
     return Contaminated(points(X, y), planted)
 
 
-def fit(data: WeightedPoints, z: float) -> Array:
-    """Minimise the trimmed loss by turns: set weight z aside, refit on the rest, until nothing moves."""
-    return _by_turns(_start(data, z), data, z)
-
-
-def _start(data: WeightedPoints, z: float, tries: int = 200, size: int = 8, refined: int = 8) -> Array:
-    """Choose where to start: fit handfuls of rows, some of which are all clean, and refine the best few.
-
-    From the ordinary fit the turns would stay where the planted rows pulled it.
-    """
-    zero = np.zeros(data.n_columns + 1)
-    if z == 0:
-        return zero
-    rng = np.random.default_rng(0)
-    judge = data.take(slice(2000))
-    share = z / data.total_weight
-
-    def score(theta: Array) -> float:
-        return trimmed_objective(judge, theta, loss=_LOSS, n_outliers=share)
-
-    handfuls = [judge.take(rng.choice(len(judge), size, replace=False)) for _ in range(tries)]
-    rough = [_minimise(zero, few, few.weights, maxiter=3) for few in handfuls]
-    best = sorted([zero, *rough], key=score)[:refined]
-    return min((_by_turns(theta, judge, share * judge.total_weight) for theta in best), key=score)
-
-
-def _by_turns(theta: Array, data: WeightedPoints, z: float, rounds: int = 30) -> Array:
-    kept = None
-    for _ in range(rounds):
-        before, kept = kept, kept_weights(_LOSS.values(theta, data.X, data.y), data.weights, z, data.ids)
-        if before is not None and np.array_equal(before, kept):
-            break
-        theta = _minimise(theta, data, kept)
-    return theta
-
-
-def _minimise(theta: Array, data: WeightedPoints, weights: Array, maxiter: int = 100) -> Array:
-    options = {"maxiter": maxiter}
-    return minimize(_objective, theta, args=(data, weights), jac=True, method="L-BFGS-B", options=options).x
-
-
-def _objective(theta: Array, data: WeightedPoints, weights: Array) -> tuple[float, Array]:
-    total = weights.sum()
-    value = weights @ _LOSS.values(theta, data.X, data.y)
-    return value / total, _LOSS.gradient_sum(theta, data.X, data.y, weights) / total
-
-
 def measure(name: str, sample: Contaminated, z: float | None) -> Fit:
     """Fit with weight ``z`` set aside, or without the planted rows, and judge it on the clean ones."""
     data, planted = sample
     clean = data.take(~planted)
     start = time.perf_counter()
-    theta = fit(clean if z is None else data, z or 0)
+    solution = solve(clean if z is None else data, _LOSS, z or 0, random_state=0)
     seconds = time.perf_counter() - start
+    theta = solution.theta
     assert clean.y is not None
     correct = np.sign(clean.X @ theta[:-1] + theta[-1]) == clean.y
-    found = None
-    if z:
-        aside = kept_weights(_LOSS.values(theta, data.X, data.y), data.weights, z, data.ids) < data.weights
-        found = float(aside[planted].mean())
+    found = float(np.isin(data.ids[planted], solution.outliers).mean()) if z else None
     loss = trimmed_objective(clean, theta, loss=_LOSS) / len(clean)
     return Fit(name, theta, loss, float(correct.mean()), found, seconds)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy import sparse
 
 from duramen.losses.bregman import BregmanLoss
@@ -23,13 +24,15 @@ from duramen.solvers.kmeans import KMeansFit
 from duramen.solvers.newton import NewtonFit
 from duramen.solvers.problem import Problem
 from duramen.solvers.solution import Status, Step
+from duramen.trimming import kept_sum
 
 __all__ = ["Run", "Stopping", "alternate", "fit_of"]
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
-_PERFECT = 1e-10  # of the first objective: nothing left to fit
+_NOTHING = 1e-9  # a unit of weight: losses of classes and counts are that small only where nothing stops them
 _HALVINGS = 20
+_PATIENCE = 10  # iterations that gain little by steps cut short, before they count as the end
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,14 @@ def fit_of(problem: Problem) -> Fit:
 
 def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
-    fit = fit_of(problem)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        run = _alternate(fit_of(problem), theta, stopping)
+        return run._replace(status=_judged(problem, run))
+
+
+def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
     here = fit.evaluate(theta)
-    history = [here.objective]
+    history, little = [here.objective], 0
     for n_iter in range(1, stopping.max_iter + 1):
         there = fit.evaluate(fit.refit(here))
         if not there.objective < here.objective:
@@ -80,14 +88,20 @@ def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
             return Run(here.theta, here.objective, history, Status.SETTLED)
         here = there
         history.append(here.objective)
-        step = Step(stopping.start, n_iter, here.objective, here.theta)
-        if stopping.callback is not None and stopping.callback(step):
+        if stopping.callback is not None and stopping.callback(_step(stopping.start, n_iter, here)):
             return Run(here.theta, here.objective, history, Status.STOPPED)
-        if here.objective <= _PERFECT * history[0]:
-            return Run(here.theta, here.objective, history, _at_zero(fit, here))
-        if gain <= stopping.tol * here.objective:
+        little = little + 1 if gain <= stopping.tol * here.objective else 0
+        if little and (fit.sure or little == _PATIENCE):
             return Run(here.theta, here.objective, history, Status.CONVERGED)
+        if _next_to_zero(fit.problem, here.objective) and _falls_for_ever(fit.problem, here):
+            break
     return Run(here.theta, here.objective, history, Status.MAX_ITER)
+
+
+def _step(start: int, n_iter: int, here: Place) -> Step:
+    theta = here.theta.view()
+    theta.flags.writeable = False
+    return Step(start, n_iter, here.objective, theta)
 
 
 def _shorter(fit: Fit, here: Place, there: Place) -> Place:
@@ -99,9 +113,25 @@ def _shorter(fit: Fit, here: Place, there: Place) -> Place:
     return there
 
 
-def _at_zero(fit: Fit, here: Place) -> Status:
-    """Tell a perfect fit from one that only becomes so as theta grows without end."""
-    linear = isinstance(fit.problem.loss, LinearLoss)
-    if linear and here.objective > 0 and fit.evaluate(2 * here.theta).objective < here.objective:
+def _judged(problem: Problem, run: Run) -> Status:
+    """Tell a minimum from an objective that only falls towards zero as theta grows."""
+    small = run.objective <= 1e-2 * problem.kept_weight
+    if run.status is not Status.STOPPED and small and _falls_for_ever(problem, run):
         return Status.UNBOUNDED
-    return Status.PERFECT
+    return run.status
+
+
+def _next_to_zero(problem: Problem, objective: float) -> bool:
+    return objective <= _NOTHING * problem.kept_weight
+
+
+def _falls_for_ever(problem: Problem, here: Place | Run) -> bool:
+    """Tell whether twice the theta costs less, though not nothing: as for classes that can be told apart."""
+    if not isinstance(problem.loss, LinearLoss) or problem.l2 or not here.objective > 0:
+        return False
+    try:
+        losses = problem.loss.values(2 * here.theta, problem.X, problem.y)
+    except ValueError:  # so far out that predictors overflow
+        return False
+    twice = kept_sum(losses, problem.trimmer()(losses))
+    return 0 < twice < 0.9 * here.objective

@@ -20,7 +20,7 @@ from duramen.trimming import trimmed_sum
 __all__ = ["find_anchor"]
 
 _ANCHORS = 2
-_LEAST, _MOST = 300, 2000  # rows a sample
+_LEAST, _MOST = 300, 3000  # rows a sample
 
 
 def find_anchor(
@@ -56,6 +56,8 @@ def find_anchor(
     True
     """
     problem = problem_of(points, loss, n_outliers)
+    if isinstance(init, str):
+        raise TypeError(f"init={init!r}: an anchor is sought in its own way; pass a theta, or leave init out")
     ready = check_init(problem, init)
     rngs = spawn(generator(random_state), _ANCHORS)
     sampler, size = Sampler(problem), _size(problem)
@@ -72,7 +74,8 @@ def _size(problem: Problem) -> int:
     """Choose the rows of one sample: half of 1%, within what it takes."""
     shape = problem.loss.parameter_shape(problem.points.n_columns)
     enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
-    return max(_LEAST, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))
+    least = max(_LEAST, 10 * int(getattr(problem.loss, "k", 1)))
+    return max(least, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))
 
 
 def _score(part: Problem, theta: Array) -> float:

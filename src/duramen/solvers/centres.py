@@ -22,6 +22,7 @@ from duramen.rows import Array, take_rows
 from duramen.solvers.fit import Fit, Place
 from duramen.solvers.nearest import NearestCentres
 from duramen.solvers.problem import Problem
+from duramen.trimming import kept_sum
 
 __all__ = ["BregmanFit", "DistanceFit", "cluster_sums", "refilled"]
 
@@ -66,7 +67,7 @@ class DistanceFit(Fit):
         """
         numbers, k = self.nearest.numbers, len(centres)
         distances = np.sqrt(self.squared)
-        scale = distances.mean()
+        scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
         beside = np.flatnonzero(distances <= _BESIDE * scale)
         held = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
         rest = pulls.copy()
@@ -124,6 +125,7 @@ def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tu
     def work(chunk: slice) -> tuple[Array, Array]:
         owners, heavy = numbers[chunk], weights[chunk]
         gaps = X[chunk] - centres.take(owners, axis=0)
+        gaps[heavy == 0] = 0.0  # of a row that is set aside, however far, nothing counts
         ends = np.arange(len(heavy) + 1)
         total = sparse.csc_array((heavy, owners, ends), shape=(k, len(heavy))) @ gaps
         return np.bincount(owners, heavy, minlength=k), total
@@ -138,7 +140,8 @@ def refilled(centres: Array, mass: Array, here: Place, problem: Problem) -> Arra
     if not empty.size:
         return centres
     worst = np.where(here.kept > 0, here.losses, -1.0)
-    far = np.argpartition(worst, -empty.size)[-empty.size :]
+    most = min(empty.size, len(worst))
+    far = np.argpartition(worst, -most)[-most:]
     far = far[np.argsort(-worst[far], kind="stable")]
     far = far[worst[far] > 0]
     centres = centres.copy()

@@ -18,7 +18,7 @@ from duramen.rows import Array
 from duramen.solvers.problem import Problem
 from duramen.trimming import kept_sum
 
-__all__ = ["Fit", "GradientFit", "Place", "column_sizes"]
+__all__ = ["Fit", "GradientFit", "Place"]
 
 
 class Place(NamedTuple):
@@ -36,6 +36,8 @@ class Fit(ABC):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.trim = problem.trimmer()
+        self.sure = True
+        """Whether the last refit went as far as it could: only then does a small gain mean little left."""
 
     def evaluate(self, theta: Array) -> Place:
         """Set the worst weight z aside at ``theta``."""
@@ -53,19 +55,14 @@ class Fit(ABC):
 
 
 class GradientFit(Fit):
-    """L-BFGS, for any loss with gradients: what a loss of your own, or one of very many columns, gets.
+    """L-BFGS, for any loss with gradients: what a loss of your own, or one of very many columns, gets."""
 
-    Steps are taken in units of the columns' size, so that columns in metres and in millimetres are alike.
-    """
-
-    steps = 30  # of L-BFGS between two trimmings
+    steps = 100  # of L-BFGS between two trimmings
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.last: tuple[Array, Array] | None = None
-        linear = isinstance(problem.loss, LinearLoss)
-        self.ridge = problem.ridge() if linear else np.zeros(1)
-        self.units = 1 / column_sizes(problem) if linear else np.ones(1)
+        self.frame = problem.coordinates() if isinstance(problem.loss, LinearLoss) else None
 
     def losses(self, theta: Array) -> Array:
         if self.last is None or not np.array_equal(self.last[0], theta):
@@ -73,29 +70,26 @@ class GradientFit(Fit):
         return self.last[1]
 
     def refit(self, here: Place) -> Array:
-        problem, shape, kept = self.problem, here.theta.shape, here.kept
-        units = np.broadcast_to(self.units, here.theta.size)
-        total = problem.kept_weight
+        problem, total = self.problem, self.problem.kept_weight
 
-        def objective(scaled: Array) -> tuple[float, Array]:
-            theta = (scaled * units).reshape(shape)
-            value = kept_sum(self.losses(theta), kept) + problem.penalty(theta)
-            slope = problem.loss.gradient_sum(theta, problem.X, problem.y, kept)
+        def objective(step: Array) -> tuple[float, Array]:
+            theta = self._after(here.theta, step)
+            value = kept_sum(self.losses(theta), here.kept) + problem.penalty(theta)
+            slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept)
             if problem.l2:
-                slope = slope + self.ridge * theta
-            return value / total, slope.ravel() * units / total
+                slope = slope + problem.ridge() * theta
+            if self.frame is not None:
+                slope = self.frame.turned(slope) * self.frame.units()
+            return value / total, slope.ravel() / total
 
-        start = here.theta.ravel() / units
-        options = {"maxiter": self.steps, "gtol": 1e-9}
-        found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-        return (found.x * units).reshape(shape) if found.fun * total < here.objective else here.theta
+        options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
+        nowhere = np.zeros(here.theta.size)
+        found = minimize(objective, nowhere, jac=True, method="L-BFGS-B", options=options)
+        self.sure = found.nit < self.steps and found.nfev < 2 * self.steps
+        return self._after(here.theta, found.x) if found.fun * total < here.objective else here.theta
 
-
-def column_sizes(problem: Problem, rows: int = 4096) -> Array:
-    """Measure the root mean square of each coefficient's column, on evenly spaced rows: (p,), none zero."""
-    assert isinstance(problem.loss, LinearLoss)
-    X = problem.X[:: max(1, len(problem.points) // rows)]
-    squares = np.asarray(X.multiply(X).mean(axis=0) if hasattr(X, "multiply") else np.square(X).mean(axis=0))
-    sizes = np.sqrt(squares.ravel().astype(np.float64))
-    sizes[~(sizes > 0)] = 1.0
-    return np.append(sizes, 1.0) if problem.loss.fit_intercept else sizes
+    def _after(self, theta: Array, step: Array) -> Array:
+        """Take a step, which for linear losses is in well-conditioned coordinates."""
+        if self.frame is not None:
+            step = self.frame.turned_back(step * self.frame.units())
+        return theta + step.reshape(theta.shape)

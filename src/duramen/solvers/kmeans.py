@@ -151,6 +151,7 @@ class _ClusterSums:
         """Sum over a block; ``counts`` is how many points have weight, less those that lose it."""
         k = len(self.origins)
         gaps = block - self.origins.take(numbers, axis=0)
+        gaps[weights == 0] = 0.0  # of a row that is set aside, however far, nothing counts
         ends = np.arange(len(weights) + 1)
         total = sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ gaps
         mass = np.bincount(numbers, weights, minlength=k)

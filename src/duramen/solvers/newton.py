@@ -17,14 +17,16 @@ from scipy import linalg, sparse
 from duramen.chunks import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.losses.linear import LinearLoss
 from duramen.rows import Array, Rows
-from duramen.solvers.fit import Fit, Place, column_sizes
+from duramen.solvers.fit import Fit, Place
 from duramen.solvers.problem import Problem
 
 __all__ = ["NewtonFit"]
 
-_FIRST_DAMPING, _LEAST_DAMPING, _ATTEMPTS = 1e-3, 1e-6, 30
-_RANK = 1e-12  # of the scaled Hessian: a direction flatter than this is left alone
-_FLOOR = 1e-4  # of the steepest curvature a column can have: where the loss is flat now, it may not be later
+_FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
+_FLAT = 1e-4  # of the steepest curvature that a column can have
+_SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
+_ROUNDING = 1e-14  # of the scaled Hessian: what is flatter is known by its rounding only
+_LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
 class NewtonFit(Fit):
@@ -35,10 +37,8 @@ class NewtonFit(Fit):
         assert isinstance(problem.loss, LinearLoss)
         assert problem.y is not None
         self.loss = problem.loss
-        self.ridge = problem.ridge()
+        self.frame = problem.coordinates()
         self.damping = 0.0
-        steepest = self.loss.max_curvature or 1.0
-        self.floor = _FLOOR * problem.kept_weight * steepest * column_sizes(problem) ** 2
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
 
     def losses(self, theta: Array) -> Array:
@@ -47,60 +47,76 @@ class NewtonFit(Fit):
         return self.loss.values(theta, self.problem.X, self.problem.y)
 
     def refit(self, here: Place) -> Array:
-        theta, kept = here.theta, here.kept
-        slope, bend = self.derivatives(theta, kept)
-        slope += self.ridge * theta
-        bend[np.diag_indices_from(bend)] += self.ridge
-        solve = _DampedSystem(bend, self.floor)
+        slope, bend, pulls = self.derivatives(here.theta, here.kept)
+        ridge = self.problem.ridge()
+        slope += ridge * here.theta
+        bend[np.diag_indices_from(bend)] += ridge
+        system = _DampedSystem(bend, self._steepest(), _LEVEL * pulls / self.frame.units())
         for _ in range(_ATTEMPTS):
-            move = -solve(slope, self.damping)
-            if not (-(slope @ move) > 0 and np.isfinite(move).all()):
-                return theta
-            there = theta + move
-            if np.array_equal(there, theta):
-                return theta
-            try_losses = self.loss.values(there, self.problem.X, self.problem.y)
-            gain = here.objective - self.problem.objective(there, try_losses, kept)
-            promised = float(-(slope @ move) - move @ bend @ move / 2)
-            if gain >= 1e-4 * promised and gain > 0:
-                self._relax(gain, promised)
-                self.ready = there, try_losses
+            with one_blas_thread():
+                move = -system.solve(slope, self.damping)
+            downhill = float(-(slope @ move))
+            there = here.theta + self.frame.turned_back(move)
+            if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
+                break
+            losses = self._losses_if_any(there)
+            gain = here.objective - self.problem.objective(there, losses, here.kept)
+            promised = downhill - float(move @ bend @ move) / 2
+            if gain > 0 and gain >= 1e-4 * promised:
+                self.sure = self.damping == 0 and gain >= 0.1 * promised
+                if gain > 0.5 * promised:
+                    self.damping = self.damping / _MORE if self.damping > _FIRST_DAMPING else 0.0
+                self.ready = there, losses
                 return there
-            self.damping = max(10 * self.damping, _FIRST_DAMPING)
+            self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
-        return theta
+        return here.theta
 
-    def _relax(self, gain: float, promised: float) -> None:
-        if gain > 0.5 * promised:
-            self.damping = self.damping / 10 if self.damping > _LEAST_DAMPING else 0.0
+    def _losses_if_any(self, theta: Array) -> Array:
+        """Compute the losses, infinite where a step went so far that predictors overflow."""
+        try:
+            return self.loss.values(theta, self.problem.X, self.problem.y)
+        except ValueError:
+            return np.full(len(self.problem.points), np.inf)
 
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array]:
-        """Sum gradient (p,) and Hessian (p, p) over the kept weights, in one pass over the data."""
-        X, p = self.problem.X, len(theta)
-        rows = max(rows_per_chunk(8 * p), 8 * p)
+    def _steepest(self) -> Array:
+        """Bound the curvature along each parameter, as far as a loss of this kind can be curved."""
+        most = self.loss.max_curvature or 1.0
+        return self.problem.kept_weight * most / self.frame.units() ** 2
 
-        def work(chunk: slice) -> tuple[Array, Array]:
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
+        """Sum gradient (p,) and Hessian (p, p) in the coordinates' parameters, and the sizes of all slopes.
+
+        One pass over the data.
+        """
+        p = len(theta)
+        rows = max(rows_per_chunk(16 * p), 8 * p)
+
+        def work(chunk: slice) -> tuple[Array, Array, float]:
             return self._chunk_derivatives(theta, chunk, kept[chunk])
 
         with one_blas_thread():
-            slope, bend = sum_over_chunks(work, X.shape[0], rows)
-        return slope, bend
+            slope, bend, pulls = sum_over_chunks(work, self.problem.X.shape[0], rows)
+        return slope, bend, pulls
 
-    def _chunk_derivatives(self, theta: Array, chunk: slice, kept: Array) -> tuple[Array, Array]:
+    def _chunk_derivatives(self, theta: Array, chunk: slice, kept: Array) -> tuple[Array, Array, float]:
         assert self.problem.y is not None
-        block = self.problem.X[chunk]
-        d = block.shape[1]
+        d = len(self.frame.middle)
         labels = self.loss.encode_labels(self.problem.y[chunk], np.float64)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            if block.dtype != np.float64:
-                block = block.astype(np.float64)
+            block = self._centred(self.problem.X[chunk])
             m = block @ theta[:d]
             if self.loss.fit_intercept:
-                m += theta[d]
+                m += theta[d] + self.frame.middle @ theta[:d]
             # a row that is set aside counts for nothing, even where its loss overflows
             pull = np.where(kept > 0, kept * self.loss.slope(m, labels), 0.0)
             root = np.sqrt(np.where(kept > 0, kept * self.loss.curvature(m, labels), 0.0))
-            return self._slope(block, pull), self._bend(block, root)
+            return self._slope(block, pull), self._bend(block, root), float(np.abs(pull).sum())
+
+    def _centred(self, block: Rows) -> Rows:
+        if not sparse.issparse(block):
+            return block - self.frame.middle
+        return block if block.dtype == np.float64 else block.astype(np.float64)
 
     def _slope(self, block: Rows, pull: Array) -> Array:
         total = block.T @ pull
@@ -121,38 +137,45 @@ class NewtonFit(Fit):
 
 
 class _DampedSystem:
-    """Solve (B + damping diag(B)) v = g, of least length where B is singular."""
+    """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of its steepest.
 
-    def __init__(self, bend: Array, floor: Array) -> None:
-        self.units = 1 / np.sqrt(np.maximum(np.diag(bend), floor))
-        self.scaled = bend * self.units * self.units[:, None]
-        self.spectrum: tuple[Array, Array] | None = None
+    Undamped, directions in which B is singular are left out where g is level too.
+    """
 
-    def __call__(self, slope: Array, damping: float) -> Array:
-        right = slope * self.units
-        return self.units * (
-            self._by_cholesky(right, damping) if damping == 0 else self._by_spectrum(right, damping)
-        )
+    def __init__(self, bend: Array, steepest: Array, level: Array) -> None:
+        self.bend, self.level = bend, level
+        diagonal = np.diag(bend)
+        self.plain = np.where(diagonal > 0, diagonal, steepest)
+        self.floored = np.maximum(diagonal, _FLAT * steepest)
+        flat = diagonal < _FLAT * steepest
+        # where the loss is all but flat along some columns, it is their steps that go too far
+        self.share = np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))
 
-    def _by_cholesky(self, right: Array, damping: float) -> Array:
-        try:
-            factor, lower = linalg.cho_factor(self.scaled, lower=True)
-        except (linalg.LinAlgError, ValueError):
-            return self._by_spectrum(right, damping)
-        if np.diag(factor).min() ** 2 < 1e-8:  # close to singular: mind the rank
-            return self._by_spectrum(right, damping)
-        return linalg.cho_solve((factor, lower), right)
+    def solve(self, slope: Array, damping: float) -> Array:
+        """Give v for ``slope`` g."""
+        units = 1 / np.sqrt(self.floored if damping else self.plain)
+        scaled, right = self.bend * units * units[:, None], slope * units
+        if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
+            return np.full_like(slope, np.nan)
+        if damping == 0:
+            answer = _by_cholesky(scaled, right)
+            return units * (_by_spectrum(scaled, right, self.level * units) if answer is None else answer)
+        scaled[np.diag_indices_from(scaled)] += damping * self.share
+        return units * linalg.solve(scaled, right, assume_a="pos")
 
-    def _by_spectrum(self, right: Array, damping: float) -> Array:
-        if not np.isfinite(self.scaled).all():
-            return np.full_like(right, np.nan)
-        if self.spectrum is None:
-            self.spectrum = linalg.eigh(self.scaled)
-        sizes, directions = self.spectrum
-        along = directions.T @ right
-        solid = sizes > _RANK * max(1.0, sizes[-1])
-        if np.linalg.norm(along[~solid]) > 1e-8 * np.linalg.norm(along):  # flat, but not level
-            damping = max(damping, _FIRST_DAMPING)
-        if damping:
-            return directions @ (along / (np.maximum(sizes, 0.0) + damping))
-        return directions[:, solid] @ (along[solid] / sizes[solid])
+
+def _by_cholesky(scaled: Array, right: Array) -> Array | None:
+    try:
+        factor, lower = linalg.cho_factor(scaled, lower=True)
+    except linalg.LinAlgError:
+        return None
+    return linalg.cho_solve((factor, lower), right) if np.diag(factor).min() ** 2 > _SOLID else None
+
+
+def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
+    sizes, directions = linalg.eigh(scaled)
+    along = directions.T @ right
+    flat = sizes <= _ROUNDING * max(1.0, sizes[-1])
+    if np.linalg.norm(along[flat]) <= np.linalg.norm(level):
+        along[flat] = 0.0
+    return directions @ (along / np.maximum(sizes, _ROUNDING * max(1.0, sizes[-1])))

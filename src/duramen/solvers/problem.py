@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from duramen.losses.base import Loss
+from duramen.losses.bregman import BregmanLoss
+from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array, Rows
+from duramen.solvers.coordinates import Coordinates, coordinates_of
 from duramen.trimming import Trimmer, check_points_and_loss, kept_sum, outlier_weight
 
-__all__ = ["Problem", "problem_of"]
+__all__ = ["Problem", "is_number", "is_of_centres", "problem_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,7 @@ class Problem:
     """Minimise f_z(theta) + l2 / 2 times the squared length of theta, its intercept left out.
 
     ``scales`` (p,) weigh the coefficients in that length; None stands for ones, and for losses of centres.
+    ``frame`` are the coordinates to take steps in, if they were measured before.
     """
 
     points: WeightedPoints
@@ -28,6 +32,7 @@ class Problem:
     z: float
     l2: float = 0.0
     scales: Array | None = None
+    frame: Coordinates | None = None
 
     @property
     def X(self) -> Rows:  # noqa: N802
@@ -53,6 +58,14 @@ class Problem:
             ridge[-1] = 0.0
         return ridge
 
+    def coordinates(self) -> Coordinates:
+        """Give the coordinates to take steps in."""
+        if self.frame is not None:
+            return self.frame
+        assert isinstance(self.loss, LinearLoss)
+        weights = self.points.weights
+        return coordinates_of(self.X, weights, self.z / self.points.total_weight, self.loss.fit_intercept)
+
     def penalty(self, theta: Array) -> float:
         """Evaluate the penalty."""
         return float(self.ridge() @ theta**2) / 2 if self.l2 else 0.0
@@ -75,8 +88,7 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
         Naming the value, and the way out.
     """
     check_points_and_loss(points, loss)
-    number = isinstance(l2, (int, float, np.integer, np.floating)) and not isinstance(l2, bool)
-    if not (number and 0 <= l2 < np.inf):
+    if not (is_number(l2) and 0 <= l2 < np.inf):
         raise ValueError(f"l2={l2!r} must be zero or a positive finite number")
     if l2 > 0 and not isinstance(loss, LinearLoss):
         raise ValueError(
@@ -87,11 +99,23 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     if not points.total_weight > 0:
         raise ValueError("all weights are zero: nothing is left to solve on; pass some positive weights")
     z = outlier_weight(n_outliers, points.total_weight)
+    if is_of_centres(loss):
+        loss._rows(points.X)  # refuses sparse rows
     if isinstance(loss, LinearLoss):
         _check_labels(points, loss, z)
     elif getattr(loss, "k", 1) > 1:
         _check_distinct(points, loss)
     return Problem(points, loss, z, float(l2))
+
+
+def is_of_centres(loss: Loss) -> bool:
+    """Tell whether theta is centres, of which each point has a nearest one."""
+    return isinstance(loss, (DistanceLoss, BregmanLoss))
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number, and not True or False."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def _check_labels(points: WeightedPoints, loss: LinearLoss, z: float) -> None:

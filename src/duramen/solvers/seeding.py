@@ -16,6 +16,7 @@ Bregman clustering too.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ import numpy as np
 from duramen.losses.bregman import BregmanLoss
 from duramen.rows import Array
 from duramen.solvers.alternating import Stopping, alternate
+from duramen.solvers.centres import cluster_sums
 from duramen.solvers.problem import Problem
 from duramen.trimming import trimmed_sum
 
@@ -42,14 +44,20 @@ class _Costs:
         self.k = int(getattr(problem.loss, "k", 1))
         loss: Any = problem.loss
         self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
-        self.middle = np.average(self.X, axis=0, weights=self.weights)
 
     def centre(self, row: int) -> Array:
         """Make a centre of a data point, moved off the edge of the domain where the loss has one."""
         here = np.asarray(self.X[row], dtype=np.float64)
         if isinstance(self.loss, BregmanLoss) and self.loss.divergence.outside_centres(here[None]).any():
-            return self.loss.divergence.inside(0.9 * here + 0.1 * self.middle)
+            return self.loss.divergence.inside(0.9 * here + 0.1 * self._middle)
         return here
+
+    @functools.cached_property
+    def _middle(self) -> Array:
+        mass, total = cluster_sums(
+            self.X, np.zeros(len(self.X), dtype=np.intp), self.weights, np.zeros((1, self.X.shape[1]))
+        )
+        return total[0] / mass[0]
 
     def theta(self, centres: Array) -> Array:
         """Give centres (k, d) the shape that the loss takes."""
@@ -105,14 +113,12 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
     """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
     costs = _Costs(problem)
     run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping())
-    for _ in range(max(_SWAPS, 2 * costs.k)):
+    for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
         table = costs.table(run.theta)
         cap = run.objective / max(costs.z, 1.0)
         row = costs.draw(np.minimum(table.min(axis=0), cap), 1, rng)[0]
-        new = costs.of(costs.centre(row))
-        scores = [costs.trimmed(np.minimum(rest, new)) for rest in _without_each(table)]
         swapped = costs.centres(run.theta).copy()
-        swapped[int(np.argmin(scores))] = costs.centre(row)
+        swapped[_least_missed(table, costs.of(costs.centre(row)), cap, costs.weights)] = costs.centre(row)
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS))
         if tried.objective < run.objective:
             run = tried
@@ -153,12 +159,14 @@ def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> Array:
     return np.stack(centres)
 
 
-def _without_each(table: Array) -> list[Array]:
-    """Give, for each row of (k, m) costs, the least of all the others."""
-    if len(table) == 1:
-        return [np.full(table.shape[1], np.inf)]
-    first = table.argmin(axis=0)
-    rest = table.copy()
-    rest[first, np.arange(table.shape[1])] = np.inf
-    least, second = table.min(axis=0), rest.min(axis=0)
-    return [np.where(first == out, second, least) for out in range(len(table))]
+def _least_missed(table: Array, new: Array, cap: float, weights: Array) -> int:
+    """Find the centre without which the costs, each up to ``cap``, grow least once a new one is there.
+
+    ``table`` (k, n) is used up.
+    """
+    first, every = table.argmin(axis=0), np.arange(table.shape[1])
+    least = np.minimum(table[first, every], new)
+    table[first, every] = np.inf
+    without = np.minimum(table.min(axis=0), new)
+    missed = weights * (np.minimum(without, cap) - np.minimum(least, cap))
+    return int(np.bincount(first, missed, minlength=len(table)).argmin())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from duramen.losses.base import Loss
 from duramen.rows import Array
@@ -17,7 +17,6 @@ class Status(enum.Enum):
 
     CONVERGED = "the objective fell by less than tol of itself"
     SETTLED = "nothing moves any more"
-    PERFECT = "every kept point is fitted perfectly"
     UNBOUNDED = "the objective has no minimum: it falls towards zero as theta grows"
     MAX_ITER = "max_iter was reached"
     STOPPED = "the callback asked for it"
@@ -25,7 +24,7 @@ class Status(enum.Enum):
     @property
     def converged(self) -> bool:
         """Whether there was nothing left to gain."""
-        return self in (Status.CONVERGED, Status.SETTLED, Status.PERFECT)
+        return self in (Status.CONVERGED, Status.SETTLED)
 
 
 class Step(NamedTuple):
@@ -77,6 +76,14 @@ class Solution:
     loss: Loss
     n_points: int
     total_weight: float
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        for array in (self.theta, self.outliers, self.aside, self.history, self.start_objectives):
+            array.flags.writeable = False
 
     @property
     def converged(self) -> bool:

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.rows import Array
 from duramen.solvers.alternating import Stopping, alternate
-from duramen.solvers.problem import Problem
+from duramen.solvers.problem import Problem, is_of_centres
 from duramen.solvers.sample import Sampler
 from duramen.solvers.seeding import SEEDINGS
 from duramen.solvers.subsets import QUICK, THOROUGH, search
@@ -42,7 +40,15 @@ def check_init(problem: Problem, init: Any) -> Any:
         if init is None and not names and loss.parameter_shape(d) is None:
             raise ValueError(f"{loss!r} does not give the shape of theta; pass init=, a theta to start from")
         return init
-    theta = np.array(init, dtype=np.float64)
+    try:
+        given = np.array(init)
+    except ValueError:  # NumPy's, of a ragged list
+        given = np.array(None)
+    if given.dtype.kind not in "biuf":
+        raise ValueError(
+            f"init={init!r} is no theta: it must be an array of numbers, or the name of a seeding"
+        )
+    theta = given.astype(np.float64)
     shape = loss.parameter_shape(d)
     if shape is not None and theta.shape != tuple(shape):
         raise ValueError(f"init has shape {theta.shape}; {loss!r} on {d} columns needs shape {tuple(shape)}")
@@ -54,18 +60,21 @@ def check_init(problem: Problem, init: Any) -> Any:
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
     """Choose where start ``number`` begins, as :func:`check_init` allowed it."""
     loss = problem.loss
-    if isinstance(init, np.ndarray):
+    if isinstance(init, np.ndarray) and number == 0:
         return init.copy()
+    if not (isinstance(loss, LinearLoss) or is_of_centres(loss)):
+        about = init if isinstance(init, np.ndarray) else _zero(problem)
+        return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
+    if isinstance(init, np.ndarray):
+        init = None
     if init in _BLIND:
         return SEEDINGS[init](problem, rng)
     if init == "zero":
         return _zero(problem)
     if isinstance(loss, LinearLoss):
         return _linear_start(problem, init, rng, number)
-    if isinstance(loss, (DistanceLoss, BregmanLoss)):
-        part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
-        return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
-    return _zero(problem)
+    part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
+    return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
 
 
 def rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
@@ -74,7 +83,7 @@ def rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
         return alternate(part, init, Stopping(max_iter=30)).theta
     if isinstance(part.loss, LinearLoss):
         return search(part, rng, QUICK).best.theta
-    if isinstance(part.loss, (DistanceLoss, BregmanLoss)):
+    if is_of_centres(part.loss):
         return alternate(part, SEEDINGS[init or "thresholded"](part, rng), Stopping()).theta
     return alternate(part, _zero(part), Stopping(max_iter=30)).theta
 
@@ -82,7 +91,7 @@ def rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
 def _names(problem: Problem) -> list[str]:
     if isinstance(problem.loss, LinearLoss):
         return ["subsets", "zero"]
-    return list(SEEDINGS) if isinstance(problem.loss, (DistanceLoss, BregmanLoss)) else []
+    return list(SEEDINGS) if is_of_centres(problem.loss) else []
 
 
 def _zero(problem: Problem) -> Array:
@@ -98,10 +107,10 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number: int) -> Array:
     """Begin at zero unless a handful does clearly better; later starts begin at handfuls anyhow."""
+    if problem.z == 0:  # nothing to mistake: one minimum, and zero is where Newton steps are at their best
+        return _zero(problem)
     part = _part(problem, max(5000, 20 * problem.ridge().size), rng)
     found = search(part, rng, THOROUGH)
-    if problem.z == 0:
-        return found.from_zero.theta
     if number > 0 or init == "subsets":
         return (found.from_handful or found.from_zero).theta
     return _zero(problem) if found.best is found.from_zero else found.best.theta

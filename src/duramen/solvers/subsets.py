@@ -14,17 +14,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from duramen.losses.linear import LinearLoss
 from duramen.rows import Array
 from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
-from duramen.solvers.fit import column_sizes
 from duramen.solvers.problem import Problem
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
 
-_SHRINKAGE = 0.1  # of the curvature: keeps a start from fitting the rare rows of a sample
+_SHRINKAGE = 0.05  # of the curvature: keeps a start from fitting the rare rows of a sample
 _CLEARLY = 0.98  # of the objective from zero
 
 
@@ -103,21 +101,8 @@ def _shrunken(part: Problem) -> Problem:
     zeros = np.zeros(len(part.points))
     curvature = loss.curvature(zeros, loss.encode_labels(part.y, np.float64))
     bend = float(part.points.weights @ curvature)
-    sizes, spread = column_sizes(part), np.append(_spreads(part), 0.0)[: part.ridge().size]
-    # a column that is constant here would share the intercept's part, and be wrong where it is not constant
-    spread = np.where(spread > 0, spread, sizes)
-    return replace(part, l2=1.0, scales=part.ridge() + _SHRINKAGE * bend * spread**2)
-
-
-def _spreads(part: Problem) -> Array:
-    """Measure how far each column lies from its median, without the farthest, a share of z of them."""
-    X = part.X
-    if sparse.issparse(X):
-        mean = np.asarray(X.mean(axis=0)).ravel()
-        return np.sqrt(np.maximum(np.asarray(X.multiply(X).mean(axis=0)).ravel() - mean**2, 0.0))
-    columns = np.sort(X[:: max(1, len(X) // 1000)].T.astype(np.float64), axis=1)
-    kept = max(1, round(columns.shape[1] * (1 - part.z / part.points.total_weight)))
-    middle = columns[:, columns.shape[1] // 2, None]
-    far = np.sort(np.square(columns - middle), axis=1)
-    inner = far[:, :kept].mean(axis=1)
-    return np.sqrt(np.where(inner > 0, inner, far.mean(axis=1)))
+    # a column that is constant here would share the intercept's part, and be wrong where it is not constant:
+    # it has a spread too
+    frame = part.coordinates()
+    spread = np.append(frame.spread, 0.0)[: part.ridge().size]
+    return replace(part, l2=1.0, scales=part.ridge() + _SHRINKAGE * bend * spread**2, frame=frame)
