@@ -38,7 +38,7 @@ class KMeansFit(Fit):
         super().__init__(problem)
         self.nearest = NearestCentres(problem.X)
         self.kept = problem.points.weights.copy()
-        self.above = np.empty(0, dtype=np.intp)  # rows that may be set aside; of all others all is kept
+        self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
         self.sums = _ClusterSums(problem.X)
 
     def losses(self, theta: Array) -> Array:
@@ -46,11 +46,10 @@ class KMeansFit(Fit):
         return self.nearest.squared()
 
     def evaluate(self, theta: Array) -> Place:
-        looked = self.nearest.move(theta)
-        changed, before = self._trim(looked)
-        self.sums.update(changed, before, self.kept, self.nearest.numbers, theta)
-        cost = self.sums.cost(theta)
-        return Place(theta, np.empty(0), self.kept, cost)
+        moved = self.nearest.move(theta)
+        rows, before = self._trim(moved)
+        self.sums.update(rows, before, self.kept, self.nearest.numbers, theta)
+        return Place(theta, np.empty(0), self.kept, self.sums.cost(theta))
 
     def refit(self, here: Place) -> Array:
         mass, means = self.sums.means()
@@ -58,27 +57,28 @@ class KMeansFit(Fit):
             here = here._replace(losses=self.nearest.squared())
         return refilled(means, mass, here, self.problem)
 
-    def _trim(self, looked: Array) -> tuple[Array, Array]:
-        """Set aside anew; return the rows that may have changed, and what was kept of them before."""
+    def _trim(self, moved: Array) -> tuple[Array, Array]:
+        """Set aside anew; return the rows that may count differently, and what was kept of them before."""
         weights = self.problem.points.weights
-        above, kept = np.empty(0, dtype=np.intp), np.empty(0)
+        aside, kept = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
-            above, kept = self.trim.among(self._beyond, self.nearest.squared)
+            above, left = self.trim.among(self._beyond, self.nearest.squared)
+            touched = np.flatnonzero(left < weights.take(above))
+            aside, kept = above.take(touched), left.take(touched)
         mark = np.zeros(len(weights), dtype=bool)
-        for rows in (looked, self.above, above):
+        for rows in (moved, self.aside, aside):
             mark[rows] = True
-        changed = np.flatnonzero(mark)
-        before = self.kept[changed]
-        self.kept[self.above] = weights[self.above]
-        self.kept[above] = kept
-        self.above = above
-        return changed, before
+        rows = np.flatnonzero(mark)
+        before = self.kept.take(rows)
+        self.kept[self.aside] = weights.take(self.aside)
+        self.kept[aside] = kept
+        self.aside = aside
+        return rows, before
 
     def _beyond(self, level: float) -> tuple[Array, Array]:
-        rows = self.nearest.beyond(np.sqrt(level) * (1 - 1e-9))
-        squared = self.nearest.squared(rows)
+        rows, squared = self.nearest.beyond(float(np.sqrt(level)))
         above = squared >= level
-        return rows[above], squared[above]
+        return (rows, squared) if above.all() else (rows[above], squared[above])
 
 
 class _ClusterSums:
@@ -94,8 +94,8 @@ class _ClusterSums:
         if not len(self.owners) or self.corrections >= _CORRECTIONS:
             self._fill(kept, numbers, centres)
             return
-        changed = (self.owners[rows] != numbers[rows]) | (before != kept[rows])
-        rows, before = rows[changed], before[changed]
+        changed = np.flatnonzero((self.owners.take(rows) != numbers.take(rows)) | (before != kept.take(rows)))
+        rows, before = rows.take(changed), before.take(changed)
         if rows.size > len(kept) // 8:
             self._fill(kept, numbers, centres)
             return

@@ -4,15 +4,16 @@ For each row we keep an upper bound on the distance to its own centre and a
 lower bound on the distance to every other (Hamerly 2010). When the centres
 move, the first grows by the move of its centre, the second falls by the longest
 move of any. While the first is below the second, the row's nearest centre is
-what it was, and the row is not even looked at: in the last iterations that is
-nearly all of them. All distances that are given out are computed from the
-differences themselves.
+what it was, and the row is not looked at: in the last iterations that is nearly
+all of them. All distances that are given out are computed from the differences
+themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,17 @@ from duramen.rows import Array, row_products, take_rows
 __all__ = ["NearestCentres"]
 
 _SAFE = 1e-9  # bounds are loosened by this, relatively, for what rounding does to them
+_SPARE = 0.05  # of a distance: how far centres may move before the rows beyond it are sought again
 
 
 class NearestCentres:
     """Each row's nearest centre, kept up to date as the centres move.
 
     ``reach + moved[numbers]`` bounds the distance of a row to its own centre
-    from above, ``others - travelled`` the distance to every other from below:
-    the row's entries stay as they are while it is not looked at.
+    from above. ``slack`` is what ``reach`` lacks to a bound from below on the
+    distance to every other centre: the row keeps its centre for sure while
+    ``slack > moved[numbers] + travelled``. A row's entries stay as they are
+    while it is not looked at.
     """
 
     def __init__(self, X: Array) -> None:
@@ -39,24 +43,23 @@ class NearestCentres:
         self.centres = np.empty((0, X.shape[1]))
         self.numbers = np.zeros(len(X), dtype=np.intp)
         self.reach = np.zeros(len(X))
-        self.others = np.zeros(len(X))
+        self.slack = np.zeros(len(X))
         self.moved = np.empty(0)  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
+        self.front: _Front | None = None
 
     def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that were compared with all of them."""
+        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
         before, self.centres = self.centres, centres.copy()
         if not len(before):
             self.moved = np.zeros(len(centres))
-            return self._compare(np.arange(len(self.X)))
+            self._settle(None)
+            return np.arange(len(self.X))
         steps = lengths(centres - before) * (1 + _SAFE)
         self.moved = self.moved + steps
         self.travelled += float(steps.max())
-        doubt = self._rows_where(lambda at: self.others[at] - self.reach[at] <= self._shift(at))
-        if doubt.size:
-            self.squared(doubt)  # makes their upper bounds exact
-            doubt = doubt[self.others[doubt] - self.reach[doubt] <= self._shift(doubt)]
-        return self._compare(doubt)
+        limits = self.moved + self.travelled
+        return self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
@@ -64,20 +67,26 @@ class NearestCentres:
 
         def work(chunk: slice) -> None:
             which = chunk if rows is None else rows[chunk]
-            numbers = self.numbers[which]
-            squared[chunk] = _gaps(_block(self.X, which), self.centres, numbers)
-            self.reach[which] = np.sqrt(squared[chunk]) - self.moved.take(numbers)
+            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
 
         with _quiet():
             for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
         return squared
 
-    def beyond(self, distance: float) -> Array:
-        """Find the rows whose own centre may be at ``distance`` or more."""
-        return self._rows_where(lambda at: self.reach[at] >= distance - self.moved.take(self.numbers[at]))
+    def beyond(self, distance: float) -> tuple[Array, Array]:
+        """Find the rows whose own centre is at ``distance`` or more, and their squared distances.
 
-    def _shift(self, at: slice | Array) -> Array:
-        return (self.moved + self.travelled).take(self.numbers[at])
+        The rows that may be are found with something to spare, and serve until the centres have moved by it.
+        """
+        front = self.front
+        if front is None or front.distance != distance or self.travelled > front.until:
+            spare = _SPARE * distance
+            least = (distance - spare) * (1 - _SAFE)
+            rows = self._rows_where(lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at]))
+            front = self.front = _Front(distance, self.travelled + spare, rows)
+        squared = self.squared(front.rows)
+        far = squared >= distance**2
+        return front.rows[far], squared[far]
 
     def _rows_where(self, test: Callable[[slice], Array]) -> Array:
         found: dict[int, Array] = {}
@@ -85,27 +94,63 @@ class NearestCentres:
         def work(chunk: slice) -> None:
             found[chunk.start] = np.flatnonzero(test(chunk)) + chunk.start
 
-        for_each_chunk(work, len(self.X))
+        with _quiet():
+            for_each_chunk(work, len(self.X))
         return np.concatenate([found[start] for start in sorted(found)])
 
-    def _compare(self, rows: Array) -> Array:
-        """Compare rows with all centres."""
+    def _settle(self, rows: Array | None) -> Array:
+        """Measure rows (None for all), and compare with all centres those that may have another one now."""
         k, d = self.centres.shape
         shift = np.median(self.centres, axis=0)
         compare = _by_differences if d <= FEW_COLUMNS else _by_products
-        everything = len(rows) == len(self.X)
+        limits, half = self.moved + self.travelled, _half_gaps(self.centres)
+        changed: dict[int, Array] = {}
 
         def work(chunk: slice) -> None:
-            which = chunk if everything else rows[chunk]
-            numbers, squared, others = compare(_block(self.X, which), self.centres, shift)
+            which: slice | Array = chunk
+            if rows is None:
+                block = _block(self.X, chunk)
+            else:
+                block, which = self._narrowed(rows[chunk], limits, half)
+            numbers, squared, others = compare(block, self.centres, shift)
+            reach = np.sqrt(squared) - self.moved.take(numbers)
+            if isinstance(which, np.ndarray):
+                changed[chunk.start] = which[numbers != self.numbers[which]]
             self.numbers[which] = numbers
-            self.reach[which] = np.sqrt(squared) - self.moved.take(numbers)
-            self.others[which] = others * (1 - _SAFE) + self.travelled
+            self.reach[which] = reach
+            self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
         calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # few columns make no products
         with calm, _quiet():
-            for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
-        return rows
+            for_each_chunk(
+                work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
+            )
+        return np.concatenate([changed[start] for start in sorted(changed)]) if changed else self.numbers[:0]
+
+    def _narrowed(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
+        """Make the upper bounds of rows exact, and keep those that are still in doubt."""
+        block, numbers = _block(self.X, rows), self.numbers.take(rows)
+        own = np.sqrt(_gaps(block, self.centres, numbers))
+        reach = own - self.moved.take(numbers)
+        slack = self.slack.take(rows) + (self.reach.take(rows) - reach)
+        self.reach[rows], self.slack[rows] = reach, slack
+        doubt = np.flatnonzero(~((slack > limits.take(numbers)) | (own < half.take(numbers))))
+        return block.take(doubt, axis=0), rows.take(doubt)
+
+
+class _Front(NamedTuple):
+    """The rows that may lie at a distance or beyond, for as long as ``travelled`` is not past ``until``."""
+
+    distance: float
+    until: float
+    rows: Array
+
+
+def _half_gaps(centres: Array) -> Array:
+    """Halve the distance of each centre to the next one: a row closer than that has no nearer centre."""
+    gaps = squared_differences(centres, centres)
+    np.fill_diagonal(gaps, np.inf)
+    return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
 
 
 def _quiet() -> np.errstate:
