@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -19,7 +17,7 @@ from benchmarks.timing import peak_bytes, ratio, report
 from duramen.solvers.alternating import Stopping, alternate
 from duramen.solvers.fit import GradientFit
 from duramen.solvers.newton import NewtonFit
-from duramen.solvers.problem import problem_of
+from duramen.solvers.problem import Problem, problem_of
 
 LOGISTIC = dm.LogisticLoss()
 
@@ -76,14 +74,19 @@ def clustering() -> None:
     rng = np.random.default_rng(1)
     wide = rng.normal(size=(200_000, 54)) + rng.normal(size=(12, 54))[rng.integers(0, 12, 200_000)]
     for what, rows, k in ((name, X, 10), (name, X, 50), ("made-up clusters", wide, 10)):
-        print(f"k-means--, {what}, {rows.shape[0]:,} x {rows.shape[1]}, k = {k}, z = {Z:,}, an iteration")
-        points, loss = dm.points(rows), dm.KMeansLoss(k)
-        seeded = dm.solve(points, loss, Z, random_state=0, tol=1.0).theta
-        anywhere = rows[rng.choice(len(rows) - Z, k, replace=False)]
-        for start, theta, target in (("solve's own seeds", seeded, 1.5), ("random rows", anywhere, None)):
-            ours = an_iteration(partial(alternating, points, loss, theta))
-            theirs = an_iteration(partial(lloyd, rows, k, theta))
-            report(f"from {start}, over scikit-learn's Lloyd", ours / theirs, target)
+        print(f"k-means--, {what}, {rows.shape[0]:,} x {rows.shape[1]}, k = {k}, z = {Z:,}: an iteration")
+        problem = problem_of(dm.points(rows), dm.KMeansLoss(k), Z)
+        whole, last = [], []
+        for seed in range(3):
+            seeds = kmeans_plusplus(rows[:-Z], k, random_state=seed)[0]
+            ours, theirs = iterations(problem, seeds), lloyd(rows, seeds)
+            whole.append(ours.mean() / theirs)
+            last.append(ours[-10:].mean() / theirs)
+            if seed == 0:
+                early = ours[:10].mean() / theirs
+        report("mean of a whole run from k-means++ seeds, over Lloyd's", float(np.mean(whole)), 1.5)
+        report("  its last ten", float(np.mean(last)), 1.0)
+        report("  its first ten", float(early))
     print("seeding and all, over KMeans(n_init=1) with its own")
     points, loss = dm.points(X), dm.KMeansLoss(10)
     solve = partial(dm.solve, points, loss, Z, random_state=0)
@@ -92,26 +95,30 @@ def clustering() -> None:
     report("find_anchor, over one whole solve", ratio(partial(dm.find_anchor, points, loss, Z, 0), solve, 2))
 
 
-def alternating(points: dm.WeightedPoints, loss: dm.Loss, theta: np.ndarray, n: int) -> int:
-    run = alternate(problem_of(points, loss, Z), theta, Stopping(max_iter=n, tol=0))
-    return max(1, len(run.history) - 1)
-
-
-def lloyd(X: np.ndarray, k: int, theta: np.ndarray, n: int) -> int:
-    return KMeans(k, init=theta, n_init=1, max_iter=n, tol=0, algorithm="lloyd").fit(X).n_iter_
-
-
-def an_iteration(run: Callable[[int], Any], n: int = 31, rounds: int = 4) -> float:
-    """Time one iteration: what n of them take beyond one, so that set-up counts for nothing."""
-    best = float("inf")
+def iterations(problem: Problem, seeds: np.ndarray, rounds: int = 3) -> np.ndarray:
+    """Time each iteration until nothing moves: the shortest of a few runs, which all do the same."""
+    runs = []
     for _ in range(rounds):
-        times = []
-        for most in (1, n):
+        times = [time.perf_counter()]
+        alternate(
+            problem, seeds, Stopping(tol=0, callback=lambda _, times=times: times.append(time.perf_counter()))
+        )
+        runs.append(np.diff(times))
+    return np.min(runs, axis=0)
+
+
+def lloyd(X: np.ndarray, seeds: np.ndarray, rounds: int = 3) -> float:
+    """Time a mean iteration of scikit-learn's, without what it takes to set up."""
+    best = {1: (np.inf, 0), 300: (np.inf, 0)}
+    for _ in range(rounds):
+        for most in best:
             time.sleep(0.03)
             start = time.perf_counter()
-            done = run(most)
-            times.append((time.perf_counter() - start, done))
-        (short, few), (long, many) = times
-        if many > few:
-            best = min(best, (long - short) / (many - few))
-    return best
+            done = (
+                KMeans(len(seeds), init=seeds, n_init=1, max_iter=most, tol=0, algorithm="lloyd")
+                .fit(X)
+                .n_iter_
+            )
+            best[most] = min(best[most], (time.perf_counter() - start, done))
+    (short, few), (long, many) = best[1], best[300]
+    return (long - short) / max(1, many - few)

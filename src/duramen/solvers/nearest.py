@@ -133,8 +133,10 @@ class NearestCentres:
         own = np.sqrt(_gaps(block, self.centres, numbers))
         reach = own - self.moved.take(numbers)
         slack = self.slack.take(rows) + (self.reach.take(rows) - reach)
+        # no other centre is closer to the row than its own is to the next, less what the row is away from it
+        np.maximum(slack, 2 * half.take(numbers) - own + self.travelled - reach, out=slack)
         self.reach[rows], self.slack[rows] = reach, slack
-        doubt = np.flatnonzero(~((slack > limits.take(numbers)) | (own < half.take(numbers))))
+        doubt = np.flatnonzero(~(slack > limits.take(numbers)))
         return block.take(doubt, axis=0), rows.take(doubt)
 
 
