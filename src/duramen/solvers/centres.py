@@ -73,26 +73,26 @@ class DistanceFit(Fit):
         rest = pulls.copy()
         rest[beside] = 0.0
         mass, total = cluster_sums(self.problem.X, numbers, rest, centres)
-        pull = np.linalg.norm(total, axis=1)
-        escaping = pull > held
-        part = np.where(escaping, 1 - np.divide(held, pull, out=np.zeros(k), where=escaping), 0.0)
-        means = centres + part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
-        near = beside[distances[beside] > _COINCIDENT * scale]
-        near = near[~escaping[numbers[near]]]
+        means = centres + _free_step(total, mass, held)
+        escaping = np.linalg.norm(total, axis=1) > held
+        near = beside[(distances[beside] > _COINCIDENT * scale) & ~escaping[numbers[beside]]]
         if near.size:
             more, added = cluster_sums(take_rows(self.problem.X, near), numbers[near], pulls[near], centres)
             under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
-            total, both = total + added, mass + more
-            pull = np.linalg.norm(total, axis=1)
-            part = np.where(
-                pull > under, 1 - np.divide(under, pull, out=np.zeros(k), where=pull > under), 0.0
-            )
-            moved = centres + part[:, None] * total / np.where(both > 0, both, 1.0)[:, None]
-            means = np.where(((more > 0) & ~escaping)[:, None], moved, means)
+            moved = centres + _free_step(total + added, mass + more, under)
+            means = np.where((more > 0)[:, None], moved, means)
         return means, mass + held
 
     def _centres(self, theta: Array) -> Array:
         return theta.reshape(-1, self.problem.points.n_columns)
+
+
+def _free_step(total: Array, mass: Array, held: Array) -> Array:
+    """Step as far towards the weighted means as the pull exceeds what holds the centres back."""
+    pull = np.linalg.norm(total, axis=1)
+    free = pull > held
+    part = np.where(free, 1 - np.divide(held, pull, out=np.zeros_like(pull), where=free), 0.0)
+    return part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
 
 
 class BregmanFit(Fit):
