@@ -58,17 +58,19 @@ def coordinates_of(X: Rows, weights: Array, share: float, fit_intercept: bool) -
         return _of_sparse(X[rows], fit_intercept)
     columns = np.sort(X[rows].T.astype(np.float64), axis=1)
     middle = columns[:, columns.shape[1] // 2]
-    far = np.sort(np.square(columns - middle[:, None]), axis=1)
-    kept = max(1, round(far.shape[1] * (1 - share)))
-    spread = _first_positive(far[:, :kept].mean(axis=1), far.mean(axis=1), middle**2)
+    with np.errstate(over="ignore"):
+        far = np.sort(np.square(columns - middle[:, None]), axis=1)
+        kept = max(1, round(far.shape[1] * (1 - share)))
+        spread = _first_positive(far[:, :kept].mean(axis=1), far.mean(axis=1), middle**2)
     return Coordinates(middle if fit_intercept else np.zeros_like(middle), spread, fit_intercept)
 
 
 def _of_sparse(X: Rows, fit_intercept: bool) -> Coordinates:
     """Sparse columns stay where they are: most of their values are zero, and must remain so."""
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    squares = np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel()
-    return Coordinates(np.zeros_like(mean), _first_positive(squares - mean**2, squares), fit_intercept)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+        squares = np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel()
+        return Coordinates(np.zeros_like(mean), _first_positive(squares - mean**2, squares), fit_intercept)
 
 
 def _first_positive(*squares: Array) -> Array:
