@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duramen as dm
@@ -188,6 +188,7 @@ def test_an_anchor_is_close_to_the_solution(case):
 
 
 @pytest.mark.parametrize("linear", LINEAR, ids=lambda case: case.name)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
     l2=st.sampled_from([0.0, 0.3, 10.0]),

@@ -39,7 +39,7 @@ def solve(
     """Find parameters that fit the points well after the worst weight ``n_outliers`` is set aside.
 
     By turns, weight is set aside where it costs most and the parameters are
-    refitted to the rest, until an iteration gains too little. The objective
+    refitted to the rest, until an iteration gains too little. The objective ::
 
         f_z(theta, X) + l2 / 2 * |coefficients|^2
 
