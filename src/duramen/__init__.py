@@ -2,7 +2,9 @@
 
 from importlib.metadata import version as _version
 
+from duramen import theory
 from duramen.ball import Anchor, Ball
+from duramen.coreset import Coreset, Estimate
 from duramen.losses import (
     BregmanLoss,
     CustomDivergence,
@@ -18,6 +20,16 @@ from duramen.losses import (
     TruthDiscoveryLoss,
 )
 from duramen.points import WeightedPoints, points
+from duramen.robust import robust_coreset
+from duramen.sampling import (
+    LayeredSampler,
+    LeverageSampler,
+    RankedSampler,
+    Sampler,
+    Seen,
+    SensitivitySampler,
+    UniformSampler,
+)
 from duramen.solvers import Solution, Status, Step, find_anchor, solve
 from duramen.trimming import trimmed_objective
 
@@ -27,23 +39,34 @@ __all__ = [
     "Anchor",
     "Ball",
     "BregmanLoss",
+    "Coreset",
     "CustomDivergence",
+    "Estimate",
     "HuberLoss",
     "KMeansLoss",
     "KMedianLoss",
+    "LayeredSampler",
+    "LeverageSampler",
     "LogisticLoss",
     "Loss",
     "MissingPropertyError",
     "PoissonLoss",
+    "RankedSampler",
+    "Sampler",
+    "Seen",
+    "SensitivitySampler",
     "SmoothHingeLoss",
     "Solution",
     "SquaredLoss",
     "Status",
     "Step",
     "TruthDiscoveryLoss",
+    "UniformSampler",
     "WeightedPoints",
     "find_anchor",
     "points",
+    "robust_coreset",
     "solve",
+    "theory",
     "trimmed_objective",
 ]

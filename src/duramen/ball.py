@@ -8,7 +8,9 @@ a ball around centres is a product of k Euclidean balls.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -149,6 +151,10 @@ class Anchor:
         apart anchors from independent samples lie.
     ids : array of int64, optional
         Which points it was fitted on.
+    frozen : mapping from names to arrays, optional
+        What samplers derived from data and must not change later: the leverage
+        frame, the layers' unit. Handed back, an anchor with all of it
+        reproduces every choice.
 
     Examples
     --------
@@ -163,6 +169,7 @@ class Anchor:
     theta: Array
     radius: float
     ids: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    frozen: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ball = Ball(self.theta, self.radius)
@@ -171,17 +178,38 @@ class Anchor:
             raise ValueError(f"ids must be a row of integers; found type {ids.dtype}, shape {ids.shape}")
         ids = ids.astype(np.int64)
         ids.flags.writeable = False
-        for name, value in (("theta", ball.theta), ("radius", ball.radius), ("ids", ids)):
+        frozen = MappingProxyType({name: _checked_state(name, state) for name, state in self.frozen.items()})
+        values = {"theta": ball.theta, "radius": ball.radius, "ids": ids, "frozen": frozen}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Anchor, (self.theta, self.radius, self.ids)
+        return Anchor, (self.theta, self.radius, self.ids, dict(self.frozen))
 
     def __repr__(self) -> str:
         source = f", from {len(self.ids):,} points" if len(self.ids) else ""
-        return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}"
+        with_it = f", with frozen {', '.join(self.frozen)}" if self.frozen else ""
+        return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{with_it}"
+
+    def freeze(self, **states: Any) -> Anchor:
+        """Return this anchor with more frozen beside it.
+
+        Examples
+        --------
+        >>> Anchor([1.0], radius=0.5).freeze(layers=[0.0, 2.0])
+        Anchor: theta (1,), radius 0.5, with frozen layers
+        """
+        return Anchor(self.theta, self.radius, self.ids, {**self.frozen, **states})
 
     @property
     def ball(self) -> Ball:
         """The ball around it in which solutions are expected: the paper's B(theta-tilde, l)."""
         return Ball(self.theta, self.radius)
+
+
+def _checked_state(name: str, state: Any) -> Array:
+    frozen = np.array(state, dtype=np.float64)
+    if not np.isfinite(frozen).all():
+        raise ValueError(f"what is frozen as {name!r} must be finite; it has NaN or infinity")
+    frozen.flags.writeable = False
+    return frozen

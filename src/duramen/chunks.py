@@ -26,6 +26,8 @@ __all__ = ["for_each_chunk", "n_threads", "one_blas_thread", "rows_per_chunk", "
 _LEAST_ROWS, _MOST_ROWS = 256, 1 << 15
 _SCRATCH_BYTES = 4 << 20
 
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("duramen_inside_a_chunk", default=False)
+
 
 def n_threads() -> int:
     """Count the threads to use: the cores this process may run on.
@@ -48,19 +50,24 @@ def rows_per_chunk(scratch_bytes_per_row: int) -> int:
     return max(_LEAST_ROWS, min(_MOST_ROWS, _SCRATCH_BYTES // max(1, scratch_bytes_per_row)))
 
 
-def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST_ROWS) -> None:
+def for_each_chunk(
+    work: Callable[[slice], None], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
+) -> None:
     """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
+
+    The slices are of one size, so that all threads end together; with ``fixed``
+    they are of ``rows`` rows whatever the threads, for work whose rounding
+    depends on where a slice ends. Inside the work of another call the slices
+    go one after the other: the cores are busy already.
 
     After an error in any chunk no further one is begun; once those under way
     have ended, the error of the earliest is raised, so that it does not depend
     on the threads. The caller's thread works too, and the others live as long
     as the call: a forked process never inherits a pool whose threads are gone.
     """
-    threads = n_threads()
-    turns = -(
-        -n_rows // (rows * threads)
-    )  # so that all threads end together: as many chunks for each, of one size
-    if n_rows > rows:
+    threads = 1 if _inside.get() else n_threads()
+    if n_rows > rows and not fixed:
+        turns = -(-n_rows // (rows * threads))
         rows = -(-n_rows // (threads * turns))
     chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
     if min(threads, len(chunks)) <= 1:
@@ -73,7 +80,8 @@ def for_each_chunk(work: Callable[[slice], None], n_rows: int, rows: int = _MOST
 def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
     """Add up, entry by entry, what ``work(chunk)`` gives for all chunks, always in the order of the rows.
 
-    The sum does not depend on which thread was faster, and what waits for its turn is a few chunks' worth.
+    The sum depends neither on which thread was faster nor on their number, and what waits for its turn is a
+    few chunks' worth.
     """
     waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
@@ -92,7 +100,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
                 else:
                     total.extend(parts)
 
-    for_each_chunk(add, n_rows, rows)
+    for_each_chunk(add, n_rows, rows, fixed=True)
     return tuple(total)
 
 
@@ -128,6 +136,7 @@ def _work_together(work: Callable[[slice], None], chunks: list[slice], threads: 
     errors: dict[int, BaseException] = {}
 
     def take_turns() -> None:
+        _inside.set(True)
         while not errors:
             with lock:
                 number, chunk = next(waiting, (-1, None))
@@ -145,7 +154,7 @@ def _work_together(work: Callable[[slice], None], chunks: list[slice], threads: 
     ]
     for helper in helpers:
         helper.start()
-    take_turns()
+    contextvars.copy_context().run(take_turns)
     for helper in helpers:
         helper.join()
     if errors:

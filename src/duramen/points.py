@@ -53,8 +53,13 @@ class WeightedPoints:
     ids: Array
 
     def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
-        rows = as_rows(X)
+        self._make(X, y, weights, ids)
+
+    def _make(self, X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> None:
+        rows = as_rows(X, check_values=check_values)
         n = rows.shape[0]
+        if not n:
+            raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
         labels = None if y is None else as_column(y, n, "y")
         heavy = np.ones(n) if weights is None else _checked_weights(weights, n)
         named = np.arange(n, dtype=np.int64) if ids is None else _checked_ids(ids, n)
@@ -65,6 +70,13 @@ class WeightedPoints:
         object.__setattr__(self, "y", None if y is None else _frozen(y))
         object.__setattr__(self, "weights", _frozen(weights))
         object.__setattr__(self, "ids", _frozen(ids))
+
+    @classmethod
+    def _unlooked(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
+        """Check all but the values of X: for whoever finds NaN and infinity by other means."""
+        made = cls.__new__(cls)
+        made._make(X, y, weights, ids, check_values=False)
+        return made
 
     @classmethod
     def _trusted(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
@@ -127,6 +139,10 @@ class WeightedPoints:
             _refuse_repeats(ids)
         y = None if self.y is None else self.y[which]
         return self._trusted(self.X[which], y, self.weights[which], ids)
+
+    def weighing(self, weights: Array) -> WeightedPoints:
+        """Return the same points with other weights, which are not checked; X is shared."""
+        return self._trusted(self.X, self.y, weights, self.ids)
 
     @staticmethod
     def concat(parts: Sequence[WeightedPoints]) -> WeightedPoints:

@@ -67,9 +67,22 @@ class Loss(ABC):
     duramen.losses.base.MissingPropertyError: CityBlock has no gradients; define ...
     """
 
+    @property
+    def convex(self) -> bool:
+        """Whether f(theta, x) is known to be convex in theta."""
+        return False
+
     @abstractmethod
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
+
+    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
+        """Compute the values, and beside them what makes ``gradient_sum`` cheap: its ``marks``.
+
+        One number a row: the slope of a linear loss, the number of the nearest
+        centre; None where there is nothing of the kind.
+        """
+        return self.values(theta, X, y), None
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
@@ -126,10 +139,13 @@ class Loss(ABC):
             return bounds
         return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
 
-    def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+    ) -> Array:
         """Sum weight times gradient over all points: theta.shape, in float64.
 
-        No ``(n, *theta.shape)`` array is formed.
+        No ``(n, *theta.shape)`` array is formed. ``marks`` are those of
+        :meth:`values_and_marks` for the same theta and rows, where they are at hand.
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from duramen.ball import Ball
-from duramen.chunks import for_each_chunk, rows_per_chunk
+from duramen.chunks import for_each_chunk, rows_per_chunk, sum_over_chunks
 from duramen.losses.base import Loss
 from duramen.losses.checks import checked_k
 from duramen.losses.divergences import Divergence, divergence_of
 from duramen.losses.nearest import least_cost, screened
-from duramen.rows import Array, dense_block, row_products
+from duramen.rows import Array, as_column, dense_block, row_products
 
 __all__ = ["BregmanLoss"]
 
@@ -57,6 +57,9 @@ class BregmanLoss(Loss):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.assigned(theta, X)[0]
 
+    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        return self.assigned(theta, X)
+
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
         return self.assigned(theta, X)[1]
@@ -81,6 +84,27 @@ class BregmanLoss(Loss):
 
         for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
         return gradients
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+    ) -> Array:
+        rows = self._domain_rows(X)
+        centres = self._centres(theta, rows)
+        numbers = self._nearest(centres, rows)[1] if marks is None else marks
+        heavy = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
+
+        def work(chunk: slice) -> tuple[Array]:
+            total = np.zeros(centres.shape)
+            for number, centre in enumerate(centres):
+                members = np.flatnonzero((numbers[chunk] == number) & (heavy[chunk] > 0))
+                with np.errstate(over="ignore", under="ignore"):
+                    slopes = self._divergence.slope(rows[chunk][members], centre)
+                total[number] = heavy[chunk][members] @ slopes.astype(np.float64, copy=False)
+            return (total,)
+
+        if not len(rows):
+            return np.zeros(centres.shape)
+        return np.asarray(sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))[0])
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
         rows = self._rows(X)

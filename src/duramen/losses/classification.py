@@ -75,6 +75,15 @@ class LogisticLoss(_MarginLoss):
     def slope(self, m: Array, y: Array) -> Array:
         return -y * expit(-y * m)
 
+    def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
+        s = y * m
+        small = np.exp(-np.abs(s))
+        # -y / (1 + exp(s)), by the exponential that cannot overflow
+        slope = np.where(s > 0, small, 1)
+        slope /= 1 + small
+        slope *= -y
+        return np.log1p(small) + np.maximum(-s, 0), slope
+
     def curvature(self, m: Array, y: Array) -> Array:
         return expit(m) * expit(-m)
 

@@ -23,6 +23,10 @@ class _CentresLoss(DistanceLoss):
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", checked_k(self.k))
 
+    @property
+    def convex(self) -> bool:
+        return self.k == 1
+
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 

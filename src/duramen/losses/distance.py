@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from duramen.ball import Ball, lengths
-from duramen.chunks import for_each_chunk, rows_per_chunk
+from duramen.chunks import for_each_chunk, rows_per_chunk, sum_over_chunks
 from duramen.losses.base import Loss
 from duramen.losses.nearest import nearest_squared
-from duramen.rows import Array
+from duramen.rows import Array, as_column, row_products
 
 __all__ = ["DistanceLoss"]
 
@@ -44,6 +44,10 @@ class DistanceLoss(Loss):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.height(self._nearest(theta, X, numbered=False)[0])
 
+    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        squared, numbers = self._nearest(theta, X)
+        return self.height(squared), numbers
+
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
         return self._nearest(theta, X)[1]
@@ -63,6 +67,29 @@ class DistanceLoss(Loss):
 
         for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
         return gradients.reshape(len(rows), *np.shape(theta))
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+    ) -> Array:
+        rows = self._rows(X)
+        centres = self._centres(theta, rows)
+        numbers = self.nearest(theta, rows) if marks is None else marks
+        heavy = None if weights is None else as_column(weights, len(rows), "weights")
+
+        def work(chunk: slice) -> tuple[Array]:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                gap = (centres[numbers[chunk]] - rows[chunk]).astype(np.float64, copy=False)
+                pull = self.pull(row_products(gap, gap))
+                if heavy is not None:
+                    pull = np.where(heavy[chunk] > 0, pull * heavy[chunk], 0.0)
+                gap *= pull[:, None]
+            columns = [np.bincount(numbers[chunk], column, minlength=len(centres)) for column in gap.T]
+            return (np.stack(columns, axis=1),)
+
+        if not len(rows):
+            return np.zeros(np.shape(theta))
+        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(16 * rows.shape[1]))
+        return np.asarray(total).reshape(np.shape(theta))
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.ball import Ball, lengths
-from duramen.chunks import for_each_chunk, rows_per_chunk
+from duramen.chunks import for_each_chunk, rows_per_chunk, sum_over_chunks
 from duramen.losses.base import Loss
 from duramen.rows import (
     Array,
@@ -85,6 +85,10 @@ class LinearLoss(Loss):
     def check_labels(self, y: Array) -> None:
         """Raise ValueError naming the first label that this loss cannot take."""
 
+    def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
+        """Compute psi and its derivative together, where that takes less time."""
+        return self.pointwise(m, y), self.slope(m, y)
+
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Turn checked labels into what ``pointwise`` takes."""
         return y.astype(dtype, copy=False)
@@ -92,20 +96,28 @@ class LinearLoss(Loss):
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
 
+    @property
+    def convex(self) -> bool:
+        return True
+
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y)
+        return self._over_rows(self.pointwise, theta, X, y)[0]
+
+    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
+        return values, _finite(slopes)
 
     def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
-        return self._over_rows(self.slope, theta, X, y)
+        return self._over_rows(self.slope, theta, X, y)[0]
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
-        return self._over_rows(self.curvature, theta, X, y)
+        return self._over_rows(self.curvature, theta, X, y)[0]
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        slopes = self._finite_slopes(theta, rows, y)
+        slopes = _finite(self.slopes(theta, rows, y))
         if sparse.issparse(rows):
             return self._sparse_gradients(rows, slopes)
         n, d = rows.shape
@@ -128,19 +140,17 @@ class LinearLoss(Loss):
             return scaled
         return sparse.hstack([scaled, sparse.csr_array(slopes[:, None])], format="csr")
 
-    def gradient_sum(self, theta: Any, X: Any, y: Any = None, weights: Any = None) -> Array:
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+    ) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        pull = self._finite_slopes(theta, rows, y).astype(np.float64, copy=False)
+        slopes = _finite(self.slopes(theta, rows, y)) if marks is None else marks
+        pull = slopes.astype(np.float64, copy=False)
         if weights is not None:
             pull = pull * as_column(weights, rows.shape[0], "weights")
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             total = _weighted_sum(rows, pull)
             return np.append(total, pull.sum()) if self.fit_intercept else total
-
-    def _finite_slopes(self, theta: Any, rows: Rows, y: Any) -> Array:
-        """Compute the slopes, the largest number for infinity: times a zero it stays a number."""
-        largest = np.finfo(rows.dtype).max
-        return np.clip(self.slopes(theta, rows, y), -largest, largest)
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
@@ -172,10 +182,12 @@ class LinearLoss(Loss):
             bound = (highest - here) + (self.units_off * unit * (highest + here) + tiny)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
-        return self._over_rows(change, ball.theta, rows, y, reach)
+        return self._over_rows(change, ball.theta, rows, y, reach)[0]
 
-    def _over_rows(self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array) -> Array:
-        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores."""
+    def _over_rows(
+        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1
+    ) -> list[Array]:
+        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores: one array or a tuple."""
         rows = self._rows(X, sparse_allowed=True)
         parameters = self._parameters(theta, rows)
         n, d = rows.shape
@@ -185,7 +197,7 @@ class LinearLoss(Loss):
         self.check_labels(labels)
         _refuse_overflow(labels, rows.dtype)
         weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
-        result = np.empty(n, dtype=rows.dtype)
+        found = [np.empty(n, dtype=rows.dtype) for _ in range(results)]
         odd: list[slice] = []
 
         def work(chunk: slice) -> None:
@@ -194,17 +206,19 @@ class LinearLoss(Loss):
                 m = _products(rows, chunk, weights)
                 if intercept is not None:
                     m += intercept
-                result[chunk] = kernel(m, encoded, *(column[chunk] for column in columns))
+                given = kernel(m, encoded, *(column[chunk] for column in columns))
+                for result, part in zip(found, given if results > 1 else [given], strict=True):
+                    result[chunk] = part
             if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
                 odd.append(chunk)
 
         for_each_chunk(work, n, scratch_rows(rows))
         if odd:
             refuse_nonfinite(rows)
-            lost = np.flatnonzero(np.isnan(result))
+            lost = np.flatnonzero(np.isnan(found[0]))
             if lost.size:
                 raise ValueError(f"the predictor of row {lost[0]} overflows {rows.dtype}; scale the columns")
-        return result
+        return found
 
     def _norms(self, rows: Rows) -> Array:
         """Compute |(x, 1)|, or |x| without an intercept."""
@@ -221,6 +235,12 @@ class LinearLoss(Loss):
             return norms**power * factor if factor else np.zeros_like(norms)
 
 
+def _finite(slopes: Array) -> Array:
+    """Put the largest number for infinity: times a zero it stays a number."""
+    largest = np.finfo(slopes.dtype).max
+    return np.clip(slopes, -largest, largest, out=slopes)
+
+
 def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
     if sparse.issparse(rows):
         return np.asarray(rows[chunk] @ weights)
@@ -228,15 +248,20 @@ def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
 
 
 def _weighted_sum(rows: Rows, pull: Array) -> Array:
-    """Sum ``pull`` times row in float64, whatever the type of the rows."""
-    if rows.dtype == np.float64:
+    """Sum ``pull`` times row in float64, whatever the type of the rows.
+
+    By einsum, not BLAS, which takes twice as long for it, and longer still on two threads (docs/speed.md).
+    """
+    if sparse.issparse(rows):
         return np.asarray(rows.T @ pull)
-    total = np.zeros(rows.shape[1])
-    step = rows_per_chunk(16 * rows.shape[1])
-    for start in range(0, rows.shape[0], step):
-        part = rows[start : start + step].astype(np.float64)
-        total += part.T @ pull[start : start + step]
-    return total
+
+    def work(chunk: slice) -> tuple[Array]:
+        block = dense_block(rows, chunk).astype(np.float64, copy=False)
+        return (np.einsum("i,ij->j", pull[chunk], block),)
+
+    if not rows.shape[0]:
+        return np.zeros(rows.shape[1])
+    return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
 
 
 def _refuse_overflow(labels: Array, dtype: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
@@ -22,10 +23,26 @@ from duramen.trimming import kept_weights
 __all__ = ["solve"]
 
 
+class Summary(Protocol):
+    """Points that know what they are for: a coreset."""
+
+    @property
+    def points(self) -> WeightedPoints: ...
+
+    @property
+    def loss(self) -> Loss: ...
+
+    @property
+    def n_outliers(self) -> float: ...
+
+    @property
+    def anchor(self) -> Anchor | None: ...
+
+
 def solve(
-    points: WeightedPoints,
-    loss: Loss,
-    n_outliers: float = 0,
+    points: WeightedPoints | Summary,
+    loss: Loss | None = None,
+    n_outliers: float | None = None,
     *,
     l2: float = 0.0,
     init: Any = None,
@@ -48,12 +65,13 @@ def solve(
 
     Parameters
     ----------
-    points : WeightedPoints
+    points : WeightedPoints or Coreset
         As made by :func:`duramen.points`. X is never copied.
     loss : Loss
-        The learning problem, built in or of your own.
+        The learning problem, built in or of your own. A coreset knows its own.
     n_outliers : float
         The weight to set aside: a count (1 or more), or a fraction (below 1).
+        None is 0 for points, and what a coreset was made for.
     l2 : float
         The penalty on the coefficients of a linear loss; the intercept is free.
     init : array, str or None
@@ -61,7 +79,8 @@ def solve(
         "local-search" (the default), "thresholded", "k-means++" or "random".
         For linear losses: "zero", or "subsets" (handfuls of points, some of
         them free of outliers); by default zero, unless subsets do clearly
-        better on a sample. Losses of your own start from zero.
+        better on a sample. Losses of your own start from zero. A coreset
+        starts from its anchor.
     n_starts : int
         How often to start, each time from another place; the best is kept. A
         theta given as ``init``, or zero, is the first of them only.
@@ -108,10 +127,12 @@ def solve(
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
-    problem = problem_of(points, loss, n_outliers, l2)
+    if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
+        points, loss, n_outliers, init = _unpacked(points, loss, n_outliers, init)
+    problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
     _check_numbers(n_starts, max_iter, tol, callback)
     ready = check_init(problem, init)
-    enough = float(tol) if tol is not None else 1e-6 if is_of_centres(loss) else 1e-4
+    enough = float(tol) if tol is not None else 1e-6 if is_of_centres(problem.loss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
     with reporting(callback, progress, len(rngs), max_iter) as report:
         runs: list[Run] = []
@@ -124,6 +145,17 @@ def solve(
     solution = _solution(problem, best, np.array([run.objective for run in runs]))
     _warn(best, max_iter)
     return solution
+
+
+def _unpacked(
+    core: Summary, loss: Loss | None, n_outliers: float | None, init: Any
+) -> tuple[WeightedPoints, Loss, float, Any]:
+    """Take from a coreset what was not given."""
+    if loss is not None and loss != core.loss:
+        raise ValueError(f"this coreset was made for {core.loss!r}, not {loss!r}; leave loss out")
+    z = core.n_outliers / core.points.total_weight if n_outliers is None else n_outliers
+    start_from = core.anchor.theta if init is None and core.anchor is not None else init
+    return core.points, core.loss, z, start_from
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:

@@ -1,0 +1,175 @@
+"""Coreset: weighted rows, where they come from, and what they say about all the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.coreset.estimate import Estimate, capped, standard_error
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.rows import Array, Rows
+from duramen.sampling.calibration import Calibration, known_of
+from duramen.sampling.ranks import scaled_weights
+from duramen.trimming import kept_sum, kept_weights, outlier_weight
+
+__all__ = ["Coreset"]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Coreset:
+    """Weighted rows that stand for a large dataset with outliers; made by :func:`duramen.robust_coreset`.
+
+    Attributes
+    ----------
+    points : WeightedPoints
+        The rows with their weights, in the order of their ids; also as ``X``,
+        ``y``, ``weights`` and ``ids``.
+    suspected : array (m,), bool
+        Which rows stand for suspected outliers.
+    own_weights : array (m,)
+        What each row weighs in the data.
+    inclusion : array (m,)
+        The probability with which each row came in; NaN if the sampler does
+        not know.
+    groups : array (m,), int
+        Which rows were drawn together: -1 the suspected, 0 and up the layers.
+    loss : Loss
+    anchor : Anchor or None
+        With all that was frozen; handed back, it reproduces every choice. None
+        for a uniform sample by Theorem 1, if none was given.
+    threshold : float
+        The loss at the anchor where suspicion starts; infinite where there is none.
+    n_points : int
+        How many points of positive weight the coreset stands for.
+    n_suspected : int
+        How many of them are suspected.
+    n_outliers : float
+        The weight to set aside, z.
+    sampler : str
+        What drew the rows that are not suspected.
+    calibrated : bool
+    seed : int
+        What the random choices were made from.
+    columns : tuple of str, or None
+        The names of the columns, where the data had them.
+    """
+
+    points: WeightedPoints
+    suspected: Array
+    own_weights: Array
+    inclusion: Array
+    groups: Array
+    loss: Loss
+    anchor: Anchor | None
+    threshold: float
+    n_points: int
+    n_suspected: int
+    n_outliers: float
+    sampler: str
+    calibrated: bool
+    seed: int
+    columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("suspected", "own_weights", "inclusion", "groups"):
+            view = np.asarray(getattr(self, name)).view()
+            if len(view) != len(self.points):
+                raise ValueError(f"{name} has {len(view)} entries for {len(self.points)} rows")
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    @property
+    def X(self) -> Rows:  # noqa: N802
+        """The rows."""
+        return self.points.X
+
+    @property
+    def y(self) -> Array | None:
+        """Their labels."""
+        return self.points.y
+
+    @property
+    def weights(self) -> Array:
+        """Their weights."""
+        return self.points.weights
+
+    @property
+    def ids(self) -> Array:
+        """Which points of the data they are."""
+        return self.points.ids
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all the data."""
+        return self.points.total_weight
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def objective(self, theta: Any, n_outliers: float | None = None) -> float:
+        """Evaluate f_z(theta, C): what f_z(theta, X) on all the data is about.
+
+        Parameters
+        ----------
+        theta : array
+        n_outliers : float, optional
+            Another number of outliers: a count, or a fraction.
+        """
+        losses, kept = self._trimmed(theta, n_outliers)
+        return kept_sum(losses, kept)
+
+    def estimate(self, theta: Any, n_outliers: float | None = None) -> Estimate:
+        """Estimate f_z(theta, X) with error bars, without looking at the data.
+
+        The standard error is that of the random choice of rows: for a fixed
+        theta, about 95% of all seeds give an interval that holds f_z(theta, X).
+        A theta fitted on this coreset was chosen to look good on it; its
+        objective is a little better here than on the data.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import duramen as dm
+        >>> X = np.random.default_rng(0).normal(size=(100_000, 2))
+        >>> core = dm.robust_coreset(X, loss=dm.KMeansLoss(1), size=500, n_outliers=100, random_state=0)
+        >>> estimate = core.estimate([[0.5, 0.0]])
+        >>> truth = dm.trimmed_objective(dm.points(X), [[0.5, 0.0]], loss=dm.KMeansLoss(1), n_outliers=100)
+        >>> estimate.low < truth < estimate.high, estimate.std_error < 0.02 * truth
+        (True, True)
+        """
+        losses, kept = self._trimmed(theta, n_outliers)
+        values = np.asarray(capped(losses, kept), dtype=np.float64)
+        error = standard_error(values, self._sampled, self.inclusion, self.groups, self._calibration)
+        return Estimate.of(kept_sum(losses, kept), error)
+
+    def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
+        z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)
+        losses = self.loss.values(theta, self.X, self.y)
+        return losses, kept_weights(losses, self.weights, z, self.ids)
+
+    @cached_property
+    def _sampled(self) -> Array:
+        """The weights before calibration."""
+        if not self.calibrated or np.isnan(self.inclusion).any():
+            return self.weights
+        names, groups = np.unique(self.groups, return_inverse=True)
+        totals = np.bincount(groups, self.weights, minlength=len(names))
+        inner = np.flatnonzero(self.groups >= 0)
+        raw = scaled_weights(self.own_weights, self.inclusion, groups, totals)
+        weights = np.array(self.weights)
+        weights[inner] = raw[inner] * (weights[inner].sum() / raw[inner].sum())
+        return weights
+
+    @cached_property
+    def _calibration(self) -> Calibration | None:
+        inner = np.flatnonzero(self.groups >= 0)
+        if not self.calibrated or self.anchor is None or not len(inner):
+            return None
+        known = known_of(self.loss, self.anchor, len(inner))
+        return Calibration(known.columns(self.points.take(inner)), self._sampled[inner])

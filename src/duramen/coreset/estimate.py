@@ -1,0 +1,92 @@
+"""Error bars: how far the coreset's objective is from the data's, told from the coreset alone.
+
+With c the loss at which weight is set aside, f_z is the sum of weight times
+min(f, c), less c z; and to first order in the sample it does not matter that c is
+found on the sample too. So the error of f_z(theta, C) is that of a plain sum over
+a sample with known inclusion probabilities: a textbook variance, of the
+residuals where weights were calibrated.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from duramen.rows import Array
+from duramen.sampling.calibration import Calibration
+
+__all__ = ["Estimate", "capped", "standard_error"]
+
+_QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within so many standard errors
+
+
+class Estimate(NamedTuple):
+    """An objective, and its 95% interval.
+
+    Attributes
+    ----------
+    value : float
+        f_z(theta, C).
+    std_error : float
+        Of ``value`` as an estimate of f_z(theta, X). NaN where the sampler does
+        not know its inclusion probabilities.
+    low, high : float
+        The interval that holds f_z(theta, X) for about 95% of all seeds.
+    """
+
+    value: float
+    std_error: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(value: float, std_error: float) -> Estimate:
+        """Make the interval of a value and its standard error; losses are not negative."""
+        reach = _QUANTILE * std_error
+        return Estimate(value, std_error, max(value - reach, 0.0) if reach == reach else reach, value + reach)
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate: {self.value:,.6g} +- {self.std_error:,.3g}, "
+            f"95% between {self.low:,.6g} and {self.high:,.6g}"
+        )
+
+
+def capped(losses: Array, kept: Array) -> Array:
+    """Cut losses off at the level above which weight is set aside."""
+    return np.minimum(losses, losses[kept > 0].max(initial=0.0))
+
+
+def standard_error(
+    values: Array, weights: Array, inclusion: Array, groups: Array, calibration: Calibration | None
+) -> float:
+    """Estimate the standard error of the sum of weight times value over a sample.
+
+    Parameters
+    ----------
+    values, weights, inclusion, groups : arrays (m,)
+        ``weights`` as sampled, in sum exact for each group; groups below zero
+        are not calibrated.
+    calibration : Calibration, optional
+        Of the points in the other groups.
+    """
+    left = np.array(values, dtype=np.float64)
+    inner = groups >= 0
+    correction = np.ones(len(left))
+    if calibration is not None and inner.any():
+        left[inner], taken = calibration.residuals(left[inner])
+        rows = np.count_nonzero(inner)
+        correction[inner] = rows / max(rows - taken, 1.0)
+    variance = 0.0
+    for group in np.unique(groups):
+        mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
+        if not len(mine):
+            continue
+        if len(mine) > 1:  # one point alone has no spread to tell its error from: its value must do
+            left[mine] -= np.average(left[mine], weights=weights[mine])
+            correction[mine] *= len(mine) / (len(mine) - 1)
+        variance += float(
+            np.sum(correction[mine] * (1 - inclusion[mine]) * np.square(weights[mine] * left[mine]))
+        )
+    return float(np.sqrt(variance))

@@ -1,0 +1,111 @@
+"""The choice of rows on each side of the threshold, and the coreset they make."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.coreset import Coreset
+from duramen.points import WeightedPoints
+from duramen.robust.split import Split, rungs
+from duramen.robust.survey import survey
+from duramen.rows import Array, take_rows
+from duramen.sampling import RankedSampler, Sampler, Seen
+from duramen.sampling.base import grouped
+from duramen.sampling.calibration import Calibration, known_of
+from duramen.sampling.ranks import Draw, draw, scaled_weights, uniforms
+
+__all__ = ["Chosen", "assembled", "black_box_rows", "ranked_rows", "suspected_rows"]
+
+
+class Chosen(NamedTuple):
+    """Rows of the data with what they stand for."""
+
+    rows: Array
+    weights: Array
+    inclusion: Array
+    groups: Array
+
+
+def suspected_rows(seen: Seen, split: Split, size: float, seed: int) -> Chosen:
+    """Choose the rows that stand for the suspected outliers."""
+    points = seen.points
+    own, ids = points.weights[split.rows], points.ids[split.rows]
+    size = int(min(size, len(ids)))
+    if not size:
+        return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
+    groups, sizes, heavy = rungs(seen.losses[split.rows], own, size)
+    found = draw(uniforms(seed, ids) / own, own, ids, groups, sizes)
+    weights = scaled_weights(own[found.rows], found.inclusion, found.groups, heavy)
+    return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
+
+
+def ranked_rows(
+    sampler: RankedSampler, inner: Seen, marks: Array | None, size: float, seed: int, calibrate: bool
+) -> tuple[Chosen, bool]:
+    """Choose the rows that stand for the suspected inliers, by ranks."""
+    points = inner.points
+    live = int(np.count_nonzero(points.weights))
+    size = int(min(size, live))
+    if not size:
+        none = np.empty(0)
+        return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
+    known = known_of(inner.loss, inner.anchor, size) if calibrate and size < live else None
+    measures, totals = survey(sampler, inner, marks, known)
+    groups, sizes, heavy = grouped(sampler, inner, points.weights, size)
+    with np.errstate(divide="ignore"):
+        ranks = uniforms(seed, points.ids)
+        ranks /= measures
+    found: Draw = draw(ranks, measures, points.ids, groups, sizes)
+    weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, heavy)
+    if known is not None:
+        assert totals is not None
+        order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand
+        found = Draw(*(column[order] for column in found))
+        taken = _taken(points, found.rows, weights[order])
+        weights = Calibration(known.columns(taken), weights[order]).weights(totals)
+    return Chosen(found.rows, weights, found.inclusion, found.groups), known is not None
+
+
+def black_box_rows(sampler: Sampler, inner: Seen, size: float, rng: np.random.Generator) -> Chosen:
+    """Let a sampler that does not say how it chooses reduce the suspected inliers."""
+    live = np.flatnonzero(inner.points.weights > 0)
+    few = int(min(size, len(live)))
+    bound = sampler.bind(inner.loss, inner.anchor)
+    sampler.check(inner.loss, inner.points)
+    reduced = bound.reduce(inner.points.take(live), few, rng)
+    order = np.argsort(inner.points.ids)
+    place = np.minimum(np.searchsorted(inner.points.ids, reduced.ids, sorter=order), len(order) - 1)
+    rows = order[place]
+    if len(reduced) > few or not np.array_equal(inner.points.ids[rows], reduced.ids):
+        raise ValueError(
+            f"{sampler!r} gave {len(reduced)} points where {few} of those it was given were asked for; "
+            "reduce must return some of them, with their ids"
+        )
+    total, found = inner.points.total_weight, reduced.total_weight
+    if not found > 0 and total > 0:
+        raise ValueError(f"{sampler!r} gave points without weight for points that weigh {total:g}")
+    weights = reduced.weights * (total / found if total else 1.0)
+    unknown = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
+    return Chosen(rows, weights, unknown, np.zeros(len(rows), dtype=np.int32))
+
+
+def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:
+    """Put both sides together, in the order of the ids."""
+    rows, weights, inclusion, groups = (np.concatenate(column) for column in zip(*chosen, strict=True))
+    order = np.argsort(points.ids[rows])
+    rows, groups = rows[order], groups[order].astype(np.int32)
+    return Coreset(
+        points=_taken(points, rows, weights[order]),
+        suspected=groups < 0,
+        own_weights=points.weights[rows],
+        inclusion=inclusion[order],
+        groups=groups,
+        **known,
+    )
+
+
+def _taken(points: WeightedPoints, rows: Array, weights: Array) -> WeightedPoints:
+    y = None if points.y is None else points.y[rows]
+    return WeightedPoints._trusted(take_rows(points.X, rows), y, weights, points.ids[rows])

@@ -1,0 +1,256 @@
+"""The one call: few weighted rows that stand for all the data, outliers or not."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.chunks import one_blas_thread
+from duramen.coreset import Coreset
+from duramen.frames import column_names, is_frame
+from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.bregman import BregmanLoss
+from duramen.losses.distance import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.points import WeightedPoints
+from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
+from duramen.robust.plan import ByDeltaSample, BySize, ByTheorem, Plan, plan_of
+from duramen.robust.split import split_at
+from duramen.sampling import (
+    LayeredSampler,
+    LeverageSampler,
+    RankedSampler,
+    Sampler,
+    Seen,
+    SensitivitySampler,
+    UniformSampler,
+)
+from duramen.sampling.base import NOWHERE, frozen
+from duramen.seeds import generator
+from duramen.solvers import find_anchor
+from duramen.trimming import check_points_and_loss, outlier_weight
+
+__all__ = ["robust_coreset"]
+
+_SAMPLERS: dict[str, type[Sampler]] = {
+    "uniform": UniformSampler,
+    "layered": LayeredSampler,
+    "leverage": LeverageSampler,
+    "sensitivity": SensitivitySampler,
+}
+
+
+@one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
+def robust_coreset(
+    X: Any,
+    y: Any = None,
+    *,
+    loss: Loss,
+    size: int | None = None,
+    epsilon: float | None = None,
+    beta: float | None = None,
+    n_outliers: float = 0,
+    sampler: Sampler | str = "auto",
+    suspects: float | str = "auto",
+    anchor: Any = None,
+    sample_weight: Any = None,
+    ids: Any = None,
+    calibrate: bool = True,
+    random_state: Any = None,
+    eta: float = 0.1,
+) -> Coreset:
+    """Choose weighted rows that stand for all the data, with an adversary's outliers in it.
+
+    The points of the largest losses at an anchor are suspected outliers; they are
+    kept or sampled uniformly. A sampler reduces the others. The weights of each
+    side add up to exactly what that side weighs.
+
+    Parameters
+    ----------
+    X, y : as for :func:`duramen.points`
+        X is never copied.
+    loss : Loss
+        The learning problem.
+    size : int, optional
+        How many rows to choose. It is shared between the two sides.
+    epsilon : float, optional
+        Instead of a size: the relative error that Theorem 2 allows with
+        probability 1 - ``eta`` for every theta in the anchor's ball. Its sizes
+        are large; where they exceed the data, a warning says so and all points
+        are kept.
+    beta : float, optional
+        With ``epsilon``: the relative error in the number of outliers; 0, the
+        default, keeps all that are suspected. With ``size``, beta=0 does so too.
+        Alone: a uniform sample by Theorem 1, for a loss without any continuity.
+    n_outliers : float
+        The weight to set aside: a count (1 or more), or a fraction (below 1).
+    sampler : Sampler or str
+        "uniform", "layered", "leverage", "sensitivity", or one of your own;
+        "auto" is leverage for linear losses, and layered for the others.
+    suspects : float
+        How much weight is suspected, over ``n_outliers``; "auto" is 1.5. With 0
+        nobody is: the ordinary coreset.
+    anchor : Anchor or array, optional
+        A rough solution; found by :func:`duramen.find_anchor` if not given.
+        With the anchor of a coreset (``core.anchor``), the same seed and the same
+        points in any order make the same coreset.
+    sample_weight, ids : optional
+        One weight, and one integer that names it, for each row.
+    calibrate : bool
+        Whether to adjust the weights so that the coreset has the data's loss and
+        gradient at the anchor. (Not with ``epsilon``: theorems speak of weights
+        as drawn.)
+    random_state : None, int or numpy Generator
+    eta : float
+        With which probability a theorem's promise may fail.
+
+    Returns
+    -------
+    Coreset
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what is wrong, and the way out.
+
+    Notes
+    -----
+    Cost: about as much as four products ``X @ theta``, after the anchor; extra
+    memory is at most 64 bytes a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3))
+    >>> y = np.where(X[:, 0] + rng.normal(size=20_000) > 0, 1, -1)
+    >>> X[:400] += 50
+    >>> core = dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=1000, n_outliers=400, random_state=0)
+    >>> len(core), round(core.total_weight)
+    (1000, 20000)
+    >>> dm.solve(core).theta.round(1)
+    array([ 1.7, ...])
+    """
+    plan = plan_of(size, epsilon, beta, eta, suspects)
+    chooser = _sampler_of(sampler, loss, plan)
+    rng = generator(random_state)
+    seed = int(rng.integers(2**63))
+    points = _points_of(X, y, sample_weight, ids, loss, checked=anchor is None)
+    z = outlier_weight(n_outliers, points.total_weight)
+    chooser.check(loss, points)
+    _check_plan(plan, z, anchor is not None and not isinstance(anchor, Anchor), chooser)
+    blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
+    if blind:
+        seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
+    else:
+        place = _anchor_of(anchor, points, loss, n_outliers, rng)
+        losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
+        seen = Seen(points, loss, place, losses)
+    split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
+    inner = replace(seen, points=points.weighing(split.inner))
+    if isinstance(chooser, RankedSampler):
+        inner = frozen(chooser, inner)
+    sizes = plan.sizes(inner, split, z, chooser)
+    _say_if_all(plan, sizes, points)
+    outer = suspected_rows(seen, split, sizes[0], seed)
+    if isinstance(chooser, RankedSampler):
+        others, calibrated = ranked_rows(chooser, inner, marks, sizes[1], seed, calibrate and plan.calibrates)
+    else:
+        others, calibrated = black_box_rows(chooser, inner, sizes[1], rng), False
+    return assembled(
+        points,
+        [outer, others],
+        loss=loss,
+        anchor=None if blind else inner.anchor,
+        threshold=split.threshold,
+        n_points=int(np.count_nonzero(points.weights)),
+        n_suspected=len(split.rows),
+        n_outliers=z,
+        sampler=repr(chooser),
+        calibrated=calibrated,
+        seed=seed,
+        columns=tuple(column_names(X)) if is_frame(X) else None,
+    )
+
+
+def _sampler_of(sampler: Any, loss: Any, plan: Plan) -> Sampler:
+    if isinstance(plan, ByDeltaSample):
+        if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
+            raise TypeError(
+                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} goes with epsilon or size"
+            )
+        return UniformSampler()
+    if isinstance(sampler, str):
+        if sampler == "auto":
+            return LeverageSampler() if isinstance(loss, LinearLoss) else LayeredSampler()
+        if sampler not in _SAMPLERS:
+            raise ValueError(
+                f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
+            )
+        return _SAMPLERS[sampler]()
+    if isinstance(sampler, Sampler):
+        return sampler
+    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
+    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
+
+
+def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
+    """Make points; a built-in loss finds NaN and infinity by itself, in the pass it makes anyhow."""
+    if isinstance(X, WeightedPoints):
+        raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
+    built_in = isinstance(loss, (LinearLoss, DistanceLoss, BregmanLoss))
+    make = WeightedPoints if checked or not built_in else WeightedPoints._unlooked
+    points = make(X, y, weights, ids)
+    check_points_and_loss(points, loss)
+    if not points.total_weight > 0:
+        raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
+    return points
+
+
+def _check_plan(plan: Plan, z: float, bare: bool, sampler: Sampler) -> None:
+    if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
+        raise ValueError(
+            f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
+            f"and n_outliers is {z:g} here; pass size or epsilon"
+        )
+    if bare and (isinstance(plan, ByTheorem) or isinstance(sampler, SensitivitySampler)):
+        who = "epsilon" if isinstance(plan, ByTheorem) else repr(sampler)
+        raise ValueError(
+            f"{who} needs to know how far from the anchor a solution may be; "
+            "pass anchor=dm.Anchor(theta, radius) in place of a theta alone"
+        )
+
+
+def _anchor_of(
+    given: Any, points: WeightedPoints, loss: Loss, n_outliers: float, rng: np.random.Generator
+) -> Anchor:
+    if given is None:
+        try:
+            return find_anchor(points, loss, n_outliers, rng)
+        except MissingPropertyError as error:
+            raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
+    place = given if isinstance(given, Anchor) else Anchor(given, 0.0)
+    shape = loss.parameter_shape(points.n_columns)
+    if shape is not None and place.theta.shape != tuple(shape):
+        raise ValueError(
+            f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {points.n_columns} columns "
+            f"needs shape {tuple(shape)}"
+        )
+    return place
+
+
+def _say_if_all(plan: Plan, sizes: tuple[float, float], points: WeightedPoints) -> None:
+    """Warn where theorems ask for no fewer points than there are."""
+    if isinstance(plan, BySize) or sum(sizes) < np.count_nonzero(points.weights):
+        return
+    asked = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
+    warnings.warn(
+        f"the theorem asks for {asked} points and there are {len(points):,}, so all are kept; pass a larger "
+        "epsilon or beta, an anchor with a smaller radius, or a size",
+        stacklevel=3,
+    )

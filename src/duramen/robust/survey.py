@@ -1,0 +1,53 @@
+"""The survey: one pass over the suspected inliers, for their size measures and the totals to calibrate to.
+
+Every chunk of rows is looked at once while it is in the cache, by the sampler
+and by the calibration together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from duramen.chunks import for_each_chunk, one_blas_thread, sum_over_chunks
+from duramen.rows import Array, scratch_rows
+from duramen.sampling.base import RankedSampler, Seen, measured
+from duramen.sampling.calibration import Known
+
+__all__ = ["Survey", "survey"]
+
+
+class Survey(NamedTuple):
+    """Size measures of all points, and totals over them."""
+
+    measures: Array
+    totals: Array | None
+
+
+def survey(sampler: RankedSampler, seen: Seen, marks: Array | None, known: Known | None) -> Survey:
+    """Look at all points once; those of weight zero count for nothing."""
+    points = seen.points
+    measures = np.empty(len(points))
+
+    def look(chunk: slice) -> Seen:
+        part = seen.take(chunk)
+        measures[chunk] = measured(sampler, part, part.points.weights)
+        return part
+
+    def work(chunk: slice) -> tuple[Array]:
+        part = look(chunk)
+        here = None if marks is None else marks[chunk]
+        assert known is not None
+        return (known.totals(part.points, part.losses, here, part.points.weights),)
+
+    rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
+    with one_blas_thread():
+        if known is not None:
+            return Survey(measures, sum_over_chunks(work, len(points), rows)[0])
+        for_each_chunk(lambda chunk: _forget(look(chunk)), len(points), rows, fixed=True)
+    return Survey(measures, None)
+
+
+def _forget(part: Seen) -> None:
+    """Take what was only looked at."""

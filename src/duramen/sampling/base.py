@@ -1,0 +1,241 @@
+"""What a sampler is: the paper's black box A, which makes few weighted points of many.
+
+Two kinds. Any :class:`Sampler` reduces points to fewer in whatever way it
+likes. A :class:`RankedSampler` only says how much each point matters, by itself
+and as seen from a frozen anchor; the selection by ranks then makes the sample a
+function of the points that are there, with known inclusion probabilities, hence
+error bars, exact deletion and exact merging.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.rows import Array, take_rows
+from duramen.sampling.ranks import draw, scaled_weights, uniforms
+
+__all__ = ["NOWHERE", "Bound", "RankedSampler", "Sampler", "Seen", "Strata", "check_size"]
+
+NOWHERE = Anchor(np.zeros(1), 0.0)
+"""Where a sampler looks from that looks at no losses: it only holds what the sampler freezes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Points as seen from an anchor: what a ranked sampler may look at.
+
+    Attributes
+    ----------
+    points : WeightedPoints
+    loss : Loss or None
+        None only where the sampler was not bound to a problem.
+    anchor : Anchor
+        With what the sampler froze in it.
+    losses : array (n,)
+        f(anchor, x), for a sampler that ``needs_losses``.
+    """
+
+    points: WeightedPoints
+    loss: Any
+    anchor: Anchor
+    losses: Array
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def take(self, which: Any) -> Seen:
+        """Select by position, as :meth:`WeightedPoints.take` does."""
+        return Seen(self.points.take(which), self.loss, self.anchor, self.losses[which])
+
+
+class Strata(NamedTuple):
+    """What is in each stratum now: its number, how many points, and their weight."""
+
+    numbers: Array
+    counts: Array
+    weights: Array
+
+
+class Sampler(ABC):
+    """A way to make few weighted points of many that stand for them all.
+
+    A sampler of your own is a subclass with ``reduce``; or, if it can say how
+    much each point matters by itself, a :class:`RankedSampler` with ``scores``.
+    """
+
+    @abstractmethod
+    def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
+        """Make at most ``size`` weighted points that stand for ``points``, of the same total weight.
+
+        The rows are some of those given, with their ids. Where there are no
+        more than ``size`` points, they are returned as they are.
+        """
+
+    def bind(self, loss: Loss, anchor: Anchor) -> Sampler:
+        """Return a sampler that knows the problem and the anchor, if this one needs them."""
+        return self
+
+    def check(self, loss: Loss, points: WeightedPoints) -> None:  # noqa: B027 (most samplers ask for nothing)
+        """Raise TypeError, with the way out, if the loss on such points lacks what this sampler needs."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class RankedSampler(Sampler):
+    """A sampler that scores each point by itself.
+
+    A subclass defines ``scores``. What scores depend on must be the point
+    itself, the loss, the anchor's theta, or what ``freeze`` derived once from
+    data and the anchor keeps: never which other points are there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> class ByLength(dm.RankedSampler):
+    ...     def scores(self, seen):
+    ...         return 1 + np.linalg.norm(seen.points.X, axis=1)
+    >>> rng = np.random.default_rng(0)
+    >>> core = ByLength().reduce(dm.points(rng.normal(size=(1000, 2))), 50, rng)
+    >>> core
+    WeightedPoints: 50 rows x 2 columns of float64, total weight 1,000
+    """
+
+    needs_losses = False
+    """Whether it looks at losses at the anchor, so that it must be bound before it can reduce."""
+
+    @abstractmethod
+    def scores(self, seen: Seen) -> Array:
+        """Say how much a unit of weight of each point matters: (n,), positive, up to a common factor."""
+
+    def freeze(self, seen: Seen) -> dict[str, Array]:
+        """Derive from points what later scores depend on; it is kept in the anchor under these names."""
+        return {}
+
+    def strata(self, seen: Seen) -> Array | None:
+        """Give the number of each point's stratum: (n,) integers; None for a single one."""
+        return None
+
+    def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
+        """Share ``size`` out: the group each stratum is pooled into, and the size of each group."""
+        return np.zeros(len(strata.numbers), dtype=np.int64), np.array([size])
+
+    def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
+        return Bound(self).reduce(points, size, rng)
+
+    def bind(self, loss: Loss, anchor: Anchor) -> Sampler:
+        return Bound(self, loss, anchor)
+
+
+@final
+@dataclass(frozen=True)
+class Bound(Sampler):
+    """A ranked sampler that knows its problem, and the anchor it looks from."""
+
+    sampler: RankedSampler
+    loss: Loss | None = None
+    anchor: Anchor | None = None
+
+    def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
+        check_size(size)
+        live = np.flatnonzero(points.weights > 0)
+        if len(live) <= size:
+            return points if len(live) == len(points) else points.take(live)
+        seen = self._seen(points)
+        measures = measured(self.sampler, seen, points.weights)
+        with np.errstate(divide="ignore"):
+            ranks = uniforms(int(rng.integers(2**63)), points.ids) / measures
+        groups, sizes, totals = grouped(self.sampler, seen, points.weights, size)
+        found = draw(ranks, measures, points.ids, groups, sizes)
+        weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, totals)
+        order = np.argsort(points.ids[found.rows])
+        rows = found.rows[order]
+        y = None if points.y is None else points.y[rows]
+        return WeightedPoints._trusted(take_rows(points.X, rows), y, weights[order], points.ids[rows])
+
+    def _seen(self, points: WeightedPoints) -> Seen:
+        name = type(self.sampler).__name__
+        if self.loss is None or self.anchor is None:
+            if self.sampler.needs_losses:
+                raise ValueError(
+                    f"{name} looks at losses, so it needs a problem and an anchor; "
+                    f"use {name}().bind(loss, anchor).reduce(points, size, rng)"
+                )
+            return frozen(self.sampler, Seen(points, None, NOWHERE, np.zeros(len(points))))
+        self.sampler.check(self.loss, points)
+        losses = np.zeros(len(points))
+        if self.sampler.needs_losses:
+            losses = self.loss.values(self.anchor.theta, points.X, points.y)
+        return frozen(self.sampler, Seen(points, self.loss, self.anchor, losses))
+
+
+def frozen(sampler: RankedSampler, seen: Seen) -> Seen:
+    """Have the sampler freeze what it derives from these points, unless the anchor holds it already."""
+    state = sampler.freeze(seen)
+    new = {name: value for name, value in state.items() if name not in seen.anchor.frozen}
+    return Seen(seen.points, seen.loss, seen.anchor.freeze(**new), seen.losses) if new else seen
+
+
+def measured(sampler: RankedSampler, seen: Seen, weights: Array) -> Array:
+    """Compute the size measures, weight times score, and refuse scores that are not positive numbers."""
+    scores = np.asarray(sampler.scores(seen))
+    if scores.shape != (len(seen),):
+        raise ValueError(
+            f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; one a point is needed"
+        )
+    if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
+        wrong = np.flatnonzero(~((scores > 0) & (scores < np.inf)) & (weights > 0))
+        if wrong.size:
+            raise ValueError(
+                f"{sampler!r} gave the score {scores[wrong[0]]} to id {seen.points.ids[wrong[0]]}; "
+                "scores must be positive numbers"
+            )
+        scores = np.where(weights > 0, scores, 1.0)
+    return np.asarray(weights * scores, dtype=np.float64)
+
+
+def grouped(
+    sampler: RankedSampler, seen: Seen, weights: Array, size: int
+) -> tuple[Array | None, Array, Array]:
+    """Share the size out between groups of strata: the group of each point, sizes, and total weights.
+
+    Points of weight zero count as absent.
+    """
+    numbers = sampler.strata(seen)
+    if numbers is None:
+        return None, np.array([size]), np.array([float(weights.sum())])
+    strata, where = strata_of(numbers, weights)
+    pooled, sizes = sampler.allocate(strata, size)
+    totals = np.bincount(pooled, strata.weights, minlength=len(sizes))
+    lookup = np.full(len(strata.numbers) + 1, -1, dtype=np.int16)  # the last entry: absent points
+    lookup[:-1] = pooled
+    return lookup[where], sizes, totals
+
+
+def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
+    """Count what is in each stratum; give each point the place of its stratum, -1 if it weighs nothing."""
+    low = int(numbers.min())
+    place = (numbers - low).astype(np.int32)
+    place[~(weights > 0)] = -1
+    live = place + 1
+    counts = np.bincount(live)[1:]
+    heavy = np.bincount(live, weights)[1:]
+    there = np.flatnonzero(counts)
+    lookup = np.full(len(counts) + 1, -1, dtype=np.int16)
+    lookup[there + 1] = np.arange(len(there))
+    return Strata(there + low, counts[there], heavy[there]), lookup[live]
+
+
+def check_size(size: Any) -> None:
+    """Raise ValueError unless size is a whole number of 1 or more."""
+    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if not (whole and size >= 1):
+        raise ValueError(f"size={size!r} must be a whole number of 1 or more")

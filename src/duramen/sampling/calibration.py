@@ -1,0 +1,175 @@
+"""Calibration: adjust sampled weights a little, so that they reproduce totals that are known exactly.
+
+From the anchor a few numbers are known of every point, and so are their totals
+over all points: the loss f, its gradient, and for centres how many points are
+nearest to each. Among all weights near the sampled ones, calibration takes
+those that come close to the totals (Deville and Saerndal 1992, their bounded
+distance): the coreset's objective then agrees with the data's to first order
+around the anchor.
+
+Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
+together they keep their sum. Totals that few sampled points speak for (a rare
+one-hot column, in the sample twice) are met less closely, by a ridge in
+inverse proportion to how many speak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+
+from duramen.ball import Anchor
+from duramen.losses.base import Loss
+from duramen.losses.bregman import BregmanLoss
+from duramen.losses.distance import DistanceLoss
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.trimming import kept_sum
+
+__all__ = ["Calibration", "Known", "known_of"]
+
+_MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
+_RIDGE = 1.0  # in points: a total that one point speaks for is met half way
+_ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
+_STEPS = 30
+_ENOUGH = 1e-12
+
+
+@dataclass(frozen=True)
+class Known:
+    """Which numbers are known of a point at the anchor, beside its weight."""
+
+    loss: Loss
+    anchor: Anchor
+    gradient: bool
+    centres: int
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a point has."""
+        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
+
+    def totals(self, points: WeightedPoints, losses: Array, marks: Array | None, weights: Array) -> Array:
+        """Sum weight times number over all points: (q,)."""
+        parts = [np.array([kept_sum(losses, weights)])]
+        if self.centres:
+            numbers = self.loss.nearest(self.anchor.theta, points.X) if marks is None else marks  # type: ignore[attr-defined]
+            parts.append(np.bincount(numbers, weights, minlength=self.centres))
+        if self.gradient:
+            known = {} if marks is None else {"marks": marks}
+            slopes = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **known)
+            parts.append(np.asarray(slopes).ravel())
+        return np.concatenate(parts)
+
+    def columns(self, points: WeightedPoints) -> Array:
+        """Compute the numbers of few points: (m, q)."""
+        theta, X, y = self.anchor.theta, points.X, points.y
+        parts = [np.asarray(self.loss.values(theta, X, y), dtype=np.float64)[:, None]]
+        if self.centres:
+            parts.append(np.eye(self.centres)[self.loss.nearest(theta, X)])  # type: ignore[attr-defined]
+        if self.gradient:
+            slopes: Any = self.loss.gradients(theta, X, y)
+            slopes = slopes.toarray() if sparse.issparse(slopes) else slopes
+            parts.append(np.asarray(slopes, dtype=np.float64).reshape(len(points), -1))
+        return np.concatenate(parts, axis=1)
+
+
+def known_of(loss: Loss, anchor: Anchor, size: int) -> Known:
+    """Choose what to calibrate a sample of ``size`` points to: as much as it can carry.
+
+    The loss always; the gradient and the counts of centres, the counts alone,
+    or neither. A function of the problem and the size, not of the points.
+    """
+    centres = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
+    centres = centres if centres > 1 else 0
+    smooth = type(loss).gradients is not Loss.gradients
+    for gradient, counts in ((smooth, centres), (False, centres)):
+        known = Known(loss, anchor, gradient, counts)
+        if known.n_columns * _ROWS_A_COLUMN <= size:
+            return known
+    return Known(loss, anchor, gradient=False, centres=0)
+
+
+class Calibration:
+    """The numbers of sampled points, in units of their spread, and the ridge on each.
+
+    Parameters
+    ----------
+    columns : array (m, q)
+        What is known of each sampled point.
+    weights : array (m,)
+        As sampled.
+    """
+
+    def __init__(self, columns: Array, weights: Array) -> None:
+        self.total = float(weights.sum())
+        self.shares = weights / self.total
+        self.means = self.shares @ columns
+        apart = columns - self.means
+        squares = np.square(apart)
+        spread = np.sqrt(self.shares @ squares)
+        # a column without spread says nothing; rounding may leave a trace of it
+        self.used = np.flatnonzero(spread > 1e-9 * (np.abs(self.means) + np.sqrt(squares.max(axis=0))))
+        self.spread = spread[self.used]
+        self.design = np.empty((len(weights), len(self.used) + 1))
+        self.design[:, 0] = 1.0
+        np.divide(apart[:, self.used], self.spread, out=self.design[:, 1:])
+        # the fourth moments tell how few points a column hangs on: one over their effective number
+        fourth = np.square(self.shares) @ np.square(squares, out=squares)
+        self.ridge = np.append(0.0, _RIDGE * fourth[self.used] / np.square(np.square(self.spread)))
+
+    def weights(self, totals: Array) -> Array:
+        """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample stands for.
+
+        The dual of the bounded distance is convex and smooth; damped Newton steps minimise it.
+        """
+        goal = np.ones(len(self.ridge))
+        goal[1:] = (totals[self.used] / self.total - self.means[self.used]) / self.spread
+        goal[1:] = np.where(np.isfinite(goal[1:]), goal[1:], 0.0)
+        tilt = np.zeros(len(goal))
+        height, factors, bends = self._dual(tilt, goal)
+        for _ in range(_STEPS):
+            slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
+            curved = (self.design * (self.shares * bends)[:, None]).T @ self.design
+            curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
+            step = -np.linalg.solve(curved, slope)
+            gain = -float(slope @ step)
+            if not gain > _ENOUGH:
+                break
+            length = 1.0
+            while True:
+                there, new_factors, new_bends = self._dual(tilt + length * step, goal)
+                if there <= height - 1e-4 * length * gain or length < 1e-6:
+                    break
+                length /= 2
+            tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
+        calibrated = self.shares * factors
+        return np.asarray(calibrated * (self.total / calibrated.sum()))
+
+    def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
+        """Evaluate the dual, the factors that belong to it, and their derivatives."""
+        low, high = 1 / _MOST, _MOST
+        rate = (high - low) / ((1 - low) * (high - 1))
+        score = self.design @ tilt
+        inner = rate * score + np.log((1 - low) / (high - 1))
+        part = expit(inner)
+        height = float(self.shares @ (low * score + (high - low) / rate * np.logaddexp(0, inner)))
+        height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
+        return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
+
+    def residuals(self, values: Array) -> tuple[Array, float]:
+        """Regress values on what is known, with the same ridge: what is left, and how many columns it took.
+
+        To first order the calibrated sum errs as the uncalibrated sum of these
+        residuals does.
+        """
+        weighted = self.design * self.shares[:, None]
+        moment = weighted.T @ self.design
+        ridged = moment + np.diag(self.ridge + 1e-12)
+        slopes = np.linalg.solve(ridged, weighted.T @ values)
+        taken = float(np.trace(np.linalg.solve(ridged, moment)))
+        return values - self.design @ slopes, taken

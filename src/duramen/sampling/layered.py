@@ -1,0 +1,76 @@
+"""Layers of similar loss: the paper's generalized spatial partition (GSP, section 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from duramen.rows import Array
+from duramen.sampling.base import RankedSampler, Seen, Strata
+from duramen.sampling.ranks import apportion
+
+__all__ = ["LayeredSampler"]
+
+_LOWEST, _HIGHEST = -60, 1000  # exponents: below, losses are nothing beside their mean
+
+
+@dataclass(frozen=True)
+class LayeredSampler(RankedSampler):
+    """Cut points into layers by their loss at the anchor, and draw uniformly from each.
+
+    With r the smallest loss and T the mean of f - r, layer 0 holds the points
+    with f - r below about T, and layer j those in [2^(j-1) T, 2^j T). (So the
+    paper's proof needs it; its text says twice as much.) A point's own exponent,
+    the floor of log2((f - r) / T), is measured in the r and T that the anchor
+    froze; how many low exponents are pooled into layer 0 depends on the mean of
+    what is there now.
+
+    Each layer has a share of the size in proportion to its weight times the
+    square root of its upper end: between its share of the points and its share
+    of the loss (docs/sampling.md has the measurement). The paper gives equal
+    shares to all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> X = np.concatenate([np.zeros(900), np.full(100, 30.0)])[:, None]
+    >>> sampler = dm.LayeredSampler().bind(dm.KMedianLoss(1), dm.Anchor([[0.0]], radius=1.0))
+    >>> core = sampler.reduce(dm.points(X), 10, np.random.default_rng(0))
+    >>> {float(x): core.weights[core.X[:, 0] == x].sum() for x in (0.0, 30.0)}
+    {0.0: 900.0, 30.0: 100.0}
+    """
+
+    needs_losses = True
+
+    def scores(self, seen: Seen) -> Array:
+        return np.ones(len(seen))
+
+    def freeze(self, seen: Seen) -> dict[str, Array]:
+        weights = seen.points.weights
+        live = weights > 0
+        lowest = float(seen.losses[live].min(initial=np.inf))
+        mean = float(np.average(seen.losses[live], weights=weights[live])) - lowest if live.any() else 0.0
+        return {"layers": np.array([lowest if live.any() else 0.0, mean if mean > 0 else 1.0])}
+
+    def strata(self, seen: Seen) -> Array:
+        lowest, unit = seen.anchor.frozen["layers"].tolist()
+        height = np.asarray(seen.losses, dtype=np.float64) - lowest
+        height /= unit
+        exponents = np.frexp(height)[1] - 1
+        exponents[~(height > 0)] = _LOWEST
+        return np.clip(exponents, _LOWEST, _HIGHEST).astype(np.int16)
+
+    def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
+        """Pool the low exponents, and share the size out between the layers."""
+        exponents = strata.numbers
+        middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
+        mean = float(strata.weights @ middle) / float(strata.weights.sum())
+        pooled = np.maximum(exponents - int(np.floor(np.log2(mean))) + 1, 0)
+        while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
+            pooled = np.maximum(pooled - 1, 0)
+        layers, groups = np.unique(pooled, return_inverse=True)
+        weights = np.bincount(groups, strata.weights)
+        counts = np.bincount(groups, strata.counts).astype(np.int64)
+        return groups, apportion(weights * 2.0 ** (layers / 2), counts, size)

@@ -1,0 +1,194 @@
+"""Ranks: one selection for every sampler.
+
+Each point has a pseudo-random number u(id) in (0, 1), a mix of a seed and its
+id, and a size measure a = weight times score. Its rank is u / a, and the sample
+of m points is the m smallest ranks. With t the rank that comes next, a sampled
+point was included with probability pi = min(1, a t), and weight / pi estimates
+its share of any sum without bias: priority sampling, which draws without
+replacement (Duffield, Lund and Thorup 2007).
+
+Nothing here depends on the order of the points, or on what was there before:
+the sample is a function of the points that are there now.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.chunks import for_each_chunk
+from duramen.rows import Array
+
+__all__ = ["Draw", "apportion", "draw", "scaled_weights", "smallest", "uniforms"]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SPREAD = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+
+
+def uniforms(seed: int, ids: Array) -> Array:
+    """Compute u(id): (n,) numbers in (0, 1), by Steele, Lea and Flood's splitmix64 of seed and id.
+
+    Examples
+    --------
+    >>> uniforms(0, np.array([1, 2, 3])) == uniforms(0, np.array([3, 1, 2]))[[1, 2, 0]]
+    array([ True,  True,  True])
+    """
+    start = np.array([seed % 2**64], dtype=np.uint64) + _GOLDEN
+    _mix(start, np.empty_like(start))
+    result = np.empty(len(ids))
+
+    def work(chunk: slice) -> None:
+        number = result[chunk].view(np.uint64)
+        np.multiply(ids[chunk].astype(np.int64, copy=False).view(np.uint64), _GOLDEN, out=number)
+        number += start
+        _mix(number, np.empty_like(number))
+        number >>= np.uint64(11)
+        np.add(number, 0.5, out=result[chunk])
+        result[chunk] *= 2.0**-53
+
+    for_each_chunk(work, len(ids), 1 << 16)
+    return result
+
+
+def _mix(number: Array, scratch: Array) -> None:
+    """Spread every bit over all others, in place."""
+    for shift, factor in _SPREAD:
+        np.right_shift(number, shift, out=scratch)
+        number ^= scratch
+        number *= factor
+    np.right_shift(number, np.uint64(31), out=scratch)
+    number ^= scratch
+
+
+def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
+    """Find the ``m`` smallest ranks, ties by id, and the rank that comes next.
+
+    Infinite ranks are as good as absent. Where no more than m are finite, all
+    of them are found and infinity comes next.
+
+    Returns
+    -------
+    rows : array of at most m positions, in the order of their ranks
+    threshold : float
+
+    Notes
+    -----
+    Cost: one comparison a point, as ranks are random: what every so many of
+    them show of their distribution bounds the m smallest of all.
+
+    Examples
+    --------
+    >>> rows, threshold = smallest(np.array([0.4, 0.1, 0.3, 0.2]), np.arange(4), 2)
+    >>> rows, float(threshold)
+    (array([1, 3]), 0.3)
+    """
+    limit = _probable_limit(ranks, m + 1)
+    rows = np.flatnonzero(ranks <= limit)
+    if len(rows) <= m and np.isfinite(limit):
+        rows = np.flatnonzero(ranks < np.inf)
+    elif not np.isfinite(limit):
+        rows = rows[ranks[rows] < np.inf]
+    if len(rows) > m + 1:
+        order = np.argpartition(ranks[rows], m)
+        rows = rows[ranks[rows] <= ranks[rows[order[m]]]]  # with all that tie there
+    rows = rows[np.lexsort((ids[rows], ranks[rows]))]
+    threshold = float(ranks[rows[m]]) if len(rows) > m else np.inf
+    return rows[:m], threshold
+
+
+def _probable_limit(ranks: Array, m: int) -> float:
+    """Guess a rank that at least m others do not exceed, from every so many of them."""
+    step = len(ranks) // 4096
+    if step < 2:
+        return np.inf
+    seen = ranks[::step]
+    expected = m * len(seen) / len(ranks)
+    place = int(expected + 6 * expected**0.5 + 6)
+    return np.inf if place >= len(seen) else float(np.partition(seen, place)[place])
+
+
+class Draw(NamedTuple):
+    """What was drawn: positions, the probability with which each was included, and its group."""
+
+    rows: Array
+    inclusion: Array
+    groups: Array
+
+
+def draw(ranks: Array, measures: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
+    """Draw ``sizes[g]`` points from each group g; ``groups`` None stands for one group.
+
+    Points of infinite rank are in no group.
+    """
+    parts = []
+    for group, size in enumerate(sizes):
+        mine = ranks if groups is None else np.where(groups == group, ranks, np.inf)
+        rows, threshold = smallest(mine, ids, int(size))
+        with np.errstate(invalid="ignore", over="ignore"):
+            inclusion = np.minimum(1.0, measures[rows] * threshold)
+        parts.append(Draw(rows, inclusion, np.full(len(rows), group, dtype=np.int32)))
+    if not parts:
+        return Draw(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0, dtype=np.int32))
+    return Draw(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def scaled_weights(own: Array, inclusion: Array, groups: Array, totals: Array) -> Array:
+    """Divide weights by inclusion probabilities, and scale them so that each group weighs its total.
+
+    Points that were certain to be included stand for themselves alone and keep
+    their weight, so that the others are scaled to what is left.
+
+    Examples
+    --------
+    >>> scaled_weights(np.ones(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int), np.array([6.4]))
+    array([1. , 2.4, 3. ])
+    """
+    weights = own / inclusion
+    for group, total in enumerate(totals):
+        mine = np.flatnonzero(groups == group)
+        drawn = mine[inclusion[mine] < 1]
+        if not len(drawn):  # the whole group; or chance took only those that were certain
+            drawn = mine
+            if not len(mine) or np.isclose(own[mine].sum(), total, rtol=1e-12, atol=0):
+                continue
+        left = total - (own[mine].sum() - own[drawn].sum())
+        weights[drawn] *= left / weights[drawn].sum()
+    return weights
+
+
+def apportion(shares: Any, capacities: Any, size: int) -> Array:
+    """Share ``size`` out in proportion to ``shares``, within what each can take.
+
+    Whole numbers, in sum ``size`` or all capacities together: no more than its
+    capacity for each, and at least two, or one if they are many. Where a share
+    exceeds its capacity, the rest is shared out among the others; what rounding
+    leaves goes to the largest remainders, the first of equals.
+
+    Examples
+    --------
+    >>> apportion([1.0, 1.0, 8.0], [100, 100, 3], 10)
+    array([4, 3, 3])
+    """
+    room = np.asarray(capacities, dtype=np.int64)
+    size = min(int(size), int(room.sum()))
+    least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
+    if size < least.sum():
+        raise ValueError(f"size={size} is below the {least.sum()} groups that need one each")
+    shares = np.asarray(shares, dtype=np.float64)
+    shares = np.maximum(shares / max(float(shares.max()), np.finfo(float).tiny), 1e-9)
+    low, high = 0.0, float(room.max()) / float(shares.min())
+    for _ in range(100):  # the level at which shares, cut at both ends, add up
+        level = (low + high) / 2
+        if np.clip(level * shares, least, room).sum() < size:
+            low = level
+        else:
+            high = level
+    parts = np.clip(low * shares, least, room)
+    whole = np.floor(parts).astype(np.int64)
+    order = np.argsort(np.where(whole < room, whole - parts, np.inf), kind="stable")
+    whole[order[: size - int(whole.sum())]] += 1
+    return whole

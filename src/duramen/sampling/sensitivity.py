@@ -1,0 +1,301 @@
+"""Sensitivity: the largest share of the whole loss that a point can have in the ball (paper, section 4.1).
+
+The paper bounds it by a quadratic fraction, one semidefinite program a point
+(appendix D). It has a closed form, for all points together in O(n d): see
+:func:`quadratic_fraction`, and docs/sampling.md for the proof.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from duramen.ball import Anchor, dual_norms
+from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
+from duramen.losses.base import Loss, MissingPropertyError
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.sampling.base import RankedSampler, Seen, frozen
+
+__all__ = ["SensitivitySampler", "quadratic_fraction"]
+
+KINDS = ("auto", "lipschitz", "smooth", "hessian")
+_METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian_lipschitz"}
+_NONE = 1e300  # stands for a constant without bound
+
+
+def quadratic_fraction(
+    values: Array,
+    bends: Array,
+    squares: Array,
+    products: Array,
+    *,
+    value: float,
+    bend: float,
+    gradient: Array,
+    radius: float,
+) -> Array:
+    """Maximise, for every point, a quadratic over a common quadratic inside a ball, in closed form.
+
+    For point i the maximum over ``|D| <= radius`` of ::
+
+        values_i + <g_i, D> + bends_i |D|^2 / 2
+        ---------------------------------------
+           value + <gradient, D> - bend |D|^2 / 2
+
+    with ``squares_i = |g_i|^2`` and ``products_i = <g_i, gradient>``. It is the t
+    at which numerator less t times denominator has maximum zero. That is convex
+    in D for t >= 0, so its maximum is on the sphere, in the direction of
+    ``g_i - t gradient``; which leaves a quadratic equation in t.
+
+    Parameters
+    ----------
+    values, bends, squares, products : arrays (n,)
+    value, bend : float
+    gradient : array (p,)
+    radius : float
+
+    Returns
+    -------
+    array (n,)
+        Infinite for all, where the denominator can vanish inside the ball.
+    """
+    low = value - bend * radius**2 / 2
+    steep = radius * float(np.linalg.norm(gradient))
+    if not low > steep:
+        return np.full(len(values), np.inf)
+    high = np.asarray(values, dtype=np.float64) + np.asarray(bends, dtype=np.float64) * (radius**2 / 2)
+    a = low**2 - steep**2
+    b = low * high - radius**2 * np.asarray(products, dtype=np.float64)
+    c = high**2 - radius**2 * np.asarray(squares, dtype=np.float64)
+    return np.asarray((b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a)
+
+
+@dataclass(frozen=True)
+class SensitivitySampler(RankedSampler):
+    """Draw points in proportion to a bound on their sensitivity, sup f(theta, x) / f(theta, X) over the ball.
+
+    Parameters
+    ----------
+    kind : str
+        Which of the paper's kinds of continuity bounds it: "lipschitz", "smooth"
+        or "hessian" (Lipschitz Hessian); "auto" is the least, point by point,
+        of all that the loss allows, its ``deviation`` among them.
+
+    Notes
+    -----
+    A convex loss lies above its tangents, so its sum needs no constant to be
+    bounded below: then, and at an anchor that is nearly a solution, the bound
+    holds for large balls. Where the ball is too large for any bound, a warning
+    says so and points are drawn in proportion to the most they can cost inside
+    it, f + deviation.
+
+    No point counts for less than its share of the weight: the proof of Theorem
+    5 needs the weights drawn to add up to about the total, and so S grows by at
+    most 1. Means over the points are frozen into the anchor when it is first used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(1000, 2))
+    >>> anchor = dm.Anchor([0.0, 0.0], radius=0.1)
+    >>> sampler = dm.SensitivitySampler().bind(dm.TruthDiscoveryLoss(), anchor)
+    >>> sampler.reduce(dm.points(X), 100, rng)
+    WeightedPoints: 100 rows x 2 columns of float64, total weight 1,000
+    """
+
+    kind: str = "auto"
+    needs_losses = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind={self.kind!r} must be one of {', '.join(KINDS)}")
+
+    def check(self, loss: Loss, points: WeightedPoints) -> None:
+        one = points.take(slice(0, 1))
+        has = [kind for kind in KINDS[1:] if _constant(loss, kind, one) is not None]
+        if self.kind != "auto" and self.kind not in has:
+            raise MissingPropertyError(
+                f"{self!r} needs {loss!r} to have {_METHODS[self.kind]}, and it has none; "
+                f"take one of {['auto', *has]}, or LayeredSampler(), which needs only values"
+            )
+        if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
+            raise MissingPropertyError(
+                f"SensitivitySampler needs a bound on how fast a loss changes; {loss!r} has no lipschitz, "
+                "smoothness or hessian_lipschitz. LayeredSampler() needs only values"
+            )
+
+    def sensitivities(self, points: WeightedPoints, loss: Loss, anchor: Anchor) -> Array:
+        """Bound sup f(theta, x_i) / f(theta, X) over the anchor's ball: (n,), infinite if there is no bound.
+
+        Examples
+        --------
+        >>> import duramen as dm
+        >>> points = dm.points([[0.0], [1.0], [2.0], [9.0]])
+        >>> anchor = dm.Anchor([[1.0]], radius=0.5)
+        >>> dm.SensitivitySampler().sensitivities(points, dm.KMeansLoss(1), anchor).round(3)
+        array([0.057, 0.01 , 0.028, 1.018])
+        """
+        self.check(loss, points)
+        losses = loss.values(anchor.theta, points.X, points.y)
+        seen = frozen(self, Seen(points, loss, anchor, losses))
+        return np.asarray(self._bounds(seen)[0] / points.total_weight)
+
+    def scores(self, seen: Seen) -> Array:
+        bounds, costs = self._bounds(seen)
+        if np.isinf(bounds).any():  # then all are: whether there is a bound is decided by the frozen means
+            mean = seen.anchor.frozen["sensitivity"][0]
+            bounds = costs / mean if mean > 0 else costs
+        return np.maximum(bounds, 1.0)
+
+    def freeze(self, seen: Seen) -> dict[str, Array]:
+        if "sensitivity" in seen.anchor.frozen:
+            return {}
+        heavy = seen.points.weights
+
+        def work(chunk: slice) -> tuple[Array, Array]:
+            weights = heavy[chunk]
+            live = weights > 0
+            part = _Local.of(seen.take(chunk))
+            rows = [part.values, part.lipschitz, part.smooth, part.hessian, part.deviation]
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums = [np.where(live, weights * column, 0.0).sum() for column in map(_numbers, rows)]
+            pulled = 0.0 if part.gradients is None else part.gradients.T @ weights
+            return np.array(sums), np.asarray(pulled)
+
+        with one_blas_thread():
+            sums, gradient = sum_over_chunks(work, len(seen), rows_per_chunk(_scratch(seen)))
+        total = float(heavy.sum())
+        means = np.nan_to_num(sums / total, posinf=_NONE)
+        state = {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
+        bounds = self._bounds(replace(seen.take(slice(0, 1)), anchor=seen.anchor.freeze(**state)))[0]
+        if np.isinf(bounds).any():
+            warnings.warn(
+                f"the ball of radius {seen.anchor.radius:.4g} is too large to bound sensitivities in it; "
+                "points are drawn in proportion to the most they can cost there. A smaller radius, or a "
+                "better anchor, gives a bound",
+                stacklevel=2,
+            )
+        return state
+
+    def _bounds(self, seen: Seen) -> tuple[Array, Array]:
+        """Bound sensitivities times the total weight, and the most that each point can cost."""
+        bounds, costs = np.full(len(seen), np.inf), np.full(len(seen), np.inf)
+
+        def work(chunk: slice) -> None:
+            part = _Local.of(seen.take(chunk))
+            for bound, cost in self._forms(part, seen):
+                np.minimum(bounds[chunk], bound, out=bounds[chunk])
+                np.minimum(costs[chunk], cost, out=costs[chunk])
+
+        with one_blas_thread():
+            for_each_chunk(work, len(seen), rows_per_chunk(_scratch(seen)), fixed=True)
+        return bounds, costs
+
+    def _forms(self, part: _Local, seen: Seen) -> Iterator[tuple[Array, Array]]:
+        """Give, for each kind of continuity asked for, the bounds and the most that each point can cost."""
+        reach, convex = seen.anchor.radius, seen.loss.convex
+        value, slope, bend, twist, deviation = seen.anchor.frozen["sensitivity"].tolist()
+        gradient = seen.anchor.frozen["sensitivity_gradient"]
+        wanted = KINDS[1:] if self.kind == "auto" else (self.kind,)
+        tangent = (
+            value - reach * float(_dual(gradient, seen)) if convex and part.gradients is not None else 0.0
+        )
+        lows = [tangent, value - deviation if self.kind == "auto" else 0.0]
+        if "lipschitz" in wanted and part.lipschitz is not None:
+            lows.append(value - slope * reach)
+        for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
+            if kind in wanted and alpha is not None:
+                mean = 0.0 if convex else mean
+                cost = part.values + reach * part.norms + alpha * (reach**2 / 2)
+                lows.append(value - reach * float(_dual(gradient, seen)) - mean * reach**2 / 2)
+                if seen.anchor.theta.ndim == 1 or len(seen.anchor.theta) == 1:
+                    yield (
+                        quadratic_fraction(
+                            part.values,
+                            alpha,
+                            part.norms**2,
+                            part.products(gradient),
+                            value=value,
+                            bend=mean,
+                            gradient=gradient,
+                            radius=reach,
+                        ),
+                        cost,
+                    )
+                else:
+                    yield _share(cost, lows[-1]), cost
+        low = max(lows)
+        if "lipschitz" in wanted and part.lipschitz is not None:
+            cost = part.values + part.lipschitz * reach
+            yield _share(cost, low), cost
+        if self.kind == "auto" and part.deviation is not None:
+            cost = part.values + part.deviation
+            yield _share(cost, low), cost
+
+
+@dataclass(frozen=True, eq=False)
+class _Local:
+    """What is known of some points at the anchor; None where the loss does not say."""
+
+    values: Array
+    gradients: Any
+    norms: Array
+    lipschitz: Array | None
+    smooth: Array | None
+    hessian: Array | None
+    deviation: Array | None
+
+    @staticmethod
+    def of(seen: Seen) -> _Local:
+        loss, theta, points = seen.loss, seen.anchor.theta, seen.points
+        constants = {kind: _constant(loss, kind, points) for kind in KINDS[1:]}
+        twist = constants["hessian"]
+        if twist is not None:
+            curved = loss.hessian_norms(theta, points.X, points.y)
+            twist = None if curved is None else curved + twist * (seen.anchor.radius / 3)
+        gradients, norms = None, np.zeros(len(points))
+        if loss.convex or constants["smooth"] is not None or twist is not None:
+            gradients = loss.gradients(theta, points.X, points.y)
+            norms = np.asarray(dual_norms(gradients), dtype=np.float64)
+            if not sparse.issparse(gradients):
+                gradients = gradients.reshape(len(points), -1)
+        try:
+            deviation = loss.deviation(seen.anchor.ball, points.X, points.y)
+        except MissingPropertyError:
+            deviation = None
+        values = np.asarray(seen.losses, dtype=np.float64)
+        return _Local(values, gradients, norms, constants["lipschitz"], constants["smooth"], twist, deviation)
+
+    def products(self, gradient: Array) -> Array:
+        """Compute <g_i, G>."""
+        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
+
+
+def _constant(loss: Loss, kind: str, points: WeightedPoints) -> Array | None:
+    constant = getattr(loss, _METHODS[kind])(points.X, points.y)
+    return None if constant is None else np.asarray(constant, dtype=np.float64)
+
+
+def _dual(gradient: Array, seen: Seen) -> Array:
+    return dual_norms(gradient.reshape(1, *seen.anchor.theta.shape))[0]
+
+
+def _share(cost: Array, low: float) -> Array:
+    return cost / low if low > 0 else np.full(len(cost), np.inf)
+
+
+def _numbers(column: Array | None) -> Array:
+    return np.zeros(1) if column is None else np.asarray(column, dtype=np.float64)
+
+
+def _scratch(seen: Seen) -> int:
+    """Count the bytes a row that the gradients take."""
+    return 16 * int(seen.anchor.theta.size)

@@ -1,0 +1,391 @@
+"""The paper's formulas: how many points its theorems ask for, with every constant spelt out.
+
+======================  =======  ===================================================================
+argument                symbol   what it is
+======================  =======  ===================================================================
+``epsilon``             epsilon  the error of the objective allowed, relative; above 0, below 1
+``beta``                beta     the error of the number of outliers allowed, relative; 0 to below 1
+``eta``                 eta      the probability of failing allowed; above 0, below 1
+``n_points``            n        the total weight
+``n_outliers``          z        the weight of the outliers; not a fraction
+``lowest_objective``    inf f    the smallest objective over the ball; a lower bound is safe
+``deviation``           xi(l)    how far any one loss may be from that at the anchor, over the ball
+``vc_dimension``        vcdim    of the ranges {x : f(theta, x) <= r} (Definition 4)
+``doubling_dimension``  ddim     of the parameters
+======================  =======  ===================================================================
+
+Logarithms are natural, as in Hoeffding's inequality. Where the paper says O(.) or Theta(.), the constant
+is that of its proof; where it cites a theorem without one, the docstring says which is taken and why.
+Sizes are whole numbers, or infinity where no size will do. They are large: where one exceeds the number
+of points, keep all points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, Final, TypeAlias
+
+from duramen.losses import (
+    BregmanLoss,
+    DistanceLoss,
+    HuberLoss,
+    LinearLoss,
+    LogisticLoss,
+    Loss,
+    SmoothHingeLoss,
+    SquaredLoss,
+)
+
+__all__ = [
+    "delta",
+    "delta_sample_size",
+    "doubling_dimension",
+    "epsilon0",
+    "importance_size",
+    "layered_size",
+    "n_suspected",
+    "solution_quality",
+    "uniform_size",
+    "vc_dimension",
+]
+
+DELTA_SAMPLE_FACTOR: Final = (
+    1.0  # Li, Long and Srinivasan (2001), for Theorems 1 and 2: see delta_sample_size
+)
+THEOREM_4_FACTOR: Final = 2.0  # importance sampling by the VC dimension: see importance_size
+# (a, b) in min(epsilon / a, epsilon inf f / (b n xi)), the epsilon that a proof works with
+THEOREM_2_SHARES: Final = (16, 16)
+THEOREM_5_SHARES: Final = (2, 6)  # importance sampling by the doubling dimension: see importance_size
+THEOREM_6_SHARES: Final = (4, 14)  # layers: see layered_size
+LOG2_HALF_BALLS: Final = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
+
+
+def epsilon0(
+    epsilon: float, *, lowest_objective: float, n_points: float, n_outliers: float, deviation: float
+) -> float:
+    """Compute epsilon_0 = min(epsilon / 16, epsilon inf f_z / (16 (n - z) xi)) of Theorem 2.
+
+    ``lowest_objective`` is that of the trimmed objective f_z. The lower half of the proof, which the paper
+    omits, needs it with (1 + beta) z outliers instead: no matter where beta is 0.
+
+    Examples
+    --------
+    >>> epsilon0(0.16, lowest_objective=400.0, n_points=1000, n_outliers=200, deviation=1.0)
+    0.005
+    """
+    (error,) = _read(epsilon=epsilon)
+    n, z = _points_and_outliers(n_points, n_outliers)
+    return _inner_epsilon(error, THEOREM_2_SHARES, lowest_objective, n - z, deviation)
+
+
+def n_suspected(n_outliers: float, epsilon0: float) -> float:
+    """Compute the weight of the suspected outliers, z-tilde = (1 + 1 / epsilon_0) z (Theorem 2).
+
+    Without outliers nothing is suspected. Where it exceeds n, everything is.
+
+    Examples
+    --------
+    >>> n_suspected(20, epsilon0=0.01), n_suspected(20, epsilon0=0.0)
+    (2020.0, inf)
+    """
+    z, share = _read(n_outliers=n_outliers, epsilon0=epsilon0)
+    if z == 0:
+        return 0.0
+    return z + z / share if share else math.inf
+
+
+def delta(beta: float, epsilon0: float) -> float:
+    """Compute delta = beta epsilon_0 / (1 + epsilon_0) of Theorem 2: how well to sample the suspected.
+
+    It is 0, and asks for all of them, where beta is.
+
+    Examples
+    --------
+    >>> delta(0.5, epsilon0=0.25)
+    0.1
+    """
+    allowed, share = _read(beta=beta, epsilon0=epsilon0)
+    return allowed * (share / (1 + share))
+
+
+def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> float:
+    """Compute how many uniform draws make a delta-sample: (vcdim + log(1 / eta)) / delta^2.
+
+    The paper says O(.), after Li, Long and Srinivasan (2001). One half is Hoeffding's constant for one
+    range, log(2 / eta) / (2 delta^2), Massart's for half-lines, and what Loeffler and Phillips (2009) found
+    in experiments; but with it intervals fail twice as often as eta allows (Kuiper's law), and unions of
+    five intervals nearly always. No constant below 1 will do: of m draws the worst of all unions of k
+    intervals is off by sqrt(vcdim / m), as k grows. That 1 is enough is measured in the tests, not proven.
+
+    Examples
+    --------
+    >>> delta_sample_size(0.05, vc_dimension=3), delta_sample_size(0.0, vc_dimension=3)
+    (2122, inf)
+    """
+    error, dimension, odds = _read(delta=delta, vc_dimension=vc_dimension, eta=eta)
+    return _size(DELTA_SAMPLE_FACTOR * (dimension + math.log(1 / odds)), error)
+
+
+def uniform_size(
+    beta: float, *, n_points: float, n_outliers: float, vc_dimension: float, eta: float = 0.1
+) -> float:
+    """Compute how many uniform draws make a (beta, 0)-robust coreset: Theorem 1, delta = beta z / n.
+
+    Infinite where beta or z is 0: no sample trims exactly what all points would.
+
+    Examples
+    --------
+    >>> uniform_size(0.5, n_points=1000, n_outliers=100, vc_dimension=3)
+    2122
+    """
+    (allowed,) = _read(beta=beta)
+    n, z = _points_and_outliers(n_points, n_outliers)
+    return delta_sample_size(allowed * (z / n), vc_dimension, eta)
+
+
+def importance_size(
+    total_sensitivity: float,
+    epsilon: float,
+    *,
+    vc_dimension: float | None = None,
+    doubling_dimension: float | None = None,
+    eta: float = 0.1,
+    lowest_objective: float | None = None,
+    n_points: float | None = None,
+    deviation: float | None = None,
+) -> float:
+    """Compute how many draws by sensitivity make an epsilon-coreset, by one of two dimensions.
+
+    S is ``total_sensitivity``, the sum of the bounds s_i. The last three arguments are for the doubling
+    dimension only, all or none of them.
+
+    **vc_dimension** (Theorem 4): 2 S / epsilon^2 (vcdim max(1, log S) + log(1 / eta)). The paper says
+    Theta. At one theta the variance can reach S - 1, and Bernstein's inequality then gives the 2; 1 is
+    too little for S groups of points of which each is all the objective of one theta (tests show it). As
+    S falls to 1, log S vanishes and would take vcdim with it: hence the maximum. Strictly the ranges are
+    those of f(theta, x) / s(x), whose dimension may be larger than that of f: by 1, for one centre.
+
+    **doubling_dimension** (Theorem 5): S^2 / (2 e^2) (ddim log(1 / e) + log(2 / eta)) with
+    e = min(epsilon / 2, epsilon inf f / (6 n xi)), or epsilon / 2 where nothing deviates. By Hoeffding's
+    inequality the error is at most e f(theta') on a net of (1 / e)^ddim parameters, one of them, theta',
+    within e l of any theta. That is e (f(theta) + e n xi); going from theta to theta' costs e n xi, going
+    back (1 + e) e n xi: e f + 3 e n xi in all, as e <= 1/2. This takes two things that the paper leaves out:
+
+    * C weighs at most (1 + e) n. It does, as surely as the rest, if each s_i is at least w_i / n.
+    * A step of e l anywhere in the ball changes no loss by more than e xi, so ``deviation`` is to be l
+      times a Lipschitz constant. The change over the ball may be less; if the loss is convex in theta,
+      add what it is over the ball of twice the radius.
+
+    Examples
+    --------
+    >>> importance_size(10, 0.1, vc_dimension=4)
+    23026
+    >>> importance_size(10, 0.5, doubling_dimension=2)
+    4615
+    """
+    total, error, odds = _read(total_sensitivity=total_sensitivity, epsilon=epsilon, eta=eta)
+    total = max(1.0, total)  # so it is but for rounding: at any theta the shares add up to 1
+    if (vc_dimension is None) == (doubling_dimension is None):
+        raise ValueError(
+            f"vc_dimension={vc_dimension!r} and doubling_dimension={doubling_dimension!r}; pass exactly one"
+        )
+    if vc_dimension is not None:
+        (dimension,) = _read(vc_dimension=vc_dimension)
+        spread = dimension * max(1.0, math.log(total)) + math.log(1 / odds)
+        return _size(THEOREM_4_FACTOR * total * spread, error)
+    (dimension,) = _read(doubling_dimension=doubling_dimension)
+    known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
+    inner = _inner_epsilon(error, THEOREM_5_SHARES, **_all_or_none(known))
+    return _size(total * total * _log_net(dimension, inner, odds) / 2, inner)
+
+
+def layered_size(
+    n_points: float,
+    epsilon: float,
+    *,
+    doubling_dimension: float,
+    eta: float = 0.1,
+    lowest_objective: float | None = None,
+    deviation: float | None = None,
+) -> float:
+    """Compute how many draws from layers of similar loss make an epsilon-coreset (Theorem 6).
+
+    From each of at most K = floor(log2(n + 1)) + 1 layers (ddim log(1 / e) + log(2 K / eta)) / (2 e^2),
+    with e = min(epsilon / 4, epsilon inf f / (14 n xi)), or epsilon / 4 where nothing deviates.
+    ``n_points`` and ``lowest_objective`` are in units of the smallest weight; ``deviation`` is as in
+    :func:`importance_size`.
+
+    Layer i > 0 is the points whose losses at the anchor are 2^(i-1) T to 2^i T above the least, T being
+    the mean loss. One point in each layer makes a total of (2^(K-1) - 1) T or more, and the total is n T:
+    hence K. In the ball the losses of a layer spread by 2 xi more, so by Hoeffding's inequality the error
+    at one theta is at most 2 e (f + 2 n xi), the last line but one of the proof of Lemma 11. The net of
+    Theorem 5, with C as heavy as X, makes it 2 e (f + e n xi) + 4 e n xi + 2 e n xi <= 2 e f + 7 e n xi.
+
+    Examples
+    --------
+    >>> layered_size(1000, 0.5, doubling_dimension=2)
+    3030
+    """
+    n, error, odds = _read(n_points=n_points, epsilon=epsilon, eta=eta)
+    (dimension,) = _read(doubling_dimension=doubling_dimension)
+    known = _all_or_none({"lowest_objective": lowest_objective, "deviation": deviation})
+    inner = _inner_epsilon(error, THEOREM_6_SHARES, n_points=n, **known)
+    layers = math.floor(math.log2(n + 1)) + 1
+    return layers * _size(_log_net(dimension, inner, odds / layers) / 2, inner)
+
+
+def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
+    """Bound the doubling dimension of p parameters, of which at most ``sparsity`` are not zero.
+
+    p log2(5), since no more than 5^p points of a ball in R^p lie half its radius apart. For k centres in
+    R^d, p is k d. With k of D entries not zero log2(binom(D, k)) + k log2(5), the paper's O(k log D), if
+    that is less. In the same way (1 + 2 / e)^p <= (1 / e)^ddim points of a ball lie e l apart if e <= 1/2:
+    the nets of Theorems 5 and 6 are inside the ball, and as small as the paper says.
+
+    Examples
+    --------
+    >>> round(doubling_dimension(1000)), round(doubling_dimension(1000, sparsity=5))
+    (2322, 55)
+    """
+    (full,) = _read(n_parameters=n_parameters)
+    if sparsity is None:
+        return full * LOG2_HALF_BALLS
+    (few,) = _read(sparsity=sparsity)
+    if few > full:
+        raise ValueError(f"sparsity={sparsity} must not exceed n_parameters={n_parameters}; leave it out")
+    supports = math.lgamma(full + 1) - math.lgamma(few + 1) - math.lgamma(full - few + 1)
+    return min(full * LOG2_HALF_BALLS, max(0.0, supports) / math.log(2) + few * LOG2_HALF_BALLS)
+
+
+def vc_dimension(loss: Loss, n_columns: int) -> float | None:
+    """Bound the VC dimension of the sets {x : f(theta, x) <= r}; None where no bound is known here.
+
+    Sets {x : h(x) + g(x) <= 0}, with h fixed and g from a vector space of dimension D, have at most D;
+    unions or intersections of k > 1 such sets 2 D k log2(3 k) (Blumer et al. 1989, Lemma 3.2.3).
+
+    ======================================  ============================================  =========  ===
+    loss                                    a set                                         D          k
+    ======================================  ============================================  =========  ===
+    LogisticLoss, SmoothHingeLoss           a half-space of y (x, 1)                      p + 1      1
+    another LinearLoss that ``classifies``  an interval of m for each label (convexity)   d + 2      2
+    SquaredLoss, HuberLoss                  an interval of m - y: above and below         d + 1      2
+    DistanceLoss, BregmanLoss               k balls: h is the square of x, or phi         d + 1      k
+    ======================================  ============================================  =========  ===
+
+    with p parameters and d columns. PoissonLoss has none: a set is an interval of m for each count,
+    but how its ends depend on the count changes with r, and not linearly. A loss of your own may define
+    a number ``vc_dimension``, or a method ``vc_dimension(n_columns)``, which comes first.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> vc_dimension(dm.LogisticLoss(), 54), vc_dimension(dm.KMeansLoss(1), 3)
+    (56.0, 4.0)
+    """
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
+    d = int(_read(n_columns=n_columns)[0])
+    own = getattr(loss, "vc_dimension", None)
+    if own is not None:
+        found = own(d) if callable(own) else own
+        return None if found is None else _read(vc_dimension=found)[0]
+    if isinstance(loss, (LogisticLoss, SmoothHingeLoss)):
+        return float(loss.parameter_shape(d)[0] + 1)
+    if isinstance(loss, LinearLoss) and loss.classifies:
+        return _in_common(d + 2, 2)
+    if isinstance(loss, (SquaredLoss, HuberLoss)):
+        return _in_common(d + 1, 2)
+    if isinstance(loss, (DistanceLoss, BregmanLoss)):
+        return _in_common(d + 1, math.prod(loss.parameter_shape(d)) // d)
+    return None
+
+
+def solution_quality(epsilon: float) -> float:
+    """Compute 1 + 3 epsilon: how much worse the best solution of a coreset may be on all points.
+
+    The lemma of appendix B: it is no less than (1 + epsilon) / (1 - epsilon), for epsilon below 1/3. With
+    beta > 0 it holds for the best solution with (1 + 2 beta) z outliers, judged with (1 + 4 beta) z.
+
+    Examples
+    --------
+    >>> solution_quality(0.125)
+    1.375
+    """
+    (error,) = _read(epsilon=epsilon)
+    if error >= 1 / 3:
+        raise ValueError(f"epsilon={epsilon!r} must be below 1/3: above it the lemma says nothing")
+    return 1 + 3 * error
+
+
+def _inner_epsilon(
+    epsilon: float, shares: tuple[int, int], lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
+) -> float:
+    """Compute min(epsilon / a, epsilon inf f / (b n xi)); the first where nothing deviates."""
+    lowest, n, change = _read(lowest_objective=lowest_objective, n_points=n_points, deviation=deviation)
+    spread = shares[1] * n * change
+    return min(epsilon / shares[0], epsilon * lowest / spread) if spread else epsilon / shares[0]
+
+
+def _log_net(dimension: float, inner: float, eta: float) -> float:
+    """Compute log(2 |net| / eta), with |net| = (1 / inner)^ddim."""
+    return dimension * -math.log(inner) + math.log(2 / eta) if inner else math.inf
+
+
+def _size(spread: float, error: float) -> float:
+    size = spread / error / error if error else math.inf
+    return math.ceil(size) if size < math.inf else math.inf
+
+
+def _in_common(dimension: int, k: int) -> float:
+    return float(dimension) if k == 1 else 2 * dimension * k * math.log2(3 * k)
+
+
+_Range: TypeAlias = "tuple[Callable[[float], bool], str]"
+_BELOW_ONE: Final[_Range] = (lambda v: 0 <= v < 1, "0 or more and below 1, such as 0.1")
+_WHOLE: Final[_Range] = (lambda v: v >= 1 and v.is_integer(), "a whole number, 1 or more")
+_RANGES: Final[dict[str, _Range]] = {
+    "beta": _BELOW_ONE,
+    "delta": _BELOW_ONE,
+    "deviation": (lambda v: v >= 0, "0 or more; Loss.deviation bounds it"),
+    "doubling_dimension": (lambda v: v >= 0, "0 or more; theory.doubling_dimension gives it"),
+    "epsilon": (lambda v: 0 < v < 1, "above 0 and below 1, such as 0.1"),
+    "epsilon0": (lambda v: 0 <= v < 1, "0 or more and below 1; theory.epsilon0 gives it"),
+    "eta": (lambda v: 0 < v < 1, "a probability above 0 and below 1, such as 0.1"),
+    "lowest_objective": (lambda v: 0 <= v < math.inf, "0 or more and finite; a lower bound will do"),
+    "n_columns": _WHOLE,
+    "n_outliers": (lambda v: 0 <= v < math.inf, "a weight, 0 or more and finite"),
+    "n_parameters": _WHOLE,
+    "n_points": (lambda v: 0 < v < math.inf, "a total weight, above 0 and finite"),
+    "sparsity": _WHOLE,
+    "total_sensitivity": (lambda v: v >= 1 - 1e-6, "1 or more: the sum of all points' sensitivities"),
+    "vc_dimension": (lambda v: v >= 1, "1 or more; where it is not known, use a doubling dimension"),
+}
+
+
+def _read(**arguments: Any) -> list[float]:
+    """Check arguments against the ranges of their names."""
+    numbers = []
+    for name, value in arguments.items():
+        fits, expected = _RANGES[name]
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        numbers.append(float(value) if real else math.nan)  # NaN lies in no range
+        if not fits(numbers[-1]):
+            raise ValueError(f"{name}={value!r} must be {expected}")
+    return numbers
+
+
+def _points_and_outliers(n_points: Any, n_outliers: Any) -> list[float]:
+    n, z = _read(n_points=n_points, n_outliers=n_outliers)
+    if z >= n:
+        raise ValueError(f"n_outliers={n_outliers!r} must be below n_points={n_points!r}; both are weights")
+    return [n, z]
+
+
+def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:
+    """Give the arguments if all of them are known, and none if none is."""
+    missing = [name for name, value in known.items() if value is None]
+    if 0 < len(missing) < len(known):
+        raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")
+    return {} if missing else known
