@@ -8,9 +8,11 @@ import duramen as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Anchor", "Ball", "BregmanLoss", "CustomDivergence", "HuberLoss", "KMeansLoss", "KMedianLoss",
-        "LogisticLoss", "Loss", "MissingPropertyError", "PoissonLoss", "SmoothHingeLoss", "Solution", "SquaredLoss",
-        "Status", "Step", "TruthDiscoveryLoss", "WeightedPoints", "find_anchor", "points", "solve",
+        "Anchor", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "Estimate", "HuberLoss",
+        "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
+        "MissingPropertyError", "PoissonLoss", "RankedSampler", "Sampler", "Seen", "SensitivitySampler",
+        "SmoothHingeLoss", "Solution", "SquaredLoss", "Status", "Step", "TruthDiscoveryLoss", "UniformSampler",
+        "WeightedPoints", "certify", "find_anchor", "load_coreset", "points", "robust_coreset", "solve", "theory",
         "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)

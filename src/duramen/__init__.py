@@ -4,7 +4,8 @@ from importlib.metadata import version as _version
 
 from duramen import theory
 from duramen.ball import Anchor, Ball
-from duramen.coreset import Coreset, Estimate
+from duramen.certificate import Certificate, certify
+from duramen.coreset import Coreset, Estimate, load_coreset
 from duramen.losses import (
     BregmanLoss,
     CustomDivergence,
@@ -39,6 +40,7 @@ __all__ = [
     "Anchor",
     "Ball",
     "BregmanLoss",
+    "Certificate",
     "Coreset",
     "CustomDivergence",
     "Estimate",
@@ -63,7 +65,9 @@ __all__ = [
     "TruthDiscoveryLoss",
     "UniformSampler",
     "WeightedPoints",
+    "certify",
     "find_anchor",
+    "load_coreset",
     "points",
     "robust_coreset",
     "solve",

@@ -2,5 +2,6 @@
 
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
+from duramen.coreset.load import load_coreset
 
-__all__ = ["Coreset", "Estimate"]
+__all__ = ["Coreset", "Estimate", "load_coreset"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
@@ -9,7 +10,9 @@ from typing import Any, final
 import numpy as np
 
 from duramen.ball import Anchor
+from duramen.coreset import parquet, picture, text
 from duramen.coreset.estimate import Estimate, capped, standard_error
+from duramen.coreset.frame import frame_of
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array, Rows
@@ -38,7 +41,7 @@ class Coreset:
         The probability with which each row came in; NaN if the sampler does
         not know.
     groups : array (m,), int
-        Which rows were drawn together: -1 the suspected, 0 and up the layers.
+        Which rows were drawn together: below 0 the suspected, 0 and up the layers.
     loss : Loss
     anchor : Anchor or None
         With all that was frozen; handed back, it reproduces every choice. None
@@ -76,6 +79,10 @@ class Coreset:
     seed: int
     columns: tuple[str, ...] | None = None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # arrays come out of a pickle writeable
+
     def __post_init__(self) -> None:
         for name in ("suspected", "own_weights", "inclusion", "groups"):
             view = np.asarray(getattr(self, name)).view()
@@ -111,6 +118,13 @@ class Coreset:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def __repr__(self) -> str:
+        return text.summary(self)
+
+    def _repr_html_(self) -> str:
+        """Show a small table in a notebook."""
+        return text.table(self)
 
     def objective(self, theta: Any, n_outliers: float | None = None) -> float:
         """Evaluate f_z(theta, C): what f_z(theta, X) on all the data is about.
@@ -148,10 +162,68 @@ class Coreset:
         error = standard_error(values, self._sampled, self.inclusion, self.groups, self._calibration)
         return Estimate.of(kept_sum(losses, kept), error)
 
+    def to_pandas(self) -> Any:
+        """Make a pandas data frame of the rows: needs the extra ``duramen[frames]``.
+
+        One column a feature, by its name in the data or x0, x1, ...; then y where
+        there are labels, weight and suspected ("duramen:weight" and so on where a
+        feature is called so). The index is the id. Sparse rows become sparse columns.
+
+        Examples
+        --------
+        >>> import duramen as dm
+        >>> core = dm.robust_coreset([[0.0], [1.0]], [0, 1], loss=dm.LogisticLoss(), size=2, random_state=0)
+        >>> core.to_pandas()
+             x0  y  weight  suspected
+        id
+        0   0.0  0     1.0      False
+        1   1.0  1     1.0      False
+        """
+        return frame_of(self)
+
+    def plot(self, ax: Any = None, *, max_points: int = 5000, random_state: Any = 0) -> Any:
+        """Draw the rows in their principal plane: needs the extra ``duramen[plot]``.
+
+        Areas go by weight and colours by label, where labels are few; suspected
+        rows are crosses. The plane and the frame are those of the rows that are
+        not suspected; what lies far beyond is drawn on the frame, with an arrow.
+        One column is spread out at random, or against y.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; into a new figure by default.
+        max_points : int
+            How many rows to look at; of more, so many at random.
+        random_state : None, int or numpy Generator
+            For what is random in the picture.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        return picture.draw(self, ax, max_points, random_state)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save it as a Parquet file, for :func:`duramen.load_coreset`: needs the extra ``duramen[frames]``.
+
+        Any Parquet reader shows the rows: one column a feature, and ours, whose
+        names begin with "duramen:". The rest is JSON in the file's metadata. A
+        loss or a divergence of your own cannot be in a file: its repr is, and
+        loading then asks for it. An existing file is replaced when all is
+        written; after an error it is as it was.
+        """
+        parquet.write(self, path)
+
     def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
         z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)
         losses = self.loss.values(theta, self.X, self.y)
         return losses, kept_weights(losses, self.weights, z, self.ids)
+
+    @cached_property
+    def _at_anchor(self) -> Estimate | None:
+        """What a repr says of f_z; found once."""
+        return text.at_anchor(self)
 
     @cached_property
     def _sampled(self) -> Array:

@@ -73,20 +73,17 @@ def standard_error(
     """
     left = np.array(values, dtype=np.float64)
     inner = groups >= 0
-    correction = np.ones(len(left))
     if calibration is not None and inner.any():
-        left[inner], taken = calibration.residuals(left[inner])
-        rows = np.count_nonzero(inner)
-        correction[inner] = rows / max(rows - taken, 1.0)
+        left[inner] = calibration.residuals(left[inner])
     variance = 0.0
     for group in np.unique(groups):
         mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
         if not len(mine):
             continue
+        correction = 1.0
         if len(mine) > 1:  # one point alone has no spread to tell its error from: its value must do
             left[mine] -= np.average(left[mine], weights=weights[mine])
-            correction[mine] *= len(mine) / (len(mine) - 1)
-        variance += float(
-            np.sum(correction[mine] * (1 - inclusion[mine]) * np.square(weights[mine] * left[mine]))
-        )
+            correction = len(mine) / (len(mine) - 1)
+        squares = (1 - inclusion[mine]) * np.square(weights[mine] * left[mine])
+        variance += correction * float(squares.sum())
     return float(np.sqrt(variance))

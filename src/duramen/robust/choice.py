@@ -52,8 +52,8 @@ def ranked_rows(
         none = np.empty(0)
         return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
     known = known_of(inner.loss, inner.anchor, size) if calibrate and size < live else None
-    measures, totals = survey(sampler, inner, marks, known)
-    groups, sizes, heavy = grouped(sampler, inner, points.weights, size)
+    measures, strata, totals = survey(sampler, inner, marks, known)
+    groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
     with np.errstate(divide="ignore"):
         ranks = uniforms(seed, points.ids)
         ranks /= measures

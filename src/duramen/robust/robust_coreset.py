@@ -153,7 +153,7 @@ def robust_coreset(
         seen = Seen(points, loss, place, losses)
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
     inner = replace(seen, points=points.weighing(split.inner))
-    if isinstance(chooser, RankedSampler):
+    if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
         inner = frozen(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
     _say_if_all(plan, sizes, points)
@@ -182,7 +182,7 @@ def _sampler_of(sampler: Any, loss: Any, plan: Plan) -> Sampler:
     if isinstance(plan, ByDeltaSample):
         if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
             raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} goes with epsilon or size"
+                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
             )
         return UniformSampler()
     if isinstance(sampler, str):
@@ -229,13 +229,18 @@ def _check_plan(plan: Plan, z: float, bare: bool, sampler: Sampler) -> None:
 def _anchor_of(
     given: Any, points: WeightedPoints, loss: Loss, n_outliers: float, rng: np.random.Generator
 ) -> Anchor:
+    shape = loss.parameter_shape(points.n_columns)
     if given is None:
+        if shape is None:
+            raise ValueError(
+                f"{loss!r} does not give the shape of theta, so no anchor can be sought; "
+                "pass anchor=, a rough solution of your own"
+            )
         try:
             return find_anchor(points, loss, n_outliers, rng)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
     place = given if isinstance(given, Anchor) else Anchor(given, 0.0)
-    shape = loss.parameter_shape(points.n_columns)
     if shape is not None and place.theta.shape != tuple(shape):
         raise ValueError(
             f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {points.n_columns} columns "

@@ -89,14 +89,12 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array
     sizes, totals : arrays
         Of each group: how many to draw, and its weight.
     """
-    steps = float(_A_DOUBLING)
     with np.errstate(divide="ignore"):
-        height = np.log2(np.asarray(losses, dtype=np.float64))
-    height = np.clip(height, -2000, 2000)
-    while True:
-        names, groups, counts = np.unique(np.floor(height * steps), return_inverse=True, return_counts=True)
-        if 4 * len(names) <= size or steps < 1e-3:
-            break
-        steps /= 2
+        height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
+    names, groups = np.unique(np.floor(height * _A_DOUBLING).astype(np.int64), return_inverse=True)
+    while 4 * len(names) > size and len(names) > 1:  # a rung needs a few points: take two steps at a time
+        names, pooled = np.unique(names >> 1 if names[-1] > names[0] + 1 else 0 * names, return_inverse=True)
+        groups = pooled[groups]
     totals = np.bincount(groups, weights, minlength=len(names))
+    counts = np.bincount(groups, minlength=len(names))
     return groups.astype(np.int32), apportion(totals, counts, size), totals

@@ -19,9 +19,10 @@ __all__ = ["Survey", "survey"]
 
 
 class Survey(NamedTuple):
-    """Size measures of all points, and totals over them."""
+    """Size measures and strata of all points, and totals over them."""
 
     measures: Array
+    strata: Array | None
     totals: Array | None
 
 
@@ -29,10 +30,13 @@ def survey(sampler: RankedSampler, seen: Seen, marks: Array | None, known: Known
     """Look at all points once; those of weight zero count for nothing."""
     points = seen.points
     measures = np.empty(len(points))
+    strata = None if sampler.strata(seen.take(slice(0, 0))) is None else np.empty(len(points), dtype=np.int16)
 
     def look(chunk: slice) -> Seen:
         part = seen.take(chunk)
         measures[chunk] = measured(sampler, part, part.points.weights)
+        if strata is not None:
+            strata[chunk] = np.asarray(sampler.strata(part))
         return part
 
     def work(chunk: slice) -> tuple[Array]:
@@ -44,9 +48,9 @@ def survey(sampler: RankedSampler, seen: Seen, marks: Array | None, known: Known
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
     with one_blas_thread():
         if known is not None:
-            return Survey(measures, sum_over_chunks(work, len(points), rows)[0])
+            return Survey(measures, strata, sum_over_chunks(work, len(points), rows)[0])
         for_each_chunk(lambda chunk: _forget(look(chunk)), len(points), rows, fixed=True)
-    return Survey(measures, None)
+    return Survey(measures, strata, None)
 
 
 def _forget(part: Seen) -> None:

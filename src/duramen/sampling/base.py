@@ -153,7 +153,7 @@ class Bound(Sampler):
         measures = measured(self.sampler, seen, points.weights)
         with np.errstate(divide="ignore"):
             ranks = uniforms(int(rng.integers(2**63)), points.ids) / measures
-        groups, sizes, totals = grouped(self.sampler, seen, points.weights, size)
+        groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
         found = draw(ranks, measures, points.ids, groups, sizes)
         weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, totals)
         order = np.argsort(points.ids[found.rows])
@@ -203,13 +203,12 @@ def measured(sampler: RankedSampler, seen: Seen, weights: Array) -> Array:
 
 
 def grouped(
-    sampler: RankedSampler, seen: Seen, weights: Array, size: int
+    sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
 ) -> tuple[Array | None, Array, Array]:
     """Share the size out between groups of strata: the group of each point, sizes, and total weights.
 
-    Points of weight zero count as absent.
+    ``numbers`` are the strata of the points; those of weight zero count as absent.
     """
-    numbers = sampler.strata(seen)
     if numbers is None:
         return None, np.array([size]), np.array([float(weights.sum())])
     strata, where = strata_of(numbers, weights)
@@ -223,9 +222,8 @@ def grouped(
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
     """Count what is in each stratum; give each point the place of its stratum, -1 if it weighs nothing."""
     low = int(numbers.min())
-    place = (numbers - low).astype(np.int32)
-    place[~(weights > 0)] = -1
-    live = place + 1
+    live = np.asarray(numbers - (low - 1), dtype=np.int16)
+    live[~(weights > 0)] = 0
     counts = np.bincount(live)[1:]
     heavy = np.bincount(live, weights)[1:]
     there = np.flatnonzero(counts)

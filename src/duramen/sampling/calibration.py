@@ -33,7 +33,7 @@ from duramen.trimming import kept_sum
 __all__ = ["Calibration", "Known", "known_of"]
 
 _MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
-_RIDGE = 1.0  # in points: a total that one point speaks for is met half way
+_RIDGE = 10.0  # in points: a total that ten points speak for is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
 _STEPS = 30
 _ENOUGH = 1e-12
@@ -161,15 +161,15 @@ class Calibration:
         height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
         return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
 
-    def residuals(self, values: Array) -> tuple[Array, float]:
-        """Regress values on what is known, with the same ridge: what is left, and how many columns it took.
+    def residuals(self, values: Array) -> Array:
+        """Regress values on what is known, with the same ridge: what is left at each point.
 
         To first order the calibrated sum errs as the uncalibrated sum of these
-        residuals does.
+        residuals does. Each is measured from the regression without its own point,
+        which else would hide a part of it.
         """
         weighted = self.design * self.shares[:, None]
-        moment = weighted.T @ self.design
-        ridged = moment + np.diag(self.ridge + 1e-12)
-        slopes = np.linalg.solve(ridged, weighted.T @ values)
-        taken = float(np.trace(np.linalg.solve(ridged, moment)))
-        return values - self.design @ slopes, taken
+        inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))
+        left = values - self.design @ (inverse @ (weighted.T @ values))
+        own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
+        return np.asarray(left / np.maximum(1 - own, 0.1))

@@ -1,0 +1,299 @@
+"""The certificate: how far a coreset's objective was found to be from that of the data, inside a ball.
+
+A coreset promises f_z(theta, C) close to f_z(theta, X) for every theta in the
+ball. No finite search can confirm that, but one can look hard: at random
+parameters, and at those that gradient ascent on the error leads to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from duramen.ball import Ball, lengths
+from duramen.chunks import one_blas_thread
+from duramen.coreset import Coreset
+from duramen.losses.base import MissingPropertyError
+from duramen.points import WeightedPoints, points
+from duramen.rows import Array
+from duramen.seeds import generator
+from duramen.trimming import kept_sum, kept_weights, trimmed_sum
+
+__all__ = ["Certificate", "certify"]
+
+_SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, over the ball's
+_FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, over the ball's radius
+_SAME_WEIGHT = 1e-6  # what rounding may do to a total weight, relative
+_SAME_VALUE = 1e-9  # and to an objective: a coreset of all the data has intervals of no width
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate:
+    """What :func:`certify` found: relative errors of a coreset at probes, parameters inside a ball.
+
+    Attributes
+    ----------
+    errors : array (n,)
+        ``|f_z(theta, C) / f_z(theta, X) - 1|`` at each probe.
+    probes : array (n, *theta.shape)
+    kinds : array (n,) of str
+        "anchor"; "random", uniform in the ball; "sphere", at 1/4, 1/2 or all of
+        the radius; "adversarial", a step towards a larger error.
+    radius : float
+        Of the ball around the coreset's anchor.
+    n_points, n_refused : int
+        Points of positive weight; random probes that the loss refused, and that were dropped.
+    covered : float
+        At which share of all but the adversarial probes the 95% interval of ``core.estimate`` holds
+        f_z(theta, X); NaN without standard errors. Probes of one coreset err together.
+    search : str
+        How adversarial probes were looked for, or why not.
+    """
+
+    errors: Array
+    probes: Array
+    kinds: Array
+    radius: float
+    n_points: int
+    n_refused: int
+    covered: float
+    search: str
+
+    def __post_init__(self) -> None:
+        for name in ("errors", "probes", "kinds"):
+            view = getattr(self, name).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    @property
+    def max_error(self) -> float:
+        """The largest error found: a lower bound on the worst case in the ball."""
+        return float(self.errors.max())
+
+    @property
+    def mean_error(self) -> float:
+        """The mean error at random probes, in the ball and on spheres; NaN if all were refused."""
+        chosen = np.isin(self.kinds, ("random", "sphere"))
+        return float(self.errors[chosen].mean()) if chosen.any() else math.nan
+
+    @property
+    def worst(self) -> Array:
+        """The parameters with the largest error."""
+        return np.asarray(self.probes[self.errors.argmax()])
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in Counter(self.kinds.tolist()).items())
+        known = "unknown" if math.isnan(self.covered) else f"{self.covered:.0%}"
+        return (
+            f"Certificate: max_error {self.max_error:.3g}, the largest found on {self.n_points:,} points, "
+            f"is a lower bound on the worst case within {self.radius:.4g} of the anchor\n"
+            f"  probes: {counts}; {self.n_refused:,} refused; {self.search}\n"
+            f"  mean error at random ones {self.mean_error:.3g}; 95% intervals that hold: {known}"
+        )
+
+
+@one_blas_thread()  # the chunks of rows have all cores already
+def certify(
+    core: Coreset,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    radius: float | None = None,
+    n_probes: int = 64,
+    *,
+    random_state: Any = 0,
+    ascent_steps: int = 20,
+) -> Certificate:
+    """Measure how far a coreset's objective is from the data's, at parameters around its anchor.
+
+    The error at theta is ``|f_z(theta, C) / f_z(theta, X) - 1|``, with z of the coreset on both sides;
+    where f_z(theta, X) is 0, it is 0 if the coreset's is 0 too, and else infinite.
+
+    Parameters
+    ----------
+    core : Coreset
+    X, y, sample_weight
+        The data that it was made from. X is never copied.
+    radius : float, optional
+        How far from the anchor to look; the anchor's own radius by default.
+    n_probes : int
+        How many random parameters to try: half of them uniform in the ball, the others on spheres.
+        What the loss refuses, such as centres outside a divergence's domain, is only counted.
+    random_state : None, int or numpy Generator
+    ascent_steps : int
+        How often to step uphill from where the coreset's objective is the most too high, and from
+        where it is the most too low.
+
+    Notes
+    -----
+    Cost: one pass over X for each of ``1 + n_probes`` probes, and for each of at
+    most ``2 * ascent_steps`` steps; one more where the error grew, for its gradient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> from duramen.certificate import certify
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
+    >>> core = dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=1000, n_outliers=100, random_state=0)
+    >>> certify(core, X, radius=0.5)
+    Certificate: max_error 0.0..., the largest found on 20,000 points, is a lower bound on the worst case ...
+      probes: 1 anchor, 32 random, 32 sphere, ... adversarial; 0 refused; gradient ascents: 2
+      mean error at random ones 0.0...; 95% intervals that hold: ...%
+    """
+    ball = _ball_of(core, radius)
+    n_probes, ascent_steps = _whole("n_probes", n_probes, 1), _whole("ascent_steps", ascent_steps, 0)
+    rng = generator(random_state)
+    sides = _Sides(core, _points_of(core, X, y, sample_weight))
+    found = [sides.probe(ball.theta, "anchor")]  # what is refused here is wrong with the data, and raises
+    with np.errstate(all="ignore"):  # a probe may lie where the loss overflows: what is not finite is refused
+        for kind, theta in _random_parameters(ball, n_probes, rng):
+            with suppress(ValueError):
+                found.append(sides.probe(theta, kind))
+        climbed, search = _search(sides, found, ball, ascent_steps)
+    held = [probe.held for probe in found if probe.held is not None]
+    return Certificate(
+        errors=np.abs([probe.error for probe in found + climbed]),
+        probes=np.stack([probe.theta for probe in found + climbed]),
+        kinds=np.array([probe.kind for probe in found + climbed]),
+        radius=ball.radius,
+        n_points=int(np.count_nonzero(sides.data.weights)),
+        n_refused=1 + n_probes - len(found),
+        covered=float(np.mean(held)) if held else math.nan,
+        search=search,
+    )
+
+
+class _Probe(NamedTuple):
+    """Parameters, the error there with its sign, and whether the coreset's interval holds the truth."""
+
+    theta: Array
+    kind: str
+    error: float
+    held: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The two sides of the comparison: a coreset, and all the data."""
+
+    core: Coreset
+    data: WeightedPoints
+
+    def probe(self, theta: Array, kind: str) -> _Probe:
+        """Measure the error at theta; ValueError where the loss refuses it."""
+        estimate = self.core.estimate(theta)
+        losses = self.core.loss.values(theta, self.data.X, self.data.y)
+        truth = trimmed_sum(losses, self.data.weights, self.core.n_outliers)
+        slack = _SAME_VALUE * truth
+        held = estimate.low - slack <= truth <= estimate.high + slack
+        error = _signed_error(estimate.value, truth)
+        return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else held)
+
+    def step(self, theta: Array) -> tuple[_Probe, Callable[[], Array]]:
+        """Measure the error at theta, and hand out what computes the direction in which it grows."""
+        value, value_slope = self._trimmed(self.core.points, theta)
+        truth, truth_slope = self._trimmed(self.data, theta)
+        error = _signed_error(value, truth)
+        # the quotient rule, less the factor 1 / f_z(theta, X)
+        return _Probe(theta, "adversarial", error), lambda: value_slope() - (1 + error) * truth_slope()
+
+    def _trimmed(self, side: WeightedPoints, theta: Array) -> tuple[float, Callable[[], Array]]:
+        loss = self.core.loss
+        losses, marks = loss.values_and_marks(theta, side.X, side.y)
+        kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
+        return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, marks=marks)
+
+
+def _signed_error(value: float, truth: float) -> float:
+    if not math.isfinite(truth):
+        raise ValueError(f"f_z(theta, X) is {truth} here, and an error relative to it means nothing")
+    return value / truth - 1 if truth else 0.0 if value == 0 else math.inf
+
+
+def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tuple[str, Array]]:
+    """Draw from the ball, and from spheres in it: a ball of many dimensions is nearly all rim."""
+    uniform = ball.sample(n - n // 2, rng)
+    directions = rng.normal(size=(n // 2, *ball.theta.shape))
+    directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
+    shares = np.resize(_SPHERES, n // 2).reshape(-1, *(1,) * ball.theta.ndim)
+    spheres = ball.theta + ball.radius * shares * directions
+    return [("random", theta) for theta in uniform] + [("sphere", theta) for theta in spheres]
+
+
+def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple[list[_Probe], str]:
+    """Climb from the worst probe of each sign, and say what was done."""
+    if not (steps and ball.radius):
+        return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
+    by_error = sorted(found, key=lambda probe: probe.error)
+    starts = [by_error[-1]] * (0 < by_error[-1].error < math.inf) + [by_error[0]] * (by_error[0].error < 0)
+    try:
+        climbed = [probe for start in starts for probe in _ascend(sides, start, ball, steps)]
+    except MissingPropertyError:
+        return [], f"none adversarial: {type(sides.core.loss).__name__} has no gradients"
+    return climbed, f"gradient ascents: {len(starts)}"
+
+
+def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe]:
+    """Follow the error's gradient inside the ball, and give every step that made the error larger."""
+    sign, share, here = math.copysign(1.0, start.error), _FIRST_STEP, start
+    climbed: list[_Probe] = []
+    uphill = _direction(sign * sides.step(start.theta)[1]())
+    while steps and share >= _LAST_STEP and uphill.any() and math.isfinite(here.error):
+        steps -= 1
+        try:
+            there, slope = sides.step(ball.project(here.theta + share * ball.radius * uphill))
+        except ValueError:  # outside the loss's domain: as good as no growth
+            there = start
+        if sign * there.error > sign * here.error:
+            climbed.append(there)
+            here, uphill = there, _direction(sign * slope())
+        else:
+            share /= 2
+    return climbed
+
+
+def _direction(slope: Array) -> Array:
+    """Scale a gradient to length 1, centre by centre: the steepest way up, as the ball measures distance."""
+    length = lengths(slope)[..., None]
+    return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
+
+
+def _ball_of(core: Any, radius: Any) -> Ball:
+    if not isinstance(core, Coreset):
+        raise TypeError(f"core must be a Coreset, as of dm.robust_coreset; found {type(core).__name__}")
+    if core.anchor is None:
+        raise ValueError("core.anchor is None; pass a core with an anchor: robust_coreset(..., anchor=theta)")
+    if radius is None and core.anchor.radius == 0:
+        raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to look")
+    return Ball(core.anchor.theta, core.anchor.radius if radius is None else radius)
+
+
+def _whole(name: str, number: Any, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+        raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
+    return int(number)
+
+
+def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
+    """Make points of the data, and refuse what cannot be the data of this coreset."""
+    if (y is None) != (core.y is None):
+        found = "no labels; leave y out" if core.y is None else "labels, and y is None; pass y, one a row"
+        raise ValueError(f"the coreset has {found}")
+    data = points(X, y, weights=sample_weight)
+    width, weight = core.points.n_columns, core.total_weight
+    if data.n_columns != width:
+        raise ValueError(f"X has {data.n_columns} columns; the coreset has {width}: pass the data it is of")
+    if not math.isclose(data.total_weight, weight, rel_tol=_SAME_WEIGHT):
+        raise ValueError(
+            f"X weighs {data.total_weight:,.10g} and the coreset {weight:,.10g}: these are not the data of "
+            "this coreset; pass the X and sample_weight that it was made from"
+        )
+    return data

@@ -1,0 +1,116 @@
+"""Small coresets to try things on, and what it means that two of them are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from scipy import sparse
+
+import duramen as dm
+
+
+def logistic_core(**changes):
+    """Make 60 rows of two classes for 400 points, 10 of them far out and mislabelled."""
+    return dataclasses.replace(_logistic_core(), **changes)
+
+
+@functools.cache
+def _logistic_core():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.where(X[:, 0] + rng.normal(size=400) > 0, 1, -1)
+    X[:10], y[:10] = X[:10] + 50, -1
+    return dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=60, n_outliers=10, random_state=0)
+
+
+@functools.cache
+def kmeans_core(n_outliers=0, size=50, **given):
+    """Make rows of three clusters."""
+    rng = np.random.default_rng(1)
+    X = 10 * rng.normal(size=(3, 4))[rng.integers(3, size=500)] + rng.normal(size=(500, 4))
+    return dm.robust_coreset(
+        X, loss=dm.KMeansLoss(3), size=size, n_outliers=n_outliers, random_state=1, **given
+    )
+
+
+@functools.cache
+def sparse_core(dtype=np.float64):
+    """Make sparse rows with an empty one among them."""
+    rng = np.random.default_rng(2)
+    X = sparse.random(300, 40, density=0.05, format="csr", random_state=rng, dtype=dtype)
+    y = rng.integers(0, 2, size=300)
+    return dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=50, n_outliers=0.02, random_state=0)
+
+
+def own_loss_core():
+    """Make a coreset of a loss that no file can hold."""
+    X = np.random.default_rng(3).normal(size=(200, 2))
+    return dm.robust_coreset(X, loss=CityBlock(), size=20, anchor=np.zeros(2), random_state=0)
+
+
+class CityBlock(dm.Loss):
+    """A loss of the user's own."""
+
+    def __repr__(self):
+        return "CityBlock()"
+
+    def parameter_shape(self, n_columns):
+        return (n_columns,)
+
+    def values(self, theta, X, y=None):
+        return np.abs(X - theta).sum(axis=1)
+
+
+def assert_same(one, two):
+    """Check that two coresets are the same, bit for bit."""
+    _assert_same_rows(one.X, two.X)
+    for name in ("y", "weights", "ids", "suspected", "own_weights", "inclusion", "groups"):
+        _assert_same_bits(getattr(one, name), getattr(two, name))
+    for name in (
+        "loss",
+        "threshold",
+        "n_points",
+        "n_suspected",
+        "n_outliers",
+        "sampler",
+        "calibrated",
+        "seed",
+    ):
+        assert getattr(one, name) == getattr(two, name), name
+        assert type(getattr(one, name)) is type(getattr(two, name)), name
+    assert one.columns == two.columns
+    _assert_same_anchor(one.anchor, two.anchor)
+    if one.anchor is not None:
+        np.testing.assert_array_equal(one.estimate(one.anchor.theta), two.estimate(one.anchor.theta))
+
+
+def _assert_same_anchor(one, two):
+    assert (one is None) == (two is None)
+    if one is None:
+        return
+    assert one.radius == two.radius
+    _assert_same_bits(one.theta, two.theta)
+    _assert_same_bits(one.ids, two.ids)
+    assert list(one.frozen) == list(two.frozen)
+    for name in one.frozen:
+        _assert_same_bits(one.frozen[name], two.frozen[name])
+
+
+def _assert_same_rows(one, two):
+    assert sparse.issparse(one) == sparse.issparse(two)
+    if not sparse.issparse(one):
+        _assert_same_bits(one, two)
+        return
+    assert one.shape == two.shape
+    for part in ("data", "indices", "indptr"):
+        _assert_same_bits(getattr(one, part), getattr(two, part))
+
+
+def _assert_same_bits(one, two):
+    assert (one is None) == (two is None)
+    if one is not None:
+        assert one.dtype == two.dtype
+        assert one.shape == two.shape
+        assert np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(two).tobytes()

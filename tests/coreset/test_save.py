@@ -1,0 +1,308 @@
+"""Save then load is identity: every bit, every field, and what can be made from it."""
+
+import dataclasses
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import duramen as dm
+from tests.conformance.cases import CASES, COSH
+from tests.coreset.cores import (
+    CityBlock,
+    assert_same,
+    kmeans_core,
+    logistic_core,
+    own_loss_core,
+    sparse_core,
+)
+
+FIXTURE = Path(__file__).parent / "data" / "format-1.parquet"
+LABELS = {
+    "sign": ["bool", "int8", "uint8", "int64", ">i4", "float16", "float32", "float64"],
+    "count": ["uint8", "int64", "uint64", "float16", "float32", "float64"],
+    "real": ["float16", "float32", "float64", ">f8"],
+    None: [None],
+}
+STORED = [case for case in CASES if case.loss != dm.BregmanLoss(3, COSH)]
+names = st.one_of(st.sampled_from(["duramen:weight", "duramen:y", "x0", "x1", "", "a.b", "id"]), st.text())
+
+
+def round_trip(core, folder, **given):
+    path = folder / "core.parquet"
+    core.save(path)
+    return dm.load_coreset(path, **given)
+
+
+@st.composite
+def cores(draw):
+    """Draw a loss, and with it rows, labels, weights and ids of all kinds."""
+    case = draw(st.sampled_from(STORED))
+    n = draw(st.integers(2, 40))
+    X, y = case.data(seed=draw(st.integers(0, 9)), n=n)
+    X = X.astype(draw(st.sampled_from([np.float32, np.float64])))
+    if case.label is not None:
+        dtype = np.dtype(draw(st.sampled_from(LABELS[case.label])))
+        y = (y > 0).astype(dtype) if dtype.kind in "bu" and case.label == "sign" else y.astype(dtype)
+        X = sparse.csr_array(np.where(X > 0.3, X, 0)) if draw(st.booleans()) else X
+    whole = st.integers(-(2**63), 2**63 - 1)
+    ids = draw(st.one_of(st.none(), st.lists(whole, min_size=n, max_size=n, unique=True)))
+    core = dm.robust_coreset(
+        X,
+        y,
+        loss=case.loss,
+        size=draw(st.integers(2, 45)),
+        n_outliers=draw(st.sampled_from([0, 0.1, 1])),
+        anchor=case.theta(np.random.default_rng(0)),
+        ids=None if ids is None else np.array(ids, dtype=np.int64),
+        sample_weight=draw(st.sampled_from([None, np.linspace(0.1, 3, n)])),
+        calibrate=draw(st.booleans()),
+        random_state=draw(st.integers(0, 9)),
+    )
+    named = draw(st.one_of(st.none(), st.lists(names, min_size=X.shape[1], max_size=X.shape[1])))
+    return dataclasses.replace(core, columns=None if named is None else tuple(named))
+
+
+@settings(max_examples=100)
+@given(core=cores())
+def test_save_then_load_is_identity(core, tmp_path_factory):
+    assert_same(core, round_trip(core, tmp_path_factory.mktemp("saved", numbered=True)))
+
+
+@pytest.mark.parametrize("case", STORED, ids=lambda case: case.name)
+def test_every_loss_with_an_anchor_that_was_found(case, tmp_path):
+    X, y = case.data(n=200)
+    core = dm.robust_coreset(X, y, loss=case.loss, size=40, n_outliers=4, random_state=0)
+    assert_same(core, round_trip(core, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        logistic_core,
+        kmeans_core,
+        sparse_core,
+        lambda: sparse_core(np.float32),
+        lambda: kmeans_core(size=500),
+        lambda: kmeans_core(n_outliers=20, suspects=0),
+        lambda: kmeans_core(n_outliers=20, sampler=dm.UniformSampler(), calibrate=False),
+        lambda: logistic_core(anchor=None, calibrated=False),
+        lambda: logistic_core(inclusion=np.full(60, np.nan), calibrated=False),
+        lambda: logistic_core(columns=("Größe", "温度", "a\nb")),
+        lambda: logistic_core(columns=("same", "same", "same")),
+        lambda: logistic_core(columns=("duramen:weight", "duramen:id", "x0")),
+        lambda: logistic_core(columns=("\0", "\ud800", "a" * 10_000)),
+    ],
+)
+def test_cores_of_many_kinds(make, tmp_path):
+    assert_same(make(), round_trip(make(), tmp_path))
+
+
+def test_signed_zeros_and_tiny_numbers_keep_their_bits(tmp_path):
+    X = np.array([[0.0, -0.0], [-0.0, 5e-324], [1.7e308, -1.7e308], [0.1, 1 / 3]])
+    core = dm.robust_coreset(
+        X, [0, 1, 1, 0], loss=dm.LogisticLoss(), size=4, anchor=np.zeros(3), sampler="uniform"
+    )
+    assert_same(core, round_trip(core, tmp_path))
+
+
+def test_sparse_rows_with_stored_zeros_and_empty_rows(tmp_path):
+    X = sparse.csr_array(
+        (np.array([0.0, -0.0, 3.0]), np.array([1, 0, 2]), np.array([0, 1, 1, 3])), shape=(3, 5)
+    )
+    core = dm.robust_coreset(X, [0, 1, 1], loss=dm.LogisticLoss(), size=3, anchor=np.zeros(6))
+    assert_same(core, round_trip(core, tmp_path))
+    empty = dm.robust_coreset(
+        sparse.csr_array((3, 5)), [0, 1, 1], loss=dm.LogisticLoss(), size=3, anchor=np.zeros(6)
+    )
+    assert_same(empty, round_trip(empty, tmp_path))
+
+
+def test_the_loaded_anchor_and_the_same_seed_make_the_same_coreset(tmp_path):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 4))
+    y = (X[:, 0] + rng.normal(size=3000) > 0).astype(int)
+    for sampler in ("leverage", "layered", "sensitivity"):
+        settings = {"loss": dm.LogisticLoss(), "size": 200, "n_outliers": 30, "sampler": sampler}
+        core = dm.robust_coreset(X, y, random_state=7, **settings)
+        again = round_trip(core, tmp_path)
+        assert_same(core, dm.robust_coreset(X, y, random_state=7, anchor=again.anchor, **settings))
+
+
+def test_solving_on_a_loaded_coreset(tmp_path):
+    core = logistic_core()
+    one, two = dm.solve(core), dm.solve(round_trip(core, tmp_path))
+    np.testing.assert_array_equal(one.theta, two.theta)
+
+
+def test_a_loss_of_ones_own_is_asked_for(tmp_path):
+    core = own_loss_core()
+    with pytest.raises(
+        ValueError, match=r"core.parquet was made with a loss of your own, CityBlock\(\), .* pass it"
+    ):
+        round_trip(core, tmp_path)
+    mine = CityBlock()
+    again = round_trip(core, tmp_path, loss=mine)
+    assert again.loss is mine
+    assert_same(dataclasses.replace(core, loss=mine), again)
+    with pytest.raises(
+        ValueError, match=r"anchor of shape \(2,\); LogisticLoss.* needs shape \(3,\); pass the"
+    ):
+        round_trip(core, tmp_path, loss=dm.LogisticLoss())
+
+
+class MyLogistic(dm.LogisticLoss):
+    """A subclass may do anything: it is not the built-in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogisticLoss(dm.LogisticLoss):
+    """Called like the built-in, and not it."""
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [MyLogistic(), LogisticLoss(), dm.BregmanLoss(3, COSH)],
+    ids=["subclass", "namesake", "divergence"],
+)
+def test_what_only_looks_built_in_is_asked_for_too(loss, tmp_path):
+    core = kmeans_core() if isinstance(loss, dm.BregmanLoss) else logistic_core()
+    core = dataclasses.replace(core, loss=loss)
+    with pytest.raises(ValueError, match="was made with a loss of your own"):
+        round_trip(core, tmp_path)
+    assert round_trip(core, tmp_path, loss=loss).loss is loss
+
+
+def test_a_loss_that_cannot_say_what_it_is_can_be_saved(tmp_path):
+    class Silent(CityBlock):
+        def __repr__(self):
+            raise RuntimeError("no name")
+
+    core = dataclasses.replace(own_loss_core(), loss=Silent())
+    with pytest.raises(ValueError, match="a loss of your own, Silent, which"):
+        round_trip(core, tmp_path)
+
+
+def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
+    core = logistic_core()
+    assert_same(core, round_trip(core, tmp_path, loss=dm.LogisticLoss()))
+    for other in (dm.LogisticLoss(fit_intercept=False), dm.KMeansLoss(2), CityBlock()):
+        with pytest.raises(
+            ValueError, match=r"core.parquet was made for LogisticLoss.* contradicts; leave loss out"
+        ):
+            round_trip(core, tmp_path, loss=other)
+    with pytest.raises(TypeError, match=r"loss must be a Loss, .* found the class LogisticLoss; call it"):
+        round_trip(core, tmp_path, loss=dm.LogisticLoss)
+    with pytest.raises(TypeError, match=r"loss must be a Loss, .* found 'logistic'"):
+        round_trip(core, tmp_path, loss="logistic")
+
+
+def test_numpy_numbers_in_a_loss(tmp_path):
+    core = logistic_core(loss=dm.HuberLoss(np.float32(0.7), fit_intercept=np.True_))
+    assert round_trip(core, tmp_path).loss == core.loss
+
+
+def test_other_readers_see_the_rows(tmp_path):
+    core = logistic_core(columns=("age", "age", "duramen:weight"))
+    core.save(tmp_path / "core.parquet")
+    frame = pd.read_parquet(tmp_path / "core.parquet")
+    assert list(frame)[:3] == ["age", "age [1]", "x2"]
+    assert [name for name in frame if name.startswith("duramen:")] == [
+        "duramen:y", "duramen:id", "duramen:weight", "duramen:suspected", "duramen:own_weight",
+        "duramen:inclusion", "duramen:group",
+    ]  # fmt: skip
+    np.testing.assert_array_equal(frame["duramen:weight"], core.weights)
+    np.testing.assert_array_equal(frame[["age", "age [1]", "x2"]], core.X)
+
+
+def test_there_is_no_pickle_in_it(tmp_path):
+    logistic_core().save(tmp_path / "core.parquet")
+    metadata = pq.read_metadata(tmp_path / "core.parquet").metadata
+    assert set(metadata) == {b"duramen", b"ARROW:schema"}
+    assert metadata[b"duramen"].startswith(b'{"anchor"')
+    assert f'"version": "{dm.__version__}"'.encode() in metadata[b"duramen"]
+    assert b'"format": 1' in metadata[b"duramen"]
+
+
+def test_a_large_anchor(tmp_path):
+    many = dm.Anchor(np.random.default_rng(0).normal(size=(3, 4)), 1.0, np.arange(2**40, 2**40 + 500_000))
+    core = dataclasses.replace(kmeans_core(), anchor=many)
+    assert_same(core, round_trip(core, tmp_path))
+
+
+def failing(*arguments, **given):
+    arguments[1].write(b"PAR1 and some more")
+    raise OSError(28, "No space left on device")
+
+
+def test_a_failed_save_leaves_everything_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "core.parquet"
+    kmeans_core().save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(pq, "write_table", failing)
+    with pytest.raises(OSError, match="No space left"):
+        logistic_core().save(path)
+    with pytest.raises(OSError, match="No space left"):
+        logistic_core().save(tmp_path / "new.parquet")
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        logistic_core().save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_save_replaces_what_was_there(tmp_path):
+    path = tmp_path / "core.parquet"
+    path.write_text("something else")
+    path.chmod(0o640)
+    logistic_core().save(str(path))
+    assert_same(logistic_core(), dm.load_coreset(str(path)))
+    assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_new_file_has_the_usual_rights(tmp_path):
+    logistic_core().save(tmp_path / "core.parquet")
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "core.parquet").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real.parquet").write_text("old")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "real.parquet")
+    logistic_core().save(tmp_path / "link.parquet")
+    assert (tmp_path / "link.parquet").is_symlink()
+    assert_same(logistic_core(), dm.load_coreset(tmp_path / "real.parquet"))
+
+
+def test_where_no_file_can_be(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"core.parquet: there is no folder .*no/such; make it first"):
+        logistic_core().save(tmp_path / "no" / "such" / "core.parquet")
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+        logistic_core().save(tmp_path)
+
+
+def test_without_pyarrow_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match=r"Coreset.save needs pyarrow; pip install 'duramen\[frames\]'"):
+        logistic_core().save(tmp_path / "core.parquet")
+    with pytest.raises(ImportError, match=r"load_coreset needs pyarrow; pip install 'duramen\[frames\]'"):
+        dm.load_coreset(FIXTURE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_importing_brings_in_no_extra():
+    heavy = "{'pandas', 'pyarrow', 'matplotlib', 'sklearn'} & set(sys.modules)"
+    code = f"import sys, duramen; sys.exit(str({heavy}) if {heavy} else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

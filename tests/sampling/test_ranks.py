@@ -1,0 +1,142 @@
+"""Ranks: the numbers, the selection against a full sort, the scaling, and how a size is shared out."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from duramen.sampling.ranks import apportion, draw, scaled_weights, smallest, uniforms
+
+IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
+
+
+def splitmix(seed, number):
+    """The same mix, one number at a time in Python's integers."""
+    mask = 2**64 - 1
+
+    def mix(x):
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    golden = 0x9E3779B97F4A7C15
+    x = mix(((number % 2**64) * golden + mix((seed + golden) & mask)) & mask)
+    return ((x >> 11) + 0.5) * 2.0**-53
+
+
+@given(IDS, st.integers(0, 2**63 - 1))
+def test_uniforms_are_the_mix_of_seed_and_id(ids, seed):
+    numbers = uniforms(seed, ids)
+    assert [splitmix(seed, int(id_)) for id_ in ids] == numbers.tolist()
+    assert ((numbers > 0) & (numbers < 1)).all()
+
+
+def test_uniforms_look_uniform_and_independent_of_seed_and_neighbour():
+    """200,000 numbers: means of u, u^2 and products have standard deviations below 0.3 / sqrt(200,000) = 7e-4."""
+    ids = np.arange(200_000)
+    one, two = uniforms(1, ids), uniforms(2, ids)
+    assert one.mean() == pytest.approx(0.5, abs=3e-3)
+    assert np.square(one).mean() == pytest.approx(1 / 3, abs=3e-3)
+    assert (one * two).mean() == pytest.approx(0.25, abs=3e-3)
+    assert (one[1:] * one[:-1]).mean() == pytest.approx(0.25, abs=3e-3)
+    counts = np.histogram(one, bins=100, range=(0, 1))[0]
+    assert abs(counts - 2000).max() < 5 * 2000**0.5
+    assert len(np.unique(one)) == len(one)
+
+
+@pytest.mark.parametrize("step", [1, 2, 1024, 2**32, 2**40])
+def test_uniforms_do_not_see_how_ids_are_spaced(step):
+    numbers = uniforms(0, np.arange(20_000) * step)
+    assert numbers.mean() == pytest.approx(0.5, abs=0.012)
+    assert np.corrcoef(numbers[1:], numbers[:-1])[0, 1] == pytest.approx(0, abs=0.04)
+
+
+@given(
+    hnp.arrays(np.float64, st.integers(0, 60), elements=st.sampled_from([0.1, 0.25, 0.5, 2.0, np.inf])),
+    st.integers(0, 70),
+)
+def test_the_smallest_are_those_of_a_sort(ranks, m):
+    ids = np.random.default_rng(len(ranks)).permutation(len(ranks))
+    rows, threshold = smallest(ranks, ids, m)
+    order = [row for row in np.lexsort((ids, ranks)) if ranks[row] < np.inf]
+    assert rows.tolist() == order[:m]
+    assert threshold == (ranks[order[m]] if len(order) > m else np.inf)
+
+
+@pytest.mark.parametrize("m", [0, 1, 10, 5000, 29_999, 30_000, 40_000])
+@pytest.mark.parametrize("how", ["random", "sorted", "reversed", "tied", "mostly absent"])
+def test_the_smallest_of_many(m, how):
+    """Long arrays take the guess from every so many ranks; an order made to mislead it costs time alone."""
+    rng = np.random.default_rng(0)
+    ranks = rng.random(30_000)
+    if how == "sorted":
+        ranks.sort()
+    if how == "reversed":
+        ranks = np.sort(ranks)[::-1]
+    if how == "tied":
+        ranks = np.round(ranks, 2)
+    if how == "mostly absent":
+        ranks[rng.random(30_000) < 0.9] = np.inf
+    ids = rng.permutation(30_000)
+    rows, threshold = smallest(ranks, ids, m)
+    order = np.lexsort((ids, ranks))
+    order = order[ranks[order] < np.inf]
+    assert rows.tolist() == order[:m].tolist()
+    assert threshold == (ranks[order[m]] if len(order) > m else np.inf)
+
+
+def test_a_draw_takes_each_groups_own_share():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 3, size=1000).astype(np.int16)
+    measures = rng.random(1000) + 0.1
+    ranks = rng.random(1000) / measures
+    found = draw(ranks, measures, np.arange(1000), groups, np.array([5, 0, 2000]))
+    assert np.bincount(found.groups, minlength=3).tolist() == [5, 0, np.count_nonzero(groups == 2)]
+    assert (groups[found.rows] == found.groups).all()
+    assert (found.inclusion[found.groups == 2] == 1).all()
+    mine = np.flatnonzero(groups == 0)
+    threshold = np.sort(ranks[mine])[5]
+    here = found.groups == 0
+    np.testing.assert_allclose(found.inclusion[here], np.minimum(1, measures[found.rows[here]] * threshold))
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32))
+def test_scaled_weights_add_up_to_each_groups_total(m, seed):
+    rng = np.random.default_rng(seed)
+    own, inclusion = rng.exponential(size=m) + 1e-3, rng.choice([1.0, 0.9, 0.1], size=m)
+    groups = rng.integers(0, 3, size=m)
+    slack = rng.exponential(size=3)
+    totals = np.bincount(groups, own, minlength=3)
+    certain = np.array([(inclusion[groups == group] == 1).all() for group in range(3)])
+    totals += np.where(certain, 0.0, slack)
+    weights = scaled_weights(own, inclusion, groups, totals)
+    np.testing.assert_allclose(np.bincount(groups, weights, minlength=3), totals, rtol=1e-12)
+    assert (weights > 0).all()
+    np.testing.assert_array_equal(weights[inclusion == 1], own[inclusion == 1])
+
+
+def test_a_sample_of_certain_points_alone_is_scaled_all_the_same():
+    weights = scaled_weights(np.ones(2), np.ones(2), np.zeros(2, dtype=int), np.array([5.0]))
+    assert weights.tolist() == [2.5, 2.5]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 50)), min_size=1, max_size=8),
+    st.integers(8, 300),
+)
+def test_apportioning_keeps_the_sum_and_the_limits(pairs, size):
+    shares, room = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+    parts = apportion(shares, room, size)
+    assert parts.sum() == min(size, room.sum())
+    assert (parts >= 1).all()
+    assert (parts <= room).all()
+    if 2 * len(room) <= size:
+        assert (parts >= np.minimum(room, 2)).all()
+
+
+def test_apportioning_is_in_proportion():
+    assert apportion([1.0, 2.0, 5.0], [10**6] * 3, 8000).tolist() == [1000, 2000, 5000]
+    assert apportion([1.0, 1.0, 8.0], [100, 100, 3], 10).tolist() == [4, 3, 3]
+    with pytest.raises(ValueError, match="size=2 is below the 3 groups"):
+        apportion([1.0, 1.0, 1.0], [5, 5, 5], 2)

@@ -1,0 +1,243 @@
+"""Sensitivities: the closed form against a semidefinite and another exact solver, and bounds against search."""
+
+import warnings
+
+import clarabel
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize, sparse
+
+import duramen as dm
+from duramen.sampling.sensitivity import quadratic_fraction
+from tests.conformance.cases import CASES
+
+SEEDS = range(12)
+
+
+def problem(seed, n=8, d=3, tightness=0.5):
+    """Random values, gradients and bends, and sums whose denominator stays positive in a ball of radius 1.
+
+    ``tightness`` is how much of the denominator the ball can take away.
+    """
+    rng = np.random.default_rng(seed)
+    f, a = rng.exponential(size=n), rng.exponential(size=n)
+    g = rng.normal(size=(n, d)) * rng.exponential(size=(n, 1))
+    G = rng.normal(size=d)
+    A = rng.exponential()
+    F = (np.linalg.norm(G) + A / 2) / tightness
+    return f, a, g, F, A, G
+
+
+def closed_form(f, a, g, F, A, G, radius=1.0):
+    return quadratic_fraction(
+        f, a, np.square(g).sum(axis=1), g @ G, value=F, bend=A, gradient=G, radius=radius
+    )
+
+
+def by_semidefinite_program(f, a, g, F, A, G, radius=1.0):
+    """The paper's way (appendix D), by the S-lemma: the least t with t D - N - m (radius^2 - |x|^2) >= 0 everywhere."""
+    d = len(G)
+    upper = [(i, j) for j in range(d + 1) for i in range(j + 1)]
+
+    def vector(matrix):
+        return np.array([matrix[i, j] * (1 if i == j else 2**0.5) for i, j in upper])
+
+    def form(constant, linear, square):
+        matrix = np.zeros((d + 1, d + 1))
+        matrix[0, 0] = constant
+        matrix[0, 1:] = matrix[1:, 0] = np.asarray(linear) / 2
+        matrix[1:, 1:] = np.eye(d) * square
+        return vector(matrix)
+
+    columns = [form(F, G, -A / 2), form(-(radius**2), np.zeros(d), 1.0)]
+    rows = np.column_stack([-np.array(columns).T.reshape(len(upper), 2)])
+    constraint = sparse.csc_matrix(np.vstack([rows, [[0.0, -1.0]]]))
+    right = np.append(form(-f, -g, -a / 2), 0.0)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    cones = [clarabel.PSDTriangleConeT(d + 1), clarabel.NonnegativeConeT(1)]
+    nothing = sparse.csc_matrix((2, 2))
+    solver = clarabel.DefaultSolver(nothing, np.array([1.0, 0.0]), constraint, right, cones, settings)
+    return solver.solve().x[0]
+
+
+def by_parametric_search(f, a, g, F, A, G, radius=1.0):
+    """Dinkelbach's method; each step maximises a quadratic in the ball by its secular equation."""
+
+    def most(t):
+        linear, square = g - t * G, (a + t * A) / 2
+        if square >= 0:
+            best = radius * linear / np.linalg.norm(linear)
+        else:
+            best = -linear / (2 * square)
+            best *= min(1, radius / np.linalg.norm(best))
+        return best
+
+    def ratio(x):
+        return (f + g @ x + a * (x @ x) / 2) / (F + G @ x - A * (x @ x) / 2)
+
+    t = ratio(np.zeros(len(G)))
+    for _ in range(200):
+        new = ratio(most(t))
+        if new <= t * (1 + 1e-15):
+            break
+        t = new
+    return t
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("tightness", [0.05, 0.5, 0.95])
+def test_the_closed_form_is_what_a_semidefinite_solver_finds(seed, tightness):
+    f, a, g, F, A, G = problem(seed, tightness=tightness)
+    bounds = closed_form(f, a, g, F, A, G)
+    for i in range(len(f)):
+        assert bounds[i] == pytest.approx(by_semidefinite_program(f[i], a[i], g[i], F, A, G), rel=1e-6)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.floats(0.01, 0.99), st.floats(0.1, 3))
+def test_the_closed_form_is_what_parametric_search_finds(seed, d, tightness, radius):
+    f, a, g, F, A, G = problem(seed, d=d, tightness=tightness)
+    F = (radius * np.linalg.norm(G) + A * radius**2 / 2) / tightness
+    bounds = closed_form(f, a, g, F, A, G, radius)
+    for i in range(len(f)):
+        exact = by_parametric_search(f[i], a[i], g[i], F, A, G, radius)
+        assert bounds[i] == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brute_force_comes_close_from_below(seed):
+    f, a, g, F, A, G = problem(seed, d=2)
+    bounds = closed_form(f, a, g, F, A, G)
+    angles = np.linspace(0, 2 * np.pi, 20_000)
+    for radius in (0.3, 0.7, 1.0):
+        x = radius * np.stack([np.cos(angles), np.sin(angles)])
+        shares = (f[:, None] + g @ x + a[:, None] * radius**2 / 2) / (F + G @ x - A * radius**2 / 2)
+        assert (shares.max(axis=1) <= bounds * (1 + 1e-12)).all()
+    np.testing.assert_allclose(shares.max(axis=1), bounds, rtol=1e-6)
+
+
+def test_there_is_no_bound_where_the_denominator_can_vanish():
+    f, a, g, F, A, G = problem(0, tightness=1.0)
+    assert np.isinf(closed_form(f, a, g, F * 0.999, A, G)).all()
+    assert np.isfinite(closed_form(f, a, g, F * 1.001, A, G)).all()
+
+
+KINDS = {
+    "lipschitz": lambda loss, X, y: loss.lipschitz(X, y),
+    "smooth": lambda loss, X, y: loss.smoothness(X, y),
+    "hessian": lambda loss, X, y: loss.hessian_lipschitz(X, y),
+    "auto": lambda loss, X, y: True,
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("radius", [0.01, 0.1, 0.5])
+def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
+    """Against random parameters, and the best of an ascent on the share itself from the best of them."""
+    X, y = case.data(n=30)
+    if KINDS[kind](case.loss, X, y) is None:
+        with pytest.raises(dm.MissingPropertyError, match=r"take one of .*auto|LayeredSampler"):
+            dm.SensitivitySampler(kind).check(case.loss, dm.points(X, y))
+        return
+    rng = np.random.default_rng(0)
+    weights = rng.exponential(size=30)
+    ball = case.ball(rng, radius)
+    anchor = dm.Anchor(ball.theta, ball.radius)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the ball of radius")
+        bounds = dm.SensitivitySampler(kind).sensitivities(dm.points(X, y, weights), case.loss, anchor)
+    if np.isinf(bounds).all():
+        return
+    assert np.isfinite(bounds).all()
+
+    def shares(theta):
+        values = case.loss.values(theta, X, y)
+        return values / (weights @ values)
+
+    probes = [*ball.sample(100, rng), *sphere(ball, 100, rng)]
+    found = np.array([shares(theta) for theta in probes])
+    assert (found <= bounds * (1 + 1e-9)).all()
+    row = int(np.argmax((found / bounds).max(axis=0)))
+    start = probes[int(np.argmax(found[:, row]))]
+
+    def cost(flat):
+        return -shares(ball.project(flat.reshape(start.shape)))[row]
+
+    best = optimize.minimize(cost, start.ravel(), method="Nelder-Mead", options={"maxiter": 300})
+    assert -best.fun <= bounds[row] * (1 + 1e-9)
+
+
+def sphere(ball, n, rng):
+    for theta in ball.sample(n, rng):
+        step = theta - ball.theta
+        yield ball.theta + step * (ball.radius / np.linalg.norm(step, axis=-1, keepdims=True)) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name in ("logistic", "k-means", "truth discovery", "huber")]
+)
+def test_most_balls_have_a_bound(case):
+    """A test of bounds must not be one of infinities: at radius 0.01 these all have one, and it is no wild one."""
+    X, y = case.data(n=30)
+    ball = case.ball(np.random.default_rng(0), 0.01)
+    bounds = dm.SensitivitySampler().sensitivities(
+        dm.points(X, y), case.loss, dm.Anchor(ball.theta, ball.radius)
+    )
+    values = case.loss.values(ball.theta, X, y)
+    assert np.isfinite(bounds).all()
+    assert bounds.sum() < 1.5
+    assert (bounds >= values / values.sum() * (1 - 1e-12)).all()
+
+
+def test_auto_is_the_best_of_all_kinds():
+    X, y = CASES[0].data(n=50)
+    points, anchor = dm.points(X, y), dm.Anchor(np.zeros(4), 0.05)
+    found = {
+        kind: dm.SensitivitySampler(kind).sensitivities(points, dm.LogisticLoss(), anchor) for kind in KINDS
+    }
+    for kind in ("lipschitz", "smooth", "hessian"):
+        assert (found["auto"] <= found[kind] * (1 + 1e-12)).all()
+
+
+def test_the_lipschitz_form_is_that_of_the_design():
+    """(f_i + alpha_i l) / (F - A l), for a loss that is not convex, where tangents tell nothing."""
+    X = np.random.default_rng(0).normal(size=(40, 2)) * 5
+    loss = dm.KMedianLoss(2)
+    theta = np.array([[-3.0, 0.0], [3.0, 0.0]])
+    f = loss.values(theta, X)
+    bounds = dm.SensitivitySampler("lipschitz").sensitivities(dm.points(X), loss, dm.Anchor(theta, 0.2))
+    np.testing.assert_allclose(bounds, (f + 0.2) / (f.sum() - 40 * 0.2), rtol=1e-12)
+
+
+def test_a_ball_too_large_is_said_and_points_are_drawn_by_what_they_can_cost():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.0, 0.0]], 100.0)
+    sampler = dm.SensitivitySampler("lipschitz").bind(loss, anchor)
+    loss_two = dm.KMedianLoss(2)
+    anchor_two = dm.Anchor([[-1.0, 0.0], [1.0, 0.0]], 100.0)
+    with pytest.warns(UserWarning, match="radius 100 is too large"):
+        core = dm.SensitivitySampler().bind(loss_two, anchor_two).reduce(dm.points(X), 50, rng)
+    assert len(core) == 50
+    assert core.total_weight == pytest.approx(500)
+    assert sampler is not None
+
+
+def test_a_wrong_kind_is_refused():
+    with pytest.raises(ValueError, match="kind='convex' must be one of auto, lipschitz, smooth, hessian"):
+        dm.SensitivitySampler("convex")
+
+
+def test_a_loss_without_any_constant_is_refused():
+    class Odd(dm.Loss):
+        def values(self, theta, X, y=None):
+            return np.abs(X[:, 0] - theta[0])
+
+    with pytest.raises(dm.MissingPropertyError, match=r"Odd.*LayeredSampler\(\) needs only values"):
+        dm.robust_coreset(
+            np.zeros((5, 1)), loss=Odd(), size=2, anchor=dm.Anchor([0.0], 1.0), sampler="sensitivity"
+        )

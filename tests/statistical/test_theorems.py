@@ -1,0 +1,198 @@
+"""Theorem by theorem: the guarantee, measured over seeds, by the theorems' own parameters."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import duramen as dm
+from duramen.trimming import trimmed_sum
+
+ETA = 0.1
+SEEDS = 100
+
+
+def line(n, z, seed=0):
+    """Points on a line, z of them far out: 1-median."""
+    X = np.random.default_rng(seed).normal(size=(n, 1))
+    X[:z] = 100
+    return X, None, dm.KMedianLoss(1), dm.Anchor([[0.02]], 0.1)
+
+
+def two_classes(n, z, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 2))
+    y = np.where(X[:, 0] + 0.5 * rng.logistic(size=n) > 0, 1, -1)
+    X[:z], y[:z] = [1.0, 1.0], -1
+    return X, y, dm.LogisticLoss(), dm.Anchor([1.9, 0.0, 0.0], 0.1)
+
+
+def probes(anchor, n=12):
+    rng = np.random.default_rng(5)
+    border = anchor.ball.sample(n, rng) - anchor.theta
+    border *= anchor.radius / np.linalg.norm(border, axis=-1, keepdims=True)
+    return [anchor.theta, *anchor.ball.sample(n, rng), *(anchor.theta + border)]
+
+
+def trimmed(theta, points, loss, z):
+    return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
+
+
+class Sides:
+    """Both sides of Definition 3 at some parameters, for the data: worked out once for all seeds."""
+
+    def __init__(self, points, loss, thetas, z, epsilon, beta):
+        self.thetas, self.z = thetas, z
+        self.low, self.truth, self.high = np.array(
+            [[trimmed(t, points, loss, (1 + sign * beta) * z) for t in thetas] for sign in (1, 0, -1)]
+        )
+        self.low, self.high = (1 - epsilon) * self.low, (1 + epsilon) * self.high
+
+    def hold(self, core, slack=1e-12):
+        here = np.array([core.objective(theta, n_outliers=self.z) for theta in self.thetas])
+        return bool((here >= self.low * (1 - slack)).all() and (here <= self.high * (1 + slack)).all())
+
+    def error(self, core):
+        return max(
+            abs(core.objective(t) / exact - 1) for t, exact in zip(self.thetas, self.truth, strict=True)
+        )
+
+
+@pytest.mark.parametrize("make", [line, two_classes])
+@pytest.mark.parametrize("sampler", ["uniform", "leverage", "sensitivity"])
+@pytest.mark.parametrize(("epsilon", "beta", "n", "z"), [(0.5, 0, 20_000, 5), (0.9, 0.5, 40_000, 800)])
+def test_theorem_2(make, sampler, epsilon, beta, n, z, record_property):
+    """At least 90% of 100 seeds give a (beta, epsilon)-robust coreset; and it is smaller than the data."""
+    X, y, loss, anchor = make(n, z)
+    sides = Sides(dm.points(X, y), loss, probes(anchor), z, epsilon, beta)
+    good, sizes, errors = 0, [], []
+    for seed in range(SEEDS if sampler == "uniform" else 20):
+        core = dm.robust_coreset(
+            X,
+            y,
+            loss=loss,
+            epsilon=epsilon,
+            beta=beta,
+            n_outliers=z,
+            anchor=anchor,
+            sampler=sampler,
+            eta=ETA,
+            random_state=seed,
+        )
+        anchor = core.anchor
+        good += sides.hold(core)
+        sizes.append(len(core))
+        errors.append(sides.error(core))
+    runs = len(sizes)
+    assert good >= (1 - ETA) * runs
+    assert max(sizes) < n / 2
+    assert not core.calibrated
+    if beta:
+        assert np.count_nonzero(core.suspected) < core.n_suspected
+    else:
+        assert np.count_nonzero(core.suspected) == core.n_suspected
+    record_property(
+        "figures",
+        f"Theorem 2, {loss!r}, {sampler}, epsilon {epsilon}, beta {beta}: {max(sizes):,} of {n:,} rows, "
+        f"{good} of {runs} hold, largest error {max(errors):.2%}",
+    )
+
+
+def test_theorem_2_keeps_everything_where_it_asks_for_more():
+    X, y, loss, anchor = two_classes(2000, 40)
+    for sampler in ("uniform", "layered"):
+        with pytest.warns(UserWarning, match="so all are kept"):
+            core = dm.robust_coreset(
+                X, y, loss=loss, epsilon=0.1, n_outliers=40, anchor=anchor, sampler=sampler
+            )
+        np.testing.assert_array_equal(core.weights, 1.0)
+        assert len(core) == 2000
+    far = dm.Anchor(anchor.theta, 50.0)  # no bound in so large a ball
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the ball of radius")
+        with pytest.warns(UserWarning, match="infinitely many"):
+            assert len(dm.robust_coreset(X, y, loss=loss, epsilon=0.5, n_outliers=0, anchor=far)) == 2000
+
+
+def test_theorem_6_for_layers():
+    """Layers have sizes by the doubling dimension alone; they are the largest of all. One column, no outliers."""
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(600_000, 1)).astype(np.float32)
+    loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.5]], 0.001)
+    points = dm.points(X)
+    core = dm.robust_coreset(
+        X, loss=loss, epsilon=0.95, anchor=anchor, sampler="layered", eta=ETA, random_state=0
+    )
+    assert len(core) < 600_000 / 2
+    for theta in probes(anchor, 5):
+        assert core.objective(theta) == pytest.approx(trimmed(theta, points, loss, 0), rel=0.95 / 4)
+
+
+@given(st.integers(0, 2**32), st.integers(5, 40), st.integers(2, 20), st.floats(0.2, 0.5))
+def test_theorem_1_holds_for_every_delta_sample(seed, n, m, share):
+    """Whatever the sample: with delta its largest discrepancy over {x : f(theta, x) <= r}, both sides hold."""
+    rng = np.random.default_rng(seed)
+    losses = rng.exponential(size=n).round(1)
+    chosen = rng.choice(n, size=min(m, n), replace=False)
+    levels = np.unique(losses)
+    everywhere = (losses[:, None] <= levels).mean(axis=0)
+    there = (losses[chosen, None] <= levels).mean(axis=0)
+    delta, z = np.abs(everywhere - there).max(), share * n
+    weights = np.full(len(chosen), n / len(chosen))
+    value = trimmed_sum(losses[chosen], weights, z)
+    slack = 1e-9 * losses.sum()
+    assert trimmed_sum(losses, np.ones(n), min(z + delta * n, n)) <= value + slack
+    if delta * n <= z:
+        assert value <= trimmed_sum(losses, np.ones(n), z - delta * n) + slack
+
+
+@pytest.mark.parametrize("make", [line, two_classes])
+def test_theorem_1_by_its_size(make):
+    """beta alone: f at (1 + beta) z <= f_z(theta, C) <= f at (1 - beta) z, at all probes, for 90% of 100 seeds."""
+    n, z, beta = 20_000, 4000, 0.5
+    X, y, loss, anchor = make(n, 300)
+    sides = Sides(dm.points(X, y), loss, probes(anchor), z, 0.0, beta)
+    good = 0
+    for seed in range(SEEDS):
+        core = dm.robust_coreset(X, y, loss=loss, beta=beta, n_outliers=z, eta=ETA, random_state=seed)
+        good += sides.hold(core)
+    assert good >= (1 - ETA) * SEEDS
+    assert len(core) < n / 10
+
+
+def best_in_ball(value, anchor):
+    grid = anchor.theta[0, 0] + np.linspace(-1, 1, 201) * anchor.radius
+    costs = [value(np.array([[place]])) for place in grid]
+    return np.array([[grid[int(np.argmin(costs))]]])
+
+
+@pytest.mark.parametrize(("epsilon", "beta"), [(0.3, 0), (0.3, 0.2)])
+def test_the_lemma_of_appendix_b(epsilon, beta):
+    """A best solution on a coreset made with (1 + 2 beta) z outliers is within 1 + 3 epsilon on the data.
+
+    Best of 201 places in the ball, by brute force, on both.
+    """
+    n, z = 30_000, 15
+    X, _, loss, anchor = line(n, z)
+    points = dm.points(X)
+    more = (1 + 2 * beta) * z
+    best = trimmed(best_in_ball(lambda t: trimmed(t, points, loss, z), anchor), points, loss, z)
+    good = 0
+    for seed in range(20):
+        core = dm.robust_coreset(
+            X,
+            loss=loss,
+            epsilon=epsilon,
+            beta=beta,
+            n_outliers=more,
+            anchor=anchor,
+            sampler="uniform",
+            random_state=seed,
+        )
+        theta = best_in_ball(core.objective, core.anchor)
+        bound = dm.theory.solution_quality(epsilon) * best
+        good += trimmed(theta, points, loss, (1 + 4 * beta) * z) <= bound
+    assert good >= (1 - ETA) * 20
+    assert len(core) < n

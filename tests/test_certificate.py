@@ -1,0 +1,474 @@
+"""The certificate: right errors, inside the ball, found by a search that finds what was planted."""
+
+import dataclasses
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from duramen.certificate import Certificate, _Sides, certify
+
+N, SIZE, Z = 3000, 200, 30
+
+
+class CityBlock(dm.Loss):
+    """A user's own loss, with nothing but values."""
+
+    def values(self, theta, X, y=None):
+        return np.abs(X - theta).sum(axis=1)
+
+
+class SmoothCityBlock(CityBlock):
+    """The same, with gradients; that of a kink is 0."""
+
+    def gradients(self, theta, X, y=None):
+        return np.sign(theta - X)
+
+
+def rows(n=N, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 3 * rng.integers(0, 3, size=(n, 1))
+    X[:Z] += 40
+    return X
+
+
+def labels(X, seed=1):
+    noise = np.random.default_rng(seed).normal(size=X.shape[0])
+    return np.where(X[:, 0] - 3 + noise > 0, 1, -1)
+
+
+def positive():
+    return np.exp(0.5 * np.random.default_rng(3).normal(size=(N, 3)))
+
+
+def build(X, y=None, *, loss, size=SIZE, n_outliers=Z, **options):
+    return dm.robust_coreset(
+        X, y, loss=loss, size=size, n_outliers=n_outliers, **{"random_state": 0, **options}
+    )
+
+
+def naive(theta, X, y, weights, loss, z):
+    """Sort, set z aside from the top, one point after the other."""
+    total, aside = 0.0, z
+    values = loss.values(theta, X, y)
+    for row in sorted(range(len(values)), key=lambda row: -values[row]):
+        taken = min(aside, weights[row])
+        aside -= taken
+        total += (weights[row] - taken) * float(values[row])
+    return total
+
+
+X0 = rows()
+Y0 = labels(X0)
+HEAVY = np.random.default_rng(4).uniform(0, 3, size=N)
+HEAVY[::50] = 0
+
+# X, y, sample_weight, loss, options of the coreset, radius
+CASES = {
+    "logistic": (X0, Y0, None, dm.LogisticLoss(), {}, None),
+    "logistic, sparse": (sparse.csr_array(np.where(X0 > 1, X0, 0)), Y0, None, dm.LogisticLoss(), {}, None),
+    "logistic, float32": (X0.astype(np.float32), Y0, None, dm.LogisticLoss(), {}, 0.5),
+    "logistic, weighted": (X0, Y0, HEAVY, dm.LogisticLoss(), {}, None),
+    "logistic, no outliers": (X0[Z:], Y0[Z:], None, dm.LogisticLoss(), {"n_outliers": 0}, None),
+    "squared": (X0, X0[:, 0] + X0[:, 1] / 2, None, dm.SquaredLoss(), {}, 0.5),
+    "k-means": (X0, None, None, dm.KMeansLoss(3), {}, None),
+    "k-means, weighted": (X0, None, HEAVY, dm.KMeansLoss(3), {}, 1.0),
+    "k-means, float32": (X0.astype(np.float32), None, None, dm.KMeansLoss(3), {}, 1.0),
+    "k-median": (X0, None, None, dm.KMedianLoss(3), {}, 1.0),
+    "truth discovery": (X0, None, None, dm.TruthDiscoveryLoss(), {}, 1.0),
+    "kl": (positive(), None, None, dm.BregmanLoss(2, "kl"), {}, 0.3),
+    "itakura-saito": (positive(), None, None, dm.BregmanLoss(2, "itakura-saito"), {}, 0.3),
+    "values only": (X0, None, None, CityBlock(), {"anchor": np.full(4, 3.0), "sampler": "layered"}, 1.0),
+    "own gradients": (
+        X0,
+        None,
+        None,
+        SmoothCityBlock(),
+        {"anchor": np.full(4, 3.0), "sampler": "layered"},
+        1.0,
+    ),
+}
+WITHOUT_GRADIENTS = {"values only"}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    """A coreset with its data and its certificate."""
+    X, y, weights, loss, options, radius = CASES[request.param]
+    core = build(X, y, loss=loss, sample_weight=weights, **options)
+    cert = certify(core, X, y, weights, radius, n_probes=16)
+    return request.param, core, X, y, weights, cert
+
+
+@pytest.fixture(scope="module")
+def core():
+    return build(X0, Y0, loss=dm.LogisticLoss())
+
+
+class TestEveryLoss:
+    def test_errors_are_those_of_the_definition(self, case):
+        _, core, X, y, weights, cert = case
+        heavy = np.ones(X.shape[0]) if weights is None else weights
+        for theta, error in list(zip(cert.probes, cert.errors, strict=True))[::3]:
+            truth = naive(theta, X, y, heavy, core.loss, core.n_outliers)
+            value = naive(theta, core.X, core.y, core.weights, core.loss, core.n_outliers)
+            assert error == pytest.approx(abs(value / truth - 1), abs=1e-9)
+
+    def test_every_probe_lies_in_the_ball(self, case):
+        _, core, _, _, _, cert = case
+        ball = dm.Ball(core.anchor.theta, cert.radius)
+        assert cert.probes.shape == (len(cert.errors), *core.anchor.theta.shape)
+        assert all(theta in ball for theta in cert.probes)
+
+    def test_kinds_are_what_was_asked_for(self, case):
+        _, core, _, _, _, cert = case
+        kinds = cert.kinds.tolist()
+        assert kinds[0] == "anchor"
+        np.testing.assert_array_equal(cert.probes[0], core.anchor.theta)
+        assert cert.n_refused == 0
+        assert (kinds.count("anchor"), kinds.count("random"), kinds.count("sphere")) == (1, 8, 8)
+
+    def test_spheres_are_spheres_for_each_centre(self, case):
+        _, core, _, _, _, cert = case
+        away = np.linalg.norm(cert.probes[cert.kinds == "sphere"] - core.anchor.theta, axis=-1)
+        shares = (away / cert.radius).reshape(8, -1)
+        np.testing.assert_allclose(shares, np.resize([0.25, 0.5, 1.0], 8)[:, None] + np.zeros_like(shares))
+
+    def test_ascent_finds_no_less_than_chance(self, case):
+        name, _, _, _, _, cert = case
+        adversarial = cert.errors[cert.kinds == "adversarial"]
+        if name in WITHOUT_GRADIENTS:
+            assert not adversarial.size
+            assert "CityBlock has no gradients" in repr(cert)
+        else:
+            assert adversarial.max() >= cert.errors[cert.kinds != "adversarial"].max()
+            assert "gradient ascents: " in repr(cert)
+
+    def test_summary_numbers(self, case):
+        _, _, X, _, weights, cert = case
+        assert cert.max_error == cert.errors.max()
+        assert cert.errors[(cert.probes == cert.worst).reshape(len(cert.probes), -1).all(axis=1)].max() == (
+            cert.max_error
+        )
+        assert cert.mean_error == pytest.approx(cert.errors[1:17].mean())
+        assert cert.n_points == (X.shape[0] if weights is None else np.count_nonzero(weights))
+        assert 0 <= cert.covered <= 1
+
+    def test_the_coreset_is_good(self, case):
+        assert 0 < case[-1].max_error < 0.5
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(3)])
+def test_all_the_data_has_no_error(loss, calibrate):
+    y = Y0 if isinstance(loss, dm.LogisticLoss) else None
+    cert = certify(build(X0, y, loss=loss, size=N, calibrate=calibrate), X0, y, n_probes=8)
+    assert cert.max_error <= 1e-9
+    assert cert.covered == 1
+
+
+def test_rounding_is_covered():
+    """An interval of no width holds a sum in another order."""
+    order = np.random.default_rng(9).permutation(N)
+    core = build(X0, Y0, loss=dm.LogisticLoss(), size=N)
+    assert certify(core, X0[order], Y0[order], n_probes=16, ascent_steps=0).covered == 1
+
+
+def test_errors_of_weights_of_copies():
+    """A row of weight 2 is two rows."""
+    twice = np.repeat(X0, 2, axis=0)
+    anchor = dm.Anchor(X0[[100, 200, 300]], 1.0)
+    core = build(X0, loss=dm.KMeansLoss(3), sample_weight=np.full(N, 2.0), anchor=anchor)
+    heavy = certify(core, X0, None, np.full(N, 2.0), n_probes=8, ascent_steps=0)
+    copies = certify(core, twice, n_probes=8, ascent_steps=0)
+    np.testing.assert_allclose(heavy.errors, copies.errors, atol=1e-9)
+
+
+def test_z_below_one_is_a_weight_and_no_fraction():
+    """All weights are tiny: z = 0.3 is what is set aside, not 30% of everything."""
+    weights = np.full(N, 0.01)
+    core = build(X0, loss=dm.KMeansLoss(3), sample_weight=weights, n_outliers=0.01)
+    assert core.n_outliers == pytest.approx(0.3)
+    cert = certify(core, X0, None, weights, radius=0.5, n_probes=2, ascent_steps=0)
+    truth = naive(cert.worst, X0, None, weights, core.loss, core.n_outliers)
+    assert cert.max_error == pytest.approx(abs(core.objective(cert.worst) / truth - 1), abs=1e-9)
+
+
+def test_ascent_finds_a_planted_weakness():
+    """Move weight from one side of a direction to the other: off that direction the error stays small.
+
+    In 20 dimensions a random probe has a cosine of about 0.22 with it: the ascent should go there.
+    """
+    X = np.random.default_rng(5).normal(size=(N, 20))
+    core = build(X, loss=dm.KMeansLoss(1), n_outliers=0, size=600)
+    side = core.X[:, 0] > 0
+    weights = np.where(side, 0.7 * core.weights, core.weights)
+    weights[~side] *= (core.total_weight - weights[side].sum()) / weights[~side].sum()
+    weak = dataclasses.replace(core, points=core.points.weighing(weights))
+    cert = certify(weak, X, radius=4.0)
+    chance = cert.errors[cert.kinds != "adversarial"].max()
+    step = (cert.worst - core.anchor.theta)[0]
+    assert cert.max_error > 1.5 * chance
+    assert abs(step[0]) > 0.9 * np.linalg.norm(step)
+    assert cert.kinds[cert.errors.argmax()] == "adversarial"
+    along = [core.anchor.theta + reach * np.eye(1, 20) for reach in np.linspace(-4, 4, 81)]
+    truth = [dm.trimmed_objective(dm.points(X), theta, loss=weak.loss) for theta in along]
+    there = [abs(weak.objective(theta) / f - 1) for theta, f in zip(along, truth, strict=True)]
+    assert cert.max_error > 0.98 * max(there)
+
+
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(2), dm.TruthDiscoveryLoss()])
+def test_slopes_are_those_of_the_error(loss):
+    """Against central differences, far from the optimum, with outliers and a coreset that is half too heavy."""
+    y = Y0 if isinstance(loss, dm.LogisticLoss) else None
+    core = build(X0, y, loss=loss)
+    sides = _Sides(
+        dataclasses.replace(core, points=core.points.weighing(1.5 * core.weights)), dm.points(X0, y)
+    )
+    rng = np.random.default_rng(0)
+    theta = core.anchor.theta + 0.3 * rng.normal(size=core.anchor.theta.shape)
+    probe, slope = sides.step(theta)
+    assert probe.error == pytest.approx(sides.probe(theta, "random").error)
+    assert probe.error > 0.3
+    truth = naive(theta, X0, y, np.ones(N), loss, Z)
+    for _ in range(5):
+        way = rng.normal(size=theta.shape) * 1e-5
+        change = sides.step(theta + way)[0].error - sides.step(theta - way)[0].error
+        assert change == pytest.approx(2 * np.sum(slope() * way) / truth, rel=1e-3, abs=1e-9)
+
+
+def test_ascent_goes_both_ways():
+    """Where the coreset is too high somewhere and too low elsewhere, both are climbed."""
+    X = np.random.default_rng(6).normal(size=(N, 3))
+    core = build(X, loss=dm.KMeansLoss(1), n_outliers=0)
+    cert = certify(core, X, radius=2.0, n_probes=16)
+    assert cert.search == "gradient ascents: 2"
+    truth = np.array([naive(theta, X, None, np.ones(N), core.loss, 0.0) for theta in cert.probes])
+    signed = np.array([core.objective(theta) for theta in cert.probes]) / truth - 1
+    adversarial = cert.kinds == "adversarial"
+    assert signed[adversarial].max() > signed[~adversarial].max()
+    assert signed[adversarial].min() < signed[~adversarial].min()
+
+
+def test_error_falls_with_size():
+    """A mean of five seeds: from 100 to 1600 rows the error of a sample falls by about 4."""
+    means = []
+    for size in (100, 1600):
+        cores = [build(X0, Y0, loss=dm.LogisticLoss(), size=size, random_state=seed) for seed in range(5)]
+        means.append(np.mean([certify(core, X0, Y0, radius=0.5, n_probes=8).max_error for core in cores]))
+    assert means[1] < means[0] / 2
+
+
+def test_zero_objectives():
+    """Where f_z(theta, X) is 0: error 0 if the coreset's is 0 too, else infinity."""
+    X = np.ones((50, 2))
+    X[0] = 5
+    core = build(X, loss=dm.KMeansLoss(1), size=10, n_outliers=1, anchor=[[1.0, 1.0]])
+    assert certify(core, X, radius=0.0, n_probes=1).errors.tolist() == [0, 0]
+    moved = dataclasses.replace(core, points=dm.points(core.X + 1, weights=core.weights, ids=core.ids))
+    cert = certify(moved, X, radius=0.0, n_probes=1)
+    assert cert.max_error == np.inf
+    assert certify(moved, X, radius=0.1, n_probes=4).max_error == np.inf
+
+
+class TestRefusedProbes:
+    @pytest.mark.parametrize("divergence", ["kl", "itakura-saito"])
+    def test_probes_outside_the_domain_are_counted(self, divergence):
+        X = positive()
+        core = build(X, loss=dm.BregmanLoss(2, divergence))
+        cert = certify(core, X, radius=1.5, n_probes=32)
+        assert 0 < cert.n_refused < 32
+        assert np.count_nonzero(cert.kinds != "adversarial") == 33 - cert.n_refused
+        assert (cert.probes > 0).all()
+        assert f"{cert.n_refused} refused" in repr(cert)
+
+    def test_all_but_the_anchor(self):
+        X = positive()
+        cert = certify(build(X, loss=dm.BregmanLoss(2, "kl")), X, radius=1e6, n_probes=6)
+        assert cert.n_refused == 6
+        assert np.isnan(cert.mean_error)
+        assert cert.kinds[0] == "anchor"
+        assert "nan" in repr(cert)
+
+    def test_where_everything_overflows(self):
+        cert = certify(build(X0, loss=dm.KMeansLoss(2)), X0, radius=1e200, n_probes=6)
+        assert cert.n_refused == 6
+        assert np.isfinite(cert.max_error)
+
+    def test_bad_data_is_no_refused_probe(self):
+        X = positive()
+        core = build(X, loss=dm.BregmanLoss(2, "kl"))
+        with pytest.raises(ValueError, match=r"row 5 has -1\.0"):
+            certify(core, np.where(np.arange(N)[:, None] == 5, -1.0, X), radius=0.1)
+
+
+def test_a_divergence_without_hessian_has_no_adversarial_probes():
+    divergence = dm.CustomDivergence(lambda X: np.cosh(X).sum(axis=1), np.sinh)
+    X = np.random.default_rng(7).normal(size=(500, 2))
+    core = build(
+        X, loss=dm.BregmanLoss(1, divergence), anchor=np.zeros((1, 2)), calibrate=False, n_outliers=5
+    )
+    cert = certify(core, X, radius=0.5, n_probes=4)
+    assert "adversarial" not in cert.kinds
+    assert "BregmanLoss has no gradients" in cert.search
+
+
+class TestSettings:
+    def test_default_radius_is_the_anchor_s(self, core):
+        assert certify(core, X0, Y0, n_probes=1).radius == core.anchor.radius
+
+    def test_radius_zero_is_the_anchor_alone(self, core):
+        cert = certify(core, X0, Y0, radius=0, n_probes=3)
+        np.testing.assert_array_equal(cert.probes, np.stack([core.anchor.theta] * 4))
+        assert "the radius is 0" in repr(cert)
+
+    def test_no_ascent(self, core):
+        cert = certify(core, X0, Y0, n_probes=3, ascent_steps=0)
+        assert cert.kinds.tolist() == ["anchor", "random", "random", "sphere"]
+        assert "ascent_steps is 0" in repr(cert)
+
+    def test_one_probe(self, core):
+        cert = certify(core, X0, Y0, n_probes=np.int64(1), ascent_steps=0)
+        assert cert.kinds.tolist() == ["anchor", "random"]
+
+    def test_no_more_steps_than_asked_for(self, core):
+        cert = certify(core, X0, Y0, n_probes=4, ascent_steps=3)
+        assert 0 < np.count_nonzero(cert.kinds == "adversarial") <= 6
+
+    def test_coverage_is_unknown_without_standard_errors(self, core):
+        blind = dataclasses.replace(core, inclusion=np.full(len(core), np.nan))
+        cert = certify(blind, X0, Y0, n_probes=2)
+        assert np.isnan(cert.covered)
+        assert "hold: unknown" in repr(cert)
+
+    def test_coverage_falls_where_intervals_miss(self, core):
+        """Weights in the wrong order, of a coreset that claims to have been certain of each."""
+        sure = dataclasses.replace(
+            core,
+            points=core.points.weighing(core.weights[::-1].copy()),
+            inclusion=np.ones(len(core)),
+            calibrated=False,
+        )
+        assert certify(sure, X0, Y0, n_probes=4).covered == 0
+
+    def test_seeds_reproduce(self, core):
+        one, two = (certify(core, X0, Y0, n_probes=8, random_state=3) for _ in range(2))
+        other = certify(core, X0, Y0, n_probes=8, random_state=np.random.default_rng(4))
+        np.testing.assert_array_equal(one.probes, two.probes)
+        np.testing.assert_array_equal(one.errors, two.errors)
+        assert not np.array_equal(one.probes[1:9], other.probes[1:9])
+
+    def test_seeded_unless_told_otherwise(self, core):
+        one, two = (certify(core, X0, Y0, n_probes=2, ascent_steps=0) for _ in range(2))
+        np.testing.assert_array_equal(one.probes, two.probes)
+
+    def test_lists_and_other_labels_will_do(self, core):
+        cert = certify(core, X0.tolist(), (Y0 > 0).astype(int).tolist(), n_probes=2)
+        np.testing.assert_allclose(cert.errors, certify(core, X0, Y0, n_probes=2).errors)
+
+
+def test_inputs_are_not_changed(core):
+    X, y, weights = X0.copy(), Y0.copy(), np.ones(N)
+    kept = core.weights.copy(), core.X.copy(), core.anchor.theta.copy()
+    for array in (X, y, weights):
+        array.flags.writeable = False
+    certify(core, X, y, weights, n_probes=4)
+    for before, after in zip(kept, (core.weights, core.X, core.anchor.theta), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_results_are_frozen(core):
+    cert = certify(core, X0, Y0, n_probes=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cert.radius = 2.0
+    with pytest.raises(ValueError, match="read-only"):
+        cert.errors[0] = 0
+    assert isinstance(cert, Certificate)
+    assert cert != certify(core, X0, Y0, n_probes=1)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_data_is_not_copied():
+    """X is 48 MB; a pass takes a few MB for each thread."""
+    X = np.random.default_rng(8).normal(size=(20_000, 300))
+    core = build(X, loss=dm.KMeansLoss(1), size=50, anchor=np.zeros((1, 300)), calibrate=False)
+    tracemalloc.start()
+    try:
+        certify(core, X, radius=1.0, n_probes=2, ascent_steps=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 2
+
+
+def test_the_repr_says_what_it_is(core):
+    lines = repr(certify(core, X0, Y0, radius=0.25, n_probes=4)).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("Certificate: max_error 0.")
+    assert lines[0].endswith(
+        "the largest found on 3,000 points, is a lower bound on the worst case within 0.25 of the anchor"
+    )
+    assert lines[1].startswith("  probes: 1 anchor, 2 random, 2 sphere, ")
+
+
+BAD = {
+    "radius -1": (
+        {"radius": -1.0},
+        ValueError,
+        r"radius=-1.0 must be zero or a positive finite number",
+    ),
+    "radius nan": ({"radius": np.nan}, ValueError, r"radius=nan must be zero or a positive finite"),
+    "radius inf": ({"radius": np.inf}, ValueError, r"radius=inf must be zero or a positive finite"),
+    "radius text": ({"radius": "far"}, ValueError, r"radius='far' must be zero or a positive finite"),
+    "n_probes 0": ({"n_probes": 0}, ValueError, r"n_probes=0 must be a whole number, 1 or more"),
+    "n_probes 1.5": ({"n_probes": 1.5}, ValueError, r"n_probes=1.5 must be a whole number, 1 or more"),
+    "n_probes True": ({"n_probes": True}, ValueError, r"n_probes=True must be a whole number"),
+    "ascent_steps": ({"ascent_steps": -1}, ValueError, r"ascent_steps=-1 must be a whole number, 0 or more"),
+    "seed": ({"random_state": "x"}, ValueError, r"random_state='x' must be None, a seed"),
+    "columns": ({"X": X0[:, :3]}, ValueError, r"X has 3 columns; the coreset has 4: pass the data it is of"),
+    "rows": (
+        {"X": X0[1:], "y": Y0[1:]},
+        ValueError,
+        r"X weighs 2,999 and the coreset 3,000: these are not the data of this coreset; pass the X and",
+    ),
+    "weights": ({"sample_weight": np.full(N, 0.5)}, ValueError, r"X weighs 1,500 and the coreset 3,000"),
+    "no labels": ({"y": None}, ValueError, r"the coreset has labels, and y is None; pass y, one a row"),
+    "short labels": ({"y": Y0[1:]}, ValueError, r"y has 2999"),
+    "labels": ({"y": np.full(N, 7)}, ValueError, r"row 0 has 7|found.* 7"),
+    "missing": (
+        {"X": np.where(np.isclose(X0, X0[7, 1], atol=0), np.nan, X0)},
+        ValueError,
+        r"X has nan in row 7, column 1",
+    ),
+    "core": ({"core": X0}, TypeError, r"core must be a Coreset, as of dm.robust_coreset; found ndarray"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused(core, name):
+    changed, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        certify(**{"core": core, "X": X0, "y": Y0, **changed})
+
+
+def test_labels_for_a_coreset_without(core):
+    with pytest.raises(ValueError, match="the coreset has no labels; leave y out"):
+        certify(build(X0, loss=dm.KMeansLoss(2)), X0, Y0)
+
+
+def test_no_anchor(core):
+    with pytest.raises(ValueError, match=r"core.anchor is None; pass a core with an anchor"):
+        certify(dataclasses.replace(core, anchor=None), X0, Y0, radius=1.0)
+
+
+def test_an_anchor_of_no_radius_needs_one():
+    core = build(X0, loss=dm.KMeansLoss(1), anchor=np.zeros((1, 4)))
+    with pytest.raises(ValueError, match=r"core.anchor.radius is 0; pass radius"):
+        certify(core, X0)
+    assert certify(core, X0, radius=1.0, n_probes=1).radius == 1.0
+
+
+def test_rounding_of_weights_is_forgiven(core):
+    assert certify(core, X0, Y0, np.full(N, 1 + 1e-8), n_probes=1).max_error < 0.5
