@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import losses, solving, trimming
+from benchmarks import coresets, losses, solving, trimming
 
 if __name__ == "__main__":
     print(
@@ -17,3 +17,4 @@ if __name__ == "__main__":
     losses.main()
     trimming.main()
     solving.main()
+    coresets.main()

@@ -86,19 +86,23 @@ def test_the_smallest_of_many(m, how):
     assert threshold == (ranks[order[m]] if len(order) > m else np.inf)
 
 
-def test_a_draw_takes_each_groups_own_share():
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_a_draw_takes_each_groups_own_share(n):
     rng = np.random.default_rng(0)
-    groups = rng.integers(0, 3, size=1000).astype(np.int16)
-    measures = rng.random(1000) + 0.1
-    ranks = rng.random(1000) / measures
-    found = draw(ranks, measures, np.arange(1000), groups, np.array([5, 0, 2000]))
-    assert np.bincount(found.groups, minlength=3).tolist() == [5, 0, np.count_nonzero(groups == 2)]
+    groups = rng.choice([-1, 0, 1, 2, 3], p=[0.1, 0.5, 0.2, 0.1999, 0.0001], size=n).astype(np.int16)
+    measures, ids = rng.random(n) + 0.1, rng.permutation(n)
+    ranks = uniforms(7, ids) / measures
+    found = draw(7, ranks, ids, groups, np.array([5, 0, 2 * n, 3]))
+    counts = [5, 0, np.count_nonzero(groups == 2), min(3, np.count_nonzero(groups == 3))]
+    assert np.bincount(found.groups, minlength=4).tolist() == counts
     assert (groups[found.rows] == found.groups).all()
     assert (found.inclusion[found.groups == 2] == 1).all()
     mine = np.flatnonzero(groups == 0)
-    threshold = np.sort(ranks[mine])[5]
+    order = mine[np.argsort(ranks[mine])]
     here = found.groups == 0
-    np.testing.assert_allclose(found.inclusion[here], np.minimum(1, measures[found.rows[here]] * threshold))
+    assert sorted(found.rows[here]) == sorted(order[:5])
+    expected = np.minimum(1, measures[found.rows[here]] * ranks[order[5]])
+    np.testing.assert_allclose(found.inclusion[here], expected, rtol=1e-12)
 
 
 @given(st.integers(1, 40), st.integers(0, 2**32))

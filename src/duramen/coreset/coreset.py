@@ -17,7 +17,6 @@ from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array, Rows
 from duramen.sampling.calibration import Calibration, known_of
-from duramen.sampling.ranks import scaled_weights
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 __all__ = ["Coreset"]
@@ -227,16 +226,14 @@ class Coreset:
 
     @cached_property
     def _sampled(self) -> Array:
-        """The weights before calibration."""
-        if not self.calibrated or np.isnan(self.inclusion).any():
+        """The weights before calibration, up to what moved between groups: close enough for an error bar."""
+        if not self.calibrated:
             return self.weights
-        names, groups = np.unique(self.groups, return_inverse=True)
-        totals = np.bincount(groups, self.weights, minlength=len(names))
-        inner = np.flatnonzero(self.groups >= 0)
-        raw = scaled_weights(self.own_weights, self.inclusion, groups, totals)
-        weights = np.array(self.weights)
-        weights[inner] = raw[inner] * (weights[inner].sum() / raw[inner].sum())
-        return weights
+        drawn = np.where(self.inclusion < 1, self.groups, self.groups.min() - 1)  # the certain stand apart
+        groups = np.unique(drawn, return_inverse=True)[1]
+        raw = self.own_weights / self.inclusion
+        scale = np.bincount(groups, self.weights) / np.bincount(groups, raw)
+        return np.where(self.groups >= 0, raw * scale[groups], self.weights)
 
     @cached_property
     def _calibration(self) -> Calibration | None:

@@ -36,7 +36,7 @@ def suspected_rows(seen: Seen, split: Split, size: float, seed: int) -> Chosen:
     if not size:
         return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
     groups, sizes, heavy = rungs(seen.losses[split.rows], own, size)
-    found = draw(uniforms(seed, ids) / own, own, ids, groups, sizes)
+    found = draw(seed, uniforms(seed, ids) / own, ids, groups, sizes)
     weights = scaled_weights(own[found.rows], found.inclusion, found.groups, heavy)
     return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
 
@@ -52,12 +52,9 @@ def ranked_rows(
         none = np.empty(0)
         return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
     known = known_of(inner.loss, inner.anchor, size) if calibrate and size < live else None
-    measures, strata, totals = survey(sampler, inner, marks, known)
+    ranks, strata, totals = survey(sampler, inner, seed, marks, known)
     groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
-    with np.errstate(divide="ignore"):
-        ranks = uniforms(seed, points.ids)
-        ranks /= measures
-    found: Draw = draw(ranks, measures, points.ids, groups, sizes)
+    found: Draw = draw(seed, ranks, points.ids, groups, sizes)
     weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, heavy)
     if known is not None:
         assert totals is not None

@@ -149,10 +149,14 @@ def robust_coreset(
         seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
     else:
         place = _anchor_of(anchor, points, loss, n_outliers, rng)
-        losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
+        if calibrate and plan.calibrates:
+            losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
+        else:
+            losses, marks = loss.values(place.theta, points.X, points.y), None
         seen = Seen(points, loss, place, losses)
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
     inner = replace(seen, points=points.weighing(split.inner))
+    _refuse_infinite(inner)
     if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
         inner = frozen(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
@@ -247,6 +251,18 @@ def _anchor_of(
             f"needs shape {tuple(shape)}"
         )
     return place
+
+
+def _refuse_infinite(inner: Seen) -> None:
+    """Raise ValueError if a point that is not suspected costs infinitely much, or nobody knows how much."""
+    if np.isfinite(inner.losses).all():
+        return
+    odd = np.flatnonzero(~np.isfinite(inner.losses) & (inner.points.weights > 0))
+    if odd.size:
+        raise ValueError(
+            f"id {inner.points.ids[odd[0]]} has the loss {inner.losses[odd[0]]} at the anchor; "
+            "scale the columns, pass float64, or take more outliers"
+        )
 
 
 def _say_if_all(plan: Plan, sizes: tuple[float, float], points: WeightedPoints) -> None:

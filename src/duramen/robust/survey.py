@@ -1,4 +1,4 @@
-"""The survey: one pass over the suspected inliers, for their size measures and the totals to calibrate to.
+"""The survey: one pass over the suspected inliers, for their ranks and the totals to calibrate to.
 
 Every chunk of rows is looked at once while it is in the cache, by the sampler
 and by the calibration together.
@@ -12,29 +12,29 @@ import numpy as np
 
 from duramen.chunks import for_each_chunk, one_blas_thread, sum_over_chunks
 from duramen.rows import Array, scratch_rows
-from duramen.sampling.base import RankedSampler, Seen, measured
+from duramen.sampling.base import RankedSampler, Seen, ranked
 from duramen.sampling.calibration import Known
 
 __all__ = ["Survey", "survey"]
 
 
 class Survey(NamedTuple):
-    """Size measures and strata of all points, and totals over them."""
+    """Ranks and strata of all points, and totals over them."""
 
-    measures: Array
+    ranks: Array
     strata: Array | None
     totals: Array | None
 
 
-def survey(sampler: RankedSampler, seen: Seen, marks: Array | None, known: Known | None) -> Survey:
+def survey(sampler: RankedSampler, seen: Seen, seed: int, marks: Array | None, known: Known | None) -> Survey:
     """Look at all points once; those of weight zero count for nothing."""
     points = seen.points
-    measures = np.empty(len(points))
+    ranks = np.empty(len(points))
     strata = None if sampler.strata(seen.take(slice(0, 0))) is None else np.empty(len(points), dtype=np.int16)
 
     def look(chunk: slice) -> Seen:
         part = seen.take(chunk)
-        measures[chunk] = measured(sampler, part, part.points.weights)
+        ranks[chunk] = ranked(sampler, part, seed)
         if strata is not None:
             strata[chunk] = np.asarray(sampler.strata(part))
         return part
@@ -48,9 +48,9 @@ def survey(sampler: RankedSampler, seen: Seen, marks: Array | None, known: Known
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
     with one_blas_thread():
         if known is not None:
-            return Survey(measures, strata, sum_over_chunks(work, len(points), rows)[0])
+            return Survey(ranks, strata, sum_over_chunks(work, len(points), rows)[0])
         for_each_chunk(lambda chunk: _forget(look(chunk)), len(points), rows, fixed=True)
-    return Survey(measures, strata, None)
+    return Survey(ranks, strata, None)
 
 
 def _forget(part: Seen) -> None:

@@ -150,11 +150,10 @@ class Bound(Sampler):
         if len(live) <= size:
             return points if len(live) == len(points) else points.take(live)
         seen = self._seen(points)
-        measures = measured(self.sampler, seen, points.weights)
-        with np.errstate(divide="ignore"):
-            ranks = uniforms(int(rng.integers(2**63)), points.ids) / measures
+        seed = int(rng.integers(2**63))
+        ranks = ranked(self.sampler, seen, seed)
         groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
-        found = draw(ranks, measures, points.ids, groups, sizes)
+        found = draw(seed, ranks, points.ids, groups, sizes)
         weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, totals)
         order = np.argsort(points.ids[found.rows])
         rows = found.rows[order]
@@ -184,8 +183,9 @@ def frozen(sampler: RankedSampler, seen: Seen) -> Seen:
     return Seen(seen.points, seen.loss, seen.anchor.freeze(**new), seen.losses) if new else seen
 
 
-def measured(sampler: RankedSampler, seen: Seen, weights: Array) -> Array:
-    """Compute the size measures, weight times score, and refuse scores that are not positive numbers."""
+def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
+    """Compute the ranks, u over weight times score; refuse scores that are not positive numbers."""
+    weights = seen.points.weights
     scores = np.asarray(sampler.scores(seen))
     if scores.shape != (len(seen),):
         raise ValueError(
@@ -199,7 +199,10 @@ def measured(sampler: RankedSampler, seen: Seen, weights: Array) -> Array:
                 "scores must be positive numbers"
             )
         scores = np.where(weights > 0, scores, 1.0)
-    return np.asarray(weights * scores, dtype=np.float64)
+    ranks = uniforms(seed, seen.points.ids)
+    with np.errstate(divide="ignore", over="ignore"):
+        ranks /= weights * scores
+    return ranks
 
 
 def grouped(

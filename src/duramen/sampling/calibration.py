@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from duramen.ball import Anchor
@@ -35,8 +36,10 @@ __all__ = ["Calibration", "Known", "known_of"]
 _MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
 _RIDGE = 10.0  # in points: a total that ten points speak for is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
-_STEPS = 30
-_ENOUGH = 1e-12
+_STEPS = 50
+_ENOUGH = (
+    1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
+)
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,14 @@ class Calibration:
         goal[1:] = np.where(np.isfinite(goal[1:]), goal[1:], 0.0)
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
+        stale, last, factor = True, np.inf, None
         for _ in range(_STEPS):
             slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
-            curved = (self.design * (self.shares * bends)[:, None]).T @ self.design
-            curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
-            step = -np.linalg.solve(curved, slope)
+            if stale:  # the curvature is kept while whole steps do: most of the time goes into it
+                curved = (self.design * (self.shares * bends)[:, None]).T @ self.design
+                curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
+                factor = cho_factor(curved, overwrite_a=True, check_finite=False)
+            step = -cho_solve(factor, slope, check_finite=False)
             gain = -float(slope @ step)
             if not gain > _ENOUGH:
                 break
@@ -146,6 +152,8 @@ class Calibration:
                 if there <= height - 1e-4 * length * gain or length < 1e-6:
                     break
                 length /= 2
+            stale = length < 1 or gain > last / 10
+            last = gain
             tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
         calibrated = self.shares * factors
         return np.asarray(calibrated * (self.total / calibrated.sum()))

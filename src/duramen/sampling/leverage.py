@@ -16,7 +16,7 @@ from duramen.sampling.base import RankedSampler, Seen
 __all__ = ["LeverageSampler"]
 
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample is drawn by other numbers than the coreset
-_SAMPLE, _PRODUCTS = 5000, 10**8  # rows of it: so many, or what takes so many products
+_SAMPLE, _PRODUCTS = 3000, 10**8  # rows of it: so many, or what takes so many products
 _MOST_COLUMNS = 1024  # beyond, columns are measured one by one, not by their second moments
 _FAR = 1e30  # the length of a row that is longer: squares overflow in float32 beyond it
 

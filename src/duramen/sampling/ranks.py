@@ -119,21 +119,45 @@ class Draw(NamedTuple):
     groups: Array
 
 
-def draw(ranks: Array, measures: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
+def draw(seed: int, ranks: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
     """Draw ``sizes[g]`` points from each group g; ``groups`` None stands for one group.
 
-    Points of infinite rank are in no group.
+    Points of infinite rank, and those in groups below zero, are in none.
     """
+    if groups is None:
+        return _drawn(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
+    few = _candidates(ranks, groups, sizes)
     parts = []
     for group, size in enumerate(sizes):
-        mine = ranks if groups is None else np.where(groups == group, ranks, np.inf)
-        rows, threshold = smallest(mine, ids, int(size))
-        with np.errstate(invalid="ignore", over="ignore"):
-            inclusion = np.minimum(1.0, measures[rows] * threshold)
-        parts.append(Draw(rows, inclusion, np.full(len(rows), group, dtype=np.int32)))
-    if not parts:
-        return Draw(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0, dtype=np.int32))
+        mine = few[groups[few] == group]
+        if len(mine) <= size:  # the guess was too low, or there are no more
+            mine = np.flatnonzero(groups == group)
+        rows, threshold = smallest(ranks[mine], ids[mine], int(size))
+        parts.append(_drawn(seed, ranks, ids, mine[rows], threshold, group))
     return Draw(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _drawn(seed: int, ranks: Array, ids: Array, rows: Array, threshold: float, group: int) -> Draw:
+    """Tell with what probability rows came below the threshold; a measure is u over rank."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inclusion = uniforms(seed, ids[rows]) / ranks[rows] * threshold
+    return Draw(rows, np.fmin(inclusion, 1.0), np.full(len(rows), group, dtype=np.int32))
+
+
+def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
+    """Find rows that probably hold the smallest ranks of every group, by a limit for each."""
+    step = len(ranks) // 16384
+    if step < 2:
+        return np.arange(len(ranks))
+    seen, where = ranks[::step], groups[::step]
+    limits = np.full(len(sizes) + 1, np.inf)  # the last: for groups below zero
+    limits[-1] = -np.inf
+    for group, size in enumerate(sizes):
+        mine = seen[where == group]
+        place = int(size / step + 6 * (size / step) ** 0.5 + 6)
+        if place < len(mine):
+            limits[group] = np.partition(mine, place)[place]
+    return np.flatnonzero(ranks <= limits[groups])
 
 
 def scaled_weights(own: Array, inclusion: Array, groups: Array, totals: Array) -> Array:

@@ -118,7 +118,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
         cap = run.objective / max(costs.z, 1.0)
         row = costs.draw(np.minimum(table.min(axis=0), cap), 1, rng)[0]
         swapped = costs.centres(run.theta).copy()
-        swapped[_least_missed(table, costs.of(costs.centre(row)), cap, costs.weights)] = costs.centre(row)
+        swapped[_least_missed(costs, table, costs.of(costs.centre(row)))] = costs.centre(row)
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS))
         if tried.objective < run.objective:
             run = tried
@@ -159,14 +159,14 @@ def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> Array:
     return np.stack(centres)
 
 
-def _least_missed(table: Array, new: Array, cap: float, weights: Array) -> int:
-    """Find the centre without which the costs, each up to ``cap``, grow least once a new one is there.
+def _least_missed(costs: _Costs, table: Array, new: Array) -> int:
+    """Find the centre of ``table`` (k, n) without which, once a new one is there, the trimmed cost is least.
 
-    ``table`` (k, n) is used up.
+    By the trimmed cost itself: capped costs would make a centre on a far cluster of outliers look needed.
     """
     first, every = table.argmin(axis=0), np.arange(table.shape[1])
     least = np.minimum(table[first, every], new)
     table[first, every] = np.inf
     without = np.minimum(table.min(axis=0), new)
-    missed = weights * (np.minimum(without, cap) - np.minimum(least, cap))
-    return int(np.bincount(first, missed, minlength=len(table)).argmin())
+    left = [costs.trimmed(np.where(first == centre, without, least)) for centre in range(len(table))]
+    return int(np.argmin(left))
