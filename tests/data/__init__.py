@@ -1,0 +1,1 @@
+Z = 10_000  # planted rows, as in the paper

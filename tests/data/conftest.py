@@ -4,6 +4,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import duramen as dm
+from tests.data import Z
+
 
 @pytest.fixture(scope="package")
 def covertype(data_folder):
@@ -22,3 +25,28 @@ def survey(data_folder):
     """The four numeric columns, as a table."""
     columns = ["longitude", "latitude", "altitude_m", "total_field_anomaly_nt"]
     return pq.read_table(data_folder / "britain_magnetic_3d.parquet", columns=columns)
+
+
+@pytest.fixture(scope="package")
+def contaminated(covertype):
+    """Ten thousand training rows with noise of standard deviation 10 and shuffled labels, as in the paper."""
+    X, y = covertype
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(X))[10_000:]  # the rest would be the test set
+    X, y = X[order], y[order]
+    planted = np.zeros(len(X), dtype=bool)
+    planted[rng.choice(len(X), Z, replace=False)] = True
+    X[planted] += rng.normal(scale=10, size=(Z, X.shape[1]))
+    y[planted] = rng.permutation(y[planted])
+    return dm.points(X, y), planted
+
+
+@pytest.fixture(scope="package")
+def contaminated_survey(survey):
+    """Columns standardised; points in the bounding box with noise of standard deviation 20 added."""
+    X = dm.points(survey).X
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rng = np.random.default_rng(0)
+    box = rng.uniform(X.min(axis=0), X.max(axis=0), size=(Z, X.shape[1]))
+    planted = box + rng.normal(scale=20, size=box.shape)
+    return dm.points(np.concatenate([X, planted])), np.arange(len(X), len(X) + Z)

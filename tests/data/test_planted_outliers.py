@@ -4,25 +4,11 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from tests.data import Z
 
 pytestmark = pytest.mark.data
 
-Z = 10_000
 LOGISTIC = dm.LogisticLoss()
-
-
-@pytest.fixture(scope="module")
-def contaminated(covertype):
-    """Ten thousand training rows with noise of standard deviation 10 and shuffled labels, as in the paper."""
-    X, y = covertype
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(X))[10_000:]  # the rest would be the test set
-    X, y = X[order], y[order]
-    planted = np.zeros(len(X), dtype=bool)
-    planted[rng.choice(len(X), Z, replace=False)] = True
-    X[planted] += rng.normal(scale=10, size=(Z, X.shape[1]))
-    y[planted] = rng.permutation(y[planted])
-    return dm.points(X, y), planted
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +62,6 @@ def test_an_anchor_on_covertype_is_robust(contaminated, fits):
     at_ordinary = dm.trimmed_objective(points, fits["ordinary"].theta, loss=LOGISTIC, n_outliers=Z)
     assert at_anchor < 1.1 * fits["trimmed"].objective
     assert at_anchor < at_ordinary
-
-
-@pytest.fixture(scope="module")
-def contaminated_survey(survey):
-    """Columns standardised; points in the bounding box with noise of standard deviation 20 added."""
-    X = dm.points(survey).X
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    rng = np.random.default_rng(0)
-    box = rng.uniform(X.min(axis=0), X.max(axis=0), size=(Z, X.shape[1]))
-    planted = box + rng.normal(scale=20, size=box.shape)
-    return dm.points(np.concatenate([X, planted])), np.arange(len(X), len(X) + Z)
 
 
 @pytest.mark.parametrize("loss", [dm.KMeansLoss(10), dm.KMedianLoss(10)], ids=repr)

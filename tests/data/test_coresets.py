@@ -1,0 +1,103 @@
+"""Coresets of the real data with planted outliers: calibration, error bars, and solutions found on them."""
+
+import time
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.data import Z
+
+pytestmark = pytest.mark.data
+
+SEEDS = range(5)
+
+
+@pytest.fixture(scope="module")
+def covertype_anchor(contaminated):
+    return dm.find_anchor(contaminated[0], dm.LogisticLoss(), Z, random_state=0)
+
+
+def test_calibration_at_least_halves_the_error_near_the_anchor(
+    contaminated, covertype_anchor, record_property
+):
+    """Mean error over the anchor and 8 parameters within a tenth of its radius, leverage sampler, 4,000 rows."""
+    points, loss, anchor = contaminated[0], dm.LogisticLoss(), covertype_anchor
+    near = dm.Ball(anchor.theta, 0.1 * anchor.radius).sample(8, np.random.default_rng(0))
+    thetas = [anchor.theta, *near]
+    truth = np.array([dm.trimmed_objective(points, theta, loss=loss, n_outliers=Z) for theta in thetas])
+    errors = {}
+    for calibrate in (False, True):
+        found = []
+        for seed in SEEDS:
+            core = dm.robust_coreset(
+                points.X,
+                points.y,
+                loss=loss,
+                size=4000,
+                n_outliers=Z,
+                sampler="leverage",
+                anchor=anchor,
+                calibrate=calibrate,
+                random_state=seed,
+            )
+            anchor = core.anchor
+            assert (core.weights > 0).all()
+            found.append(np.abs([core.objective(theta) for theta in thetas] / truth - 1))
+        errors[calibrate] = float(np.mean(found))
+    record_property(
+        "figures",
+        f"covertype, 4,000 rows by leverage: error near the anchor {errors[False]:.3%}, calibrated {errors[True]:.3%}",
+    )
+    assert errors[True] <= errors[False] / 2
+
+
+def test_a_solution_on_covertypes_coreset(contaminated, covertype_anchor, record_property):
+    points, loss = contaminated[0], dm.LogisticLoss()
+    full = dm.solve(points, loss, Z)
+    ratios, covered = [], 0
+    for seed in SEEDS:
+        core = dm.robust_coreset(
+            points.X, points.y, loss=loss, size=4000, n_outliers=Z, anchor=covertype_anchor, random_state=seed
+        )
+        theta = dm.solve(core).theta
+        ratios.append(dm.trimmed_objective(points, theta, loss=loss, n_outliers=Z) / full.objective)
+        estimate = core.estimate(full.theta)
+        covered += estimate.low <= full.objective <= estimate.high
+    record_property(
+        "figures",
+        f"covertype, 4,000 rows: loss ratio {np.mean(ratios):.4f} (worst {max(ratios):.4f}); {covered} of 5 intervals cover",
+    )
+    assert (
+        np.mean(ratios) <= 1.025
+    )  # the paper's best at this size; the goal of 1.010 belongs to the estimators
+
+
+def test_a_solution_on_the_surveys_coreset(contaminated_survey, record_property):
+    points, loss = contaminated_survey[0], dm.KMeansLoss(10)
+    anchor = dm.find_anchor(points, loss, Z, random_state=0)
+    full = dm.solve(points, loss, Z, init=anchor.theta)
+    ratios = []
+    for seed in SEEDS:
+        core = dm.robust_coreset(
+            points.X, loss=loss, size=5000, n_outliers=Z, anchor=anchor, random_state=seed
+        )
+        ratios.append(
+            dm.trimmed_objective(points, dm.solve(core).theta, loss=loss, n_outliers=Z) / full.objective
+        )
+    record_property(
+        "figures", f"survey, 5,000 rows: loss ratio {np.mean(ratios):.4f} (worst {max(ratios):.4f})"
+    )
+    assert np.mean(ratios) <= 1.01
+
+
+def test_all_sensitivities_of_covertype_take_seconds(contaminated, covertype_anchor, record_property):
+    points = contaminated[0]
+    start = time.perf_counter()
+    bounds = dm.SensitivitySampler().sensitivities(points, dm.LogisticLoss(), covertype_anchor)
+    seconds = time.perf_counter() - start
+    record_property(
+        "figures", f"covertype: {len(points):,} sensitivities in {seconds:.1f} s, in sum {bounds.sum():.1f}"
+    )
+    assert np.isfinite(bounds).all()
+    assert seconds < 30
