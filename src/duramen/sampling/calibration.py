@@ -112,18 +112,20 @@ class Calibration:
         self.total = float(weights.sum())
         self.shares = weights / self.total
         self.means = self.shares @ columns
-        apart = columns - self.means
+        self.design = np.empty((len(weights), columns.shape[1] + 1))
+        self.design[:, 0] = 1.0
+        apart = np.subtract(columns, self.means, out=self.design[:, 1:])
         squares = np.square(apart)
         spread = np.sqrt(self.shares @ squares)
         # a column without spread says nothing; rounding may leave a trace of it
-        self.used = np.flatnonzero(spread > 1e-9 * (np.abs(self.means) + np.sqrt(squares.max(axis=0))))
-        self.spread = spread[self.used]
-        self.design = np.empty((len(weights), len(self.used) + 1))
-        self.design[:, 0] = 1.0
-        np.divide(apart[:, self.used], self.spread, out=self.design[:, 1:])
-        # the fourth moments tell how few points a column hangs on: one over their effective number
+        used = spread > 1e-9 * (np.abs(self.means) + np.sqrt(squares.max(axis=0)))
+        self.spread = np.where(used, spread, 1.0)
+        apart *= np.where(used, 1 / self.spread, 0.0)
+        # fourth moments tell how few points a column hangs on: one over their effective number
         fourth = np.square(self.shares) @ np.square(squares, out=squares)
-        self.ridge = np.append(0.0, _RIDGE * fourth[self.used] / np.square(np.square(self.spread)))
+        with np.errstate(over="ignore"):
+            hangs = np.where(used, fourth / np.square(np.square(self.spread)), 1.0)
+        self.ridge = np.append(0.0, _RIDGE * hangs)
 
     def weights(self, totals: Array) -> Array:
         """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample stands for.
@@ -131,7 +133,7 @@ class Calibration:
         The dual of the bounded distance is convex and smooth; damped Newton steps minimise it.
         """
         goal = np.ones(len(self.ridge))
-        goal[1:] = (totals[self.used] / self.total - self.means[self.used]) / self.spread
+        goal[1:] = (totals / self.total - self.means) / self.spread
         goal[1:] = np.where(np.isfinite(goal[1:]), goal[1:], 0.0)
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
