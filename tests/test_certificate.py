@@ -157,7 +157,9 @@ class TestEveryLoss:
         assert 0 <= cert.covered <= 1
 
     def test_the_coreset_is_good(self, case):
-        assert 0 < case[-1].max_error < 0.5
+        """Random parameters in the ball are mostly right; the worst that an adversary finds is within a factor of two."""
+        assert case[-1].mean_error < 0.25
+        assert 0 < case[-1].max_error < 1
 
 
 @pytest.mark.parametrize("calibrate", [True, False])

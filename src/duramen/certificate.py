@@ -209,7 +209,8 @@ class _Sides:
         loss = self.core.loss
         losses, marks = loss.values_and_marks(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
-        return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, marks=marks)
+        known = {} if marks is None else {"marks": marks}  # a loss of the user's own may not know of marks
+        return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, **known)
 
 
 def _signed_error(value: float, truth: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from scipy import sparse
 
-from duramen.rows import Array, Rows, as_column, as_rows
+from duramen.rows import Array, Rows, as_column, as_rows, take_rows
 
 __all__ = ["WeightedPoints", "points"]
 
@@ -139,6 +139,11 @@ class WeightedPoints:
             _refuse_repeats(ids)
         y = None if self.y is None else self.y[which]
         return self._trusted(self.X[which], y, self.weights[which], ids)
+
+    def pick(self, rows: Array, weights: Array) -> WeightedPoints:
+        """Return the points numbered ``rows``, which must be distinct, with other weights; unchecked."""
+        y = None if self.y is None else self.y[rows]
+        return self._trusted(take_rows(self.X, rows), y, weights, self.ids[rows])
 
     def weighing(self, weights: Array) -> WeightedPoints:
         """Return the same points with other weights, which are not checked; X is shared."""

@@ -255,8 +255,11 @@ def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     (few,) = _read(sparsity=sparsity)
     if few > full:
         raise ValueError(f"sparsity={sparsity} must not exceed n_parameters={n_parameters}; leave it out")
-    supports = math.lgamma(full + 1) - math.lgamma(few + 1) - math.lgamma(full - few + 1)
-    return min(full * LOG2_HALF_BALLS, max(0.0, supports) / math.log(2) + few * LOG2_HALF_BALLS)
+    fewest = min(few, full - few)
+    if fewest > 10**6:
+        return full * LOG2_HALF_BALLS
+    supports = math.fsum(math.log2((full - i) / (i + 1)) for i in range(int(fewest)))
+    return min(full * LOG2_HALF_BALLS, supports + few * LOG2_HALF_BALLS)
 
 
 def vc_dimension(loss: Loss, n_columns: int) -> float | None:

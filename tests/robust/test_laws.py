@@ -111,9 +111,9 @@ def test_rungs_draw_from_every_height(n, size, seed):
     rng = np.random.default_rng(seed)
     losses, weights = np.exp(5 * rng.normal(size=n)) * (rng.random(n) > 0.1), rng.exponential(size=n) + 0.01
     size = min(size, n)
-    groups, sizes, totals = rungs(losses, weights, size)
+    groups, sizes = rungs(losses, weights, size)
     assert sizes.sum() == size
-    np.testing.assert_allclose(totals, np.bincount(groups, weights))
+    assert (sizes <= np.bincount(groups)).all()
     assert (sizes >= 1).all()
     order = np.argsort(losses)
     assert (np.diff(groups[order]) >= 0).all()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from duramen.sampling.ranks import apportion, draw, scaled_weights, smallest, uniforms
+from duramen.sampling.ranks import Draw, apportion, draw, scaled_weights, smallest, uniforms
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
 
@@ -105,24 +105,31 @@ def test_a_draw_takes_each_groups_own_share(n):
     np.testing.assert_allclose(found.inclusion[here], expected, rtol=1e-12)
 
 
-@given(st.integers(1, 40), st.integers(0, 2**32))
-def test_scaled_weights_add_up_to_each_groups_total(m, seed):
+@given(st.integers(1, 60), st.integers(0, 2**32), st.sampled_from([0.0, 3.0, 12.0]))
+def test_scaled_weights_add_up_to_what_each_group_weighs(n, seed, spread):
+    """Also where weights span twenty-four orders of magnitude: light points must not drown in a difference of sums."""
     rng = np.random.default_rng(seed)
-    own, inclusion = rng.exponential(size=m) + 1e-3, rng.choice([1.0, 0.9, 0.1], size=m)
-    groups = rng.integers(0, 3, size=m)
-    slack = rng.exponential(size=3)
-    totals = np.bincount(groups, own, minlength=3)
-    certain = np.array([(inclusion[groups == group] == 1).all() for group in range(3)])
-    totals += np.where(certain, 0.0, slack)
-    weights = scaled_weights(own, inclusion, groups, totals)
-    np.testing.assert_allclose(np.bincount(groups, weights, minlength=3), totals, rtol=1e-12)
-    assert (weights > 0).all()
-    np.testing.assert_array_equal(weights[inclusion == 1], own[inclusion == 1])
+    weights = 10.0 ** (spread * rng.uniform(-1, 1, size=n))
+    groups = rng.integers(0, 3, size=n).astype(np.int32)
+    groups[: min(3, n)] = np.arange(min(3, n))
+    sizes = np.maximum(np.bincount(groups, minlength=3) // 2, 1)[: groups.max() + 1]
+    found = draw(seed, uniforms(seed, np.arange(n)) / weights, np.arange(n), groups, sizes)
+    scaled = scaled_weights(found, weights, groups)
+    assert (scaled > 0).all()
+    for group in range(len(sizes)):
+        mine = found.groups == group
+        assert scaled[mine].sum() == pytest.approx(weights[groups == group].sum(), rel=1e-12)
+        drawn = mine & (found.inclusion < 1)
+        if drawn.any():
+            certain = found.rows[mine & (found.inclusion >= 1)]
+            np.testing.assert_array_equal(scaled[mine & (found.inclusion >= 1)], weights[certain])
+            others = np.setdiff1d(np.flatnonzero(groups == group), certain)
+            assert scaled[drawn].sum() == pytest.approx(weights[others].sum(), rel=1e-12)
 
 
 def test_a_sample_of_certain_points_alone_is_scaled_all_the_same():
-    weights = scaled_weights(np.ones(2), np.ones(2), np.zeros(2, dtype=int), np.array([5.0]))
-    assert weights.tolist() == [2.5, 2.5]
+    found = Draw(np.array([0, 1]), np.ones(2), np.zeros(2, dtype=int))
+    assert scaled_weights(found, np.array([1.0, 1.0, 3.0]), None).tolist() == [2.5, 2.5]
 
 
 @given(

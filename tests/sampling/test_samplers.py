@@ -228,7 +228,9 @@ def test_leverage_finds_rare_columns():
 def test_leverage_refuses_a_frame_of_other_columns():
     X, y = data()
     anchor = frozen_anchor(dm.LeverageSampler(), X, y)
-    with pytest.raises(ValueError, match="frame is for 3 columns, X has 2"):
+    with pytest.raises(
+        ValueError, match=r"frame has shape \(4, 4\); it is not for 4 directions of 2 columns"
+    ):
         dm.LeverageSampler().scores(dm.Seen(dm.points(X[:, :2], y), LOGISTIC, anchor, X[:, 0]))
 
 

@@ -151,6 +151,7 @@ def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
         warnings.filterwarnings("ignore", message="the ball of radius")
         bounds = dm.SensitivitySampler(kind).sensitivities(dm.points(X, y, weights), case.loss, anchor)
     if np.isinf(bounds).all():
+        assert radius == 0.5  # the largest of these balls alone may be too large
         return
     assert np.isfinite(bounds).all()
 
@@ -213,18 +214,74 @@ def test_the_lipschitz_form_is_that_of_the_design():
     np.testing.assert_allclose(bounds, (f + 0.2) / (f.sum() - 40 * 0.2), rtol=1e-12)
 
 
-def test_a_ball_too_large_is_said_and_points_are_drawn_by_what_they_can_cost():
+@pytest.mark.parametrize(
+    ("loss", "anchor"),
+    [
+        (dm.KMedianLoss(2), dm.Anchor([[-1.0, 1.0], [1.0, 1.0]], 100.0)),
+        (dm.BregmanLoss(1, "kl"), dm.Anchor([[1.0, 1.0]], 2.0)),  # the ball leaves the domain: infinite costs
+    ],
+    ids=repr,
+)
+def test_a_ball_too_large_is_said_and_points_are_drawn_by_what_they_can_cost(loss, anchor):
+    """Over 200 seeds the share of samples that a point is in grows with f + deviation."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 2))
-    loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.0, 0.0]], 100.0)
-    sampler = dm.SensitivitySampler("lipschitz").bind(loss, anchor)
-    loss_two = dm.KMedianLoss(2)
-    anchor_two = dm.Anchor([[-1.0, 0.0], [1.0, 0.0]], 100.0)
-    with pytest.warns(UserWarning, match="radius 100 is too large"):
-        core = dm.SensitivitySampler().bind(loss_two, anchor_two).reduce(dm.points(X), 50, rng)
-    assert len(core) == 50
-    assert core.total_weight == pytest.approx(500)
-    assert sampler is not None
+    points = dm.points(np.exp(rng.normal(size=(100, 2))))
+    with pytest.warns(UserWarning, match=f"radius {anchor.radius:g} is too large"):
+        frozen = dm.robust_coreset(points.X, loss=loss, size=10, sampler="sensitivity", anchor=anchor).anchor
+    sampler = dm.SensitivitySampler().bind(loss, frozen)
+    counts = np.zeros(100)
+    for seed in range(200):
+        core = sampler.reduce(points, 10, np.random.default_rng(seed))
+        counts[core.ids] += 1
+        assert core.total_weight == pytest.approx(100)
+    cost = loss.values(anchor.theta, points.X) + loss.deviation(anchor.ball, points.X)
+    if np.isfinite(cost).all():
+        share = np.maximum(cost / loss.values(anchor.theta, points.X).mean(), 1)
+        expected = 200 * 10 * share / share.sum()
+        assert np.abs(counts - expected).max() < 5 * expected.max() ** 0.5
+    else:
+        assert counts.min() > 0
+
+
+@pytest.mark.parametrize("place", [0, 40_000])
+def test_a_suspected_row_of_infinite_loss_changes_nothing(place):
+    """Wherever it stands: neither the choice nor whether there is a bound depends on it."""
+    X = np.random.default_rng(0).normal(size=(70_000, 3)).astype(np.float32)
+    plain = np.delete(X, place, axis=0)
+    X[place] = 3.4e38
+    anchor = dm.Anchor([[-1.0, 0, 0], [1.0, 0, 0]], 0.1)
+    settings = {
+        "loss": dm.KMeansLoss(2),
+        "size": 500,
+        "anchor": anchor,
+        "sampler": "sensitivity",
+        "random_state": 0,
+    }
+    core = dm.robust_coreset(X, n_outliers=1, suspects=1, **settings)
+    other = dm.robust_coreset(plain, ids=np.delete(np.arange(70_000), place), **{**settings, "size": 499})
+    np.testing.assert_array_equal(core.ids[~core.suspected], other.ids)
+
+
+def test_bounds_are_of_the_points_given_whatever_the_anchor_froze():
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    loss, anchor = dm.KMeansLoss(1), dm.Anchor(np.zeros((1, 2)), 0.01)
+    stale = dm.robust_coreset(X, loss=loss, size=50, anchor=anchor, sampler="sensitivity").anchor
+    few = dm.points(X[:200] * 0.1)
+    fresh = dm.SensitivitySampler().sensitivities(few, loss, anchor)
+    np.testing.assert_allclose(dm.SensitivitySampler().sensitivities(few, loss, stale), fresh)
+    assert fresh.sum() >= 1
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1e-40, 1e40, 1e80])
+def test_sensitivities_do_not_see_the_unit_of_length(scale):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    found = [
+        dm.SensitivitySampler().sensitivities(
+            dm.points(X * s), dm.KMeansLoss(1), dm.Anchor(np.zeros((1, 2)), 0.1 * s)
+        )
+        for s in (1.0, scale)
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
 
 
 def test_a_wrong_kind_is_refused():

@@ -240,5 +240,5 @@ class Coreset:
         inner = np.flatnonzero(self.groups >= 0)
         if not self.calibrated or self.anchor is None or not len(inner):
             return None
-        known = known_of(self.loss, self.anchor, len(inner))
+        known = known_of(self.loss, self.anchor, len(inner), self.points)
         return Calibration(known.columns(self.points.take(inner)), self._sampled[inner])

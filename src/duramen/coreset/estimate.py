@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from duramen.ball import lengths
 from duramen.rows import Array
 from duramen.sampling.calibration import Calibration
 
@@ -44,6 +45,8 @@ class Estimate(NamedTuple):
     def of(value: float, std_error: float) -> Estimate:
         """Make the interval of a value and its standard error; losses are not negative."""
         reach = _QUANTILE * std_error
+        if np.isinf(reach):
+            return Estimate(value, std_error, 0.0, np.inf)
         return Estimate(value, std_error, max(value - reach, 0.0) if reach == reach else reach, value + reach)
 
     def __repr__(self) -> str:
@@ -75,15 +78,24 @@ def standard_error(
     inner = groups >= 0
     if calibration is not None and inner.any():
         left[inner] = calibration.residuals(left[inner])
-    variance = 0.0
+    errors = [0.0]
     for group in np.unique(groups):
         mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
-        if not len(mine):
-            continue
-        correction = 1.0
-        if len(mine) > 1:  # one point alone has no spread to tell its error from: its value must do
-            left[mine] -= np.average(left[mine], weights=weights[mine])
-            correction = len(mine) / (len(mine) - 1)
-        squares = (1 - inclusion[mine]) * np.square(weights[mine] * left[mine])
-        variance += correction * float(squares.sum())
-    return float(np.sqrt(variance))
+        if len(mine):
+            errors.append(_group_error(left[mine], weights[mine], inclusion[mine]))
+    return float(lengths(np.array(errors))) if np.isfinite(errors).all() else float(np.max(errors))
+
+
+def _group_error(left: Array, weights: Array, inclusion: Array) -> float:
+    """Estimate the standard error of a sum over points that were drawn together, none of them certain."""
+    if not np.isfinite(left).all():
+        return np.inf
+    many = len(left) > 1  # one point alone has no spread to tell its error from: its value must do
+    size = float(np.abs(left).max())
+    share = left / size if size else left
+    apart = share - np.average(share, weights=weights) if many else share
+    heaviest = float(weights.max())
+    squares = (1 - inclusion) * np.square(weights / heaviest * apart)
+    correction = len(left) / (len(left) - 1) if many else 1.0
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(squares.sum() * correction) * heaviest * size)

@@ -87,7 +87,8 @@ def _known_columns(core: Coreset) -> int:
     """Count the columns that the error bar regresses on."""
     if not core.calibrated or core.anchor is None:
         return 1
-    return known_of(core.loss, core.anchor, int(np.count_nonzero(core.groups >= 0))).n_columns
+    inner = int(np.count_nonzero(core.groups >= 0))
+    return known_of(core.loss, core.anchor, inner, core.points).n_columns
 
 
 def number(value: float) -> str:

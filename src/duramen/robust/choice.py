@@ -10,7 +10,7 @@ from duramen.coreset import Coreset
 from duramen.points import WeightedPoints
 from duramen.robust.split import Split, rungs
 from duramen.robust.survey import survey
-from duramen.rows import Array, take_rows
+from duramen.rows import Array
 from duramen.sampling import RankedSampler, Sampler, Seen
 from duramen.sampling.base import grouped
 from duramen.sampling.calibration import Calibration, known_of
@@ -35,9 +35,9 @@ def suspected_rows(seen: Seen, split: Split, size: float, seed: int) -> Chosen:
     size = int(min(size, len(ids)))
     if not size:
         return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
-    groups, sizes, heavy = rungs(seen.losses[split.rows], own, size)
+    groups, sizes = rungs(seen.losses[split.rows], own, size)
     found = draw(seed, uniforms(seed, ids) / own, ids, groups, sizes)
-    weights = scaled_weights(own[found.rows], found.inclusion, found.groups, heavy)
+    weights = scaled_weights(found, own, groups)
     return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
 
 
@@ -51,41 +51,51 @@ def ranked_rows(
     if not size:
         none = np.empty(0)
         return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
-    known = known_of(inner.loss, inner.anchor, size) if calibrate and size < live else None
+    known = known_of(inner.loss, inner.anchor, size, points) if calibrate and size < live else None
     ranks, strata, totals = survey(sampler, inner, seed, marks, known)
-    groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
+    groups, sizes = grouped(sampler, strata, points.weights, size)
     found: Draw = draw(seed, ranks, points.ids, groups, sizes)
-    weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, heavy)
+    weights = scaled_weights(found, points.weights, groups)
     if known is not None:
         assert totals is not None
         order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand
         found = Draw(*(column[order] for column in found))
-        taken = _taken(points, found.rows, weights[order])
+        taken = points.pick(found.rows, weights[order])
         weights = Calibration(known.columns(taken), weights[order]).weights(totals)
     return Chosen(found.rows, weights, found.inclusion, found.groups), known is not None
 
 
-def black_box_rows(sampler: Sampler, inner: Seen, size: float, rng: np.random.Generator) -> Chosen:
+def black_box_rows(sampler: Sampler, inner: Seen, size: float, seed: int) -> Chosen:
     """Let a sampler that does not say how it chooses reduce the suspected inliers."""
     live = np.flatnonzero(inner.points.weights > 0)
     few = int(min(size, len(live)))
+    if not few:
+        return Chosen(live[:0], np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
     bound = sampler.bind(inner.loss, inner.anchor)
-    sampler.check(inner.loss, inner.points)
-    reduced = bound.reduce(inner.points.take(live), few, rng)
-    order = np.argsort(inner.points.ids)
-    place = np.minimum(np.searchsorted(inner.points.ids, reduced.ids, sorter=order), len(order) - 1)
-    rows = order[place]
-    if len(reduced) > few or not np.array_equal(inner.points.ids[rows], reduced.ids):
-        raise ValueError(
-            f"{sampler!r} gave {len(reduced)} points where {few} of those it was given were asked for; "
-            "reduce must return some of them, with their ids"
-        )
-    total, found = inner.points.total_weight, reduced.total_weight
-    if not found > 0 and total > 0:
-        raise ValueError(f"{sampler!r} gave points without weight for points that weigh {total:g}")
-    weights = reduced.weights * (total / found if total else 1.0)
+    reduced = bound.reduce(inner.points.take(live), few, np.random.default_rng(seed))
+    rows = _found_again(sampler, inner.points, reduced, few)
+    weights = reduced.weights * (inner.points.total_weight / reduced.total_weight)
     unknown = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
     return Chosen(rows, weights, unknown, np.zeros(len(rows), dtype=np.int32))
+
+
+def _found_again(sampler: Sampler, points: WeightedPoints, reduced: Any, size: int) -> Array:
+    """Find the rows of the points that a black box returned; raise if it returned something else."""
+    if not isinstance(reduced, WeightedPoints):
+        raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
+    order = np.argsort(points.ids)
+    place = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
+    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[order[place]], reduced.ids):
+        raise ValueError(
+            f"{sampler!r} gave {len(reduced)} points where {size} of those it was given were asked for; "
+            "reduce must return some of them, with their ids"
+        )
+    light = np.flatnonzero(~(reduced.weights > 0))
+    if light.size:
+        raise ValueError(
+            f"{sampler!r} gave the weight {reduced.weights[light[0]]} to id {reduced.ids[light[0]]}"
+        )
+    return np.asarray(order[place])
 
 
 def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:
@@ -94,15 +104,10 @@ def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Cor
     order = np.argsort(points.ids[rows])
     rows, groups = rows[order], groups[order].astype(np.int32)
     return Coreset(
-        points=_taken(points, rows, weights[order]),
+        points=points.pick(rows, weights[order]),
         suspected=groups < 0,
         own_weights=points.weights[rows],
         inclusion=inclusion[order],
         groups=groups,
         **known,
     )
-
-
-def _taken(points: WeightedPoints, rows: Array, weights: Array) -> WeightedPoints:
-    y = None if points.y is None else points.y[rows]
-    return WeightedPoints._trusted(take_rows(points.X, rows), y, weights, points.ids[rows])

@@ -186,7 +186,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Plan
                 f"beta={beta} goes with epsilon; with size={size} only beta=0 is taken, to keep all suspected"
             )
         return BySize(int(size), beta is not None, _checked_suspects(suspects))
-    if suspects != "auto":
+    if not _is_auto(suspects):
         raise TypeError(f"suspects={suspects!r} goes with size; the theorems say themselves whom to suspect")
     if epsilon is None:
         return ByDeltaSample(float(beta), float(eta))
@@ -195,7 +195,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Plan
 
 
 def _checked_suspects(suspects: Any) -> float:
-    if isinstance(suspects, str) and suspects == "auto":
+    if _is_auto(suspects):
         return _SUSPECTS
     number = isinstance(suspects, (int, float, np.integer, np.floating)) and not isinstance(suspects, bool)
     if not (number and 0 <= suspects < math.inf):
@@ -204,6 +204,10 @@ def _checked_suspects(suspects: Any) -> float:
             "0 suspects nobody"
         )
     return float(suspects)
+
+
+def _is_auto(suspects: Any) -> bool:
+    return isinstance(suspects, str) and suspects == "auto"
 
 
 def _in_range(name: str, value: Any, low: float, high: float, *, open_below: bool = False) -> None:

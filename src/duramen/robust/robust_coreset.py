@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.ball import Anchor
+from duramen.ball import Anchor, Ball
 from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
 from duramen.frames import column_names, is_frame
@@ -20,6 +20,7 @@ from duramen.points import WeightedPoints
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
 from duramen.robust.plan import ByDeltaSample, BySize, ByTheorem, Plan, plan_of
 from duramen.robust.split import split_at
+from duramen.rows import Array
 from duramen.sampling import (
     LayeredSampler,
     LeverageSampler,
@@ -29,7 +30,7 @@ from duramen.sampling import (
     SensitivitySampler,
     UniformSampler,
 )
-from duramen.sampling.base import NOWHERE, frozen
+from duramen.sampling.base import NOWHERE, Bound, frozen
 from duramen.seeds import generator
 from duramen.solvers import find_anchor
 from duramen.trimming import check_points_and_loss, outlier_weight
@@ -90,7 +91,8 @@ def robust_coreset(
         The weight to set aside: a count (1 or more), or a fraction (below 1).
     sampler : Sampler or str
         "uniform", "layered", "leverage", "sensitivity", or one of your own;
-        "auto" is leverage for linear losses, and layered for the others.
+        "auto" is leverage for losses that classify, sensitivity for the other
+        losses of a linear predictor, and layered for all others.
     suspects : float
         How much weight is suspected, over ``n_outliers``; "auto" is 1.5. With 0
         nobody is: the ordinary coreset.
@@ -120,7 +122,7 @@ def robust_coreset(
     Notes
     -----
     Cost: about as much as four products ``X @ theta``, after the anchor; extra
-    memory is at most 64 bytes a row.
+    memory is at most 64 bytes a row, for outliers that are a few percent.
 
     Examples
     --------
@@ -134,16 +136,19 @@ def robust_coreset(
     >>> len(core), round(core.total_weight)
     (1000, 20000)
     >>> dm.solve(core).theta.round(1)
-    array([ 1.7, ...])
+    array([1.9, 0. , 0. , 0. ])
     """
     plan = plan_of(size, epsilon, beta, eta, suspects)
-    chooser = _sampler_of(sampler, loss, plan)
+    if not isinstance(calibrate, (bool, np.bool_)):
+        raise TypeError(f"calibrate={calibrate!r} must be True or False")
+    bare = anchor is not None and not isinstance(anchor, (Anchor, Ball))  # a theta, and no radius
+    chooser = _sampler_of(sampler, loss, plan, bare)
     rng = generator(random_state)
     seed = int(rng.integers(2**63))
     points = _points_of(X, y, sample_weight, ids, loss, checked=anchor is None)
     z = outlier_weight(n_outliers, points.total_weight)
     chooser.check(loss, points)
-    _check_plan(plan, z, anchor is not None and not isinstance(anchor, Anchor), chooser)
+    _check_plan(plan, z, bare, chooser)
     blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
     if blind:
         seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
@@ -153,6 +158,7 @@ def robust_coreset(
             losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
         else:
             losses, marks = loss.values(place.theta, points.X, points.y), None
+        losses = _checked_losses(losses, loss, points)
         seen = Seen(points, loss, place, losses)
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
     inner = replace(seen, points=points.weighing(split.inner))
@@ -160,12 +166,12 @@ def robust_coreset(
     if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
         inner = frozen(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
-    _say_if_all(plan, sizes, points)
+    _say_if_all(plan, sizes, len(split.rows), int(np.count_nonzero(split.inner)))
     outer = suspected_rows(seen, split, sizes[0], seed)
     if isinstance(chooser, RankedSampler):
         others, calibrated = ranked_rows(chooser, inner, marks, sizes[1], seed, calibrate and plan.calibrates)
     else:
-        others, calibrated = black_box_rows(chooser, inner, sizes[1], rng), False
+        others, calibrated = black_box_rows(chooser, inner, sizes[1], seed), False
     return assembled(
         points,
         [outer, others],
@@ -182,7 +188,16 @@ def robust_coreset(
     )
 
 
-def _sampler_of(sampler: Any, loss: Any, plan: Plan) -> Sampler:
+def _best_sampler(loss: Any, bare: bool) -> Sampler:
+    """Choose by what was measured (docs/sampling.md); sensitivities need a radius."""
+    if not isinstance(loss, LinearLoss):
+        return LayeredSampler()
+    if loss.classifies:
+        return LeverageSampler()
+    return LayeredSampler() if bare else SensitivitySampler(quiet=True)
+
+
+def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool) -> Sampler:
     if isinstance(plan, ByDeltaSample):
         if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
             raise TypeError(
@@ -191,12 +206,14 @@ def _sampler_of(sampler: Any, loss: Any, plan: Plan) -> Sampler:
         return UniformSampler()
     if isinstance(sampler, str):
         if sampler == "auto":
-            return LeverageSampler() if isinstance(loss, LinearLoss) else LayeredSampler()
+            return _best_sampler(loss, bare)
         if sampler not in _SAMPLERS:
             raise ValueError(
                 f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
             )
         return _SAMPLERS[sampler]()
+    if isinstance(sampler, Bound):
+        return sampler.sampler
     if isinstance(sampler, Sampler):
         return sampler
     found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
@@ -207,10 +224,11 @@ def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bo
     """Make points; a built-in loss finds NaN and infinity by itself, in the pass it makes anyhow."""
     if isinstance(X, WeightedPoints):
         raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
-    built_in = isinstance(loss, (LinearLoss, DistanceLoss, BregmanLoss))
-    make = WeightedPoints if checked or not built_in else WeightedPoints._unlooked
+    make = WeightedPoints if checked or not _is_built_in(loss) else WeightedPoints._unlooked
     points = make(X, y, weights, ids)
     check_points_and_loss(points, loss)
+    if isinstance(loss, LinearLoss) and points.y is None:
+        raise ValueError(f"{loss!r} needs labels; pass y, one label a row")
     if not points.total_weight > 0:
         raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
     return points
@@ -244,13 +262,37 @@ def _anchor_of(
             return find_anchor(points, loss, n_outliers, rng)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
-    place = given if isinstance(given, Anchor) else Anchor(given, 0.0)
+    if isinstance(given, Ball):
+        given = Anchor(given.theta, given.radius)
+    place = given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
     if shape is not None and place.theta.shape != tuple(shape):
         raise ValueError(
             f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {points.n_columns} columns "
             f"needs shape {tuple(shape)}"
         )
     return place
+
+
+def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
+    """Raise ValueError unless a loss of the user's own gave one number a point, zero or more."""
+    if _is_built_in(loss):
+        return losses
+    values = np.asarray(losses)
+    if values.shape != (len(points),) or values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{loss!r} gave values of shape {values.shape} and type {values.dtype} for {len(points)} points; "
+            "one number a point is needed"
+        )
+    wrong = np.flatnonzero(~(values >= 0))
+    if wrong.size:
+        raise ValueError(
+            f"{loss!r} gave the loss {values[wrong[0]]} to id {points.ids[wrong[0]]}; no loss is negative"
+        )
+    return values
+
+
+def _is_built_in(loss: Any) -> bool:
+    return isinstance(loss, (LinearLoss, DistanceLoss, BregmanLoss))
 
 
 def _refuse_infinite(inner: Seen) -> None:
@@ -265,13 +307,13 @@ def _refuse_infinite(inner: Seen) -> None:
         )
 
 
-def _say_if_all(plan: Plan, sizes: tuple[float, float], points: WeightedPoints) -> None:
+def _say_if_all(plan: Plan, sizes: tuple[float, float], n_outer: int, n_inner: int) -> None:
     """Warn where theorems ask for no fewer points than there are."""
-    if isinstance(plan, BySize) or sum(sizes) < np.count_nonzero(points.weights):
+    if isinstance(plan, BySize) or sizes[0] < n_outer or sizes[1] < n_inner:
         return
     asked = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
     warnings.warn(
-        f"the theorem asks for {asked} points and there are {len(points):,}, so all are kept; pass a larger "
-        "epsilon or beta, an anchor with a smaller radius, or a size",
+        f"the theorem asks for {asked} points and there are {n_outer + n_inner:,}, so all are kept; pass a "
+        "larger epsilon or beta, an anchor with a smaller radius, or a size",
         stacklevel=3,
     )

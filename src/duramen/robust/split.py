@@ -72,7 +72,7 @@ def _worst(points: WeightedPoints, losses: Array, weight: float) -> Array:
     return rows[kept < weights[rows]]
 
 
-def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
+def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array]:
     """Cut suspected outliers into rungs of similar loss, each with its share of the size by weight.
 
     The paper draws them uniformly. How many true outliers are among those drawn
@@ -86,8 +86,8 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array
     Returns
     -------
     groups : array (n,)
-    sizes, totals : arrays
-        Of each group: how many to draw, and its weight.
+    sizes : array
+        How many to draw of each.
     """
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
@@ -97,4 +97,4 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array
         groups = pooled[groups]
     totals = np.bincount(groups, weights, minlength=len(names))
     counts = np.bincount(groups, minlength=len(names))
-    return groups.astype(np.int32), apportion(totals, counts, size), totals
+    return groups.astype(np.int32), apportion(totals, counts, size)

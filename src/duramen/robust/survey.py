@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from duramen.chunks import for_each_chunk, one_blas_thread, sum_over_chunks
+from duramen.chunks import one_blas_thread, sum_over_chunks
 from duramen.rows import Array, scratch_rows
 from duramen.sampling.base import RankedSampler, Seen, ranked
 from duramen.sampling.calibration import Known
@@ -30,28 +30,20 @@ def survey(sampler: RankedSampler, seen: Seen, seed: int, marks: Array | None, k
     """Look at all points once; those of weight zero count for nothing."""
     points = seen.points
     ranks = np.empty(len(points))
-    strata = None if sampler.strata(seen.take(slice(0, 0))) is None else np.empty(len(points), dtype=np.int16)
+    probe = sampler.strata(seen.take(slice(0, 1)))
+    strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
 
-    def look(chunk: slice) -> Seen:
+    def look(chunk: slice) -> tuple[Array | float]:
         part = seen.take(chunk)
         ranks[chunk] = ranked(sampler, part, seed)
         if strata is not None:
             strata[chunk] = np.asarray(sampler.strata(part))
-        return part
-
-    def work(chunk: slice) -> tuple[Array]:
-        part = look(chunk)
+        if known is None:
+            return (0.0,)
         here = None if marks is None else marks[chunk]
-        assert known is not None
         return (known.totals(part.points, part.losses, here, part.points.weights),)
 
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
     with one_blas_thread():
-        if known is not None:
-            return Survey(ranks, strata, sum_over_chunks(work, len(points), rows)[0])
-        for_each_chunk(lambda chunk: _forget(look(chunk)), len(points), rows, fixed=True)
-    return Survey(ranks, strata, None)
-
-
-def _forget(part: Seen) -> None:
-    """Take what was only looked at."""
+        (totals,) = sum_over_chunks(look, len(points), rows)
+    return Survey(ranks, strata, None if known is None else totals)

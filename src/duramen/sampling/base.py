@@ -18,10 +18,12 @@ import numpy as np
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.rows import Array, take_rows
-from duramen.sampling.ranks import draw, scaled_weights, uniforms
+from duramen.rows import Array
+from duramen.sampling.ranks import apportion, draw, scaled_weights, uniforms
 
 __all__ = ["NOWHERE", "Bound", "RankedSampler", "Sampler", "Seen", "Strata", "check_size"]
+
+_FAINT = 1e-290  # the least size measure
 
 NOWHERE = Anchor(np.zeros(1), 0.0)
 """Where a sampler looks from that looks at no losses: it only holds what the sampler freezes."""
@@ -125,8 +127,11 @@ class RankedSampler(Sampler):
         return None
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
-        """Share ``size`` out: the group each stratum is pooled into, and the size of each group."""
-        return np.zeros(len(strata.numbers), dtype=np.int64), np.array([size])
+        """Share ``size`` out: the group each stratum is pooled into, and the size of each group.
+
+        By weight, a group for each stratum, unless a sampler does otherwise.
+        """
+        return np.arange(len(strata.numbers)), apportion(strata.weights, strata.counts, size)
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         return Bound(self).reduce(points, size, rng)
@@ -151,14 +156,11 @@ class Bound(Sampler):
             return points if len(live) == len(points) else points.take(live)
         seen = self._seen(points)
         seed = int(rng.integers(2**63))
-        ranks = ranked(self.sampler, seen, seed)
-        groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
-        found = draw(seed, ranks, points.ids, groups, sizes)
-        weights = scaled_weights(points.weights[found.rows], found.inclusion, found.groups, totals)
+        groups, sizes = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
+        found = draw(seed, ranked(self.sampler, seen, seed), points.ids, groups, sizes)
+        weights = scaled_weights(found, points.weights, groups)
         order = np.argsort(points.ids[found.rows])
-        rows = found.rows[order]
-        y = None if points.y is None else points.y[rows]
-        return WeightedPoints._trusted(take_rows(points.X, rows), y, weights[order], points.ids[rows])
+        return points.pick(found.rows[order], weights[order])
 
     def _seen(self, points: WeightedPoints) -> Seen:
         name = type(self.sampler).__name__
@@ -199,40 +201,59 @@ def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
                 "scores must be positive numbers"
             )
         scores = np.where(weights > 0, scores, 1.0)
+    measures = weights * scores
+    faint = (measures < _FAINT) & (weights > 0)
+    if faint.any():  # not so faint that the rank overflows: it would count as absent
+        measures[faint] = _FAINT
     ranks = uniforms(seed, seen.points.ids)
     with np.errstate(divide="ignore", over="ignore"):
-        ranks /= weights * scores
+        ranks /= measures
     return ranks
 
 
 def grouped(
     sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
-) -> tuple[Array | None, Array, Array]:
-    """Share the size out between groups of strata: the group of each point, sizes, and total weights.
+) -> tuple[Array | None, Array]:
+    """Share the size out between groups of strata: the group of each point, and their sizes.
 
     ``numbers`` are the strata of the points; those of weight zero count as absent.
     """
     if numbers is None:
-        return None, np.array([size]), np.array([float(weights.sum())])
+        return None, np.array([size])
     strata, where = strata_of(numbers, weights)
     pooled, sizes = sampler.allocate(strata, size)
-    totals = np.bincount(pooled, strata.weights, minlength=len(sizes))
-    lookup = np.full(len(strata.numbers) + 1, -1, dtype=np.int16)  # the last entry: absent points
+    _check_allocation(sampler, strata, np.asarray(pooled), np.asarray(sizes), size)
+    lookup = np.full(len(strata.numbers) + 1, -1, dtype=np.int32)  # the last entry: absent points
     lookup[:-1] = pooled
-    return lookup[where], sizes, totals
+    return lookup[where], np.asarray(sizes)
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
     """Count what is in each stratum; give each point the place of its stratum, -1 if it weighs nothing."""
-    low = int(numbers.min())
-    live = np.asarray(numbers - (low - 1), dtype=np.int16)
-    live[~(weights > 0)] = 0
-    counts = np.bincount(live)[1:]
-    heavy = np.bincount(live, weights)[1:]
+    live = weights > 0
+    low, high = int(numbers[live].min()), int(numbers[live].max())
+    if high - low >= 2**15 - 1:
+        names, place = np.unique(numbers, return_inverse=True)
+    else:
+        names = np.arange(low, high + 1)
+        place = np.where(live, numbers, low).astype(np.int64) - low
+    place = np.where(live, place, -1).astype(np.int32)
+    counts = np.bincount(place + 1, minlength=len(names) + 1)[1:]
+    heavy = np.bincount(place + 1, weights, minlength=len(names) + 1)[1:]
     there = np.flatnonzero(counts)
-    lookup = np.full(len(counts) + 1, -1, dtype=np.int16)
-    lookup[there + 1] = np.arange(len(there))
-    return Strata(there + low, counts[there], heavy[there]), lookup[live]
+    lookup = np.full(len(names) + 1, -1, dtype=np.int32)
+    lookup[there] = np.arange(len(there))
+    return Strata(names[there], counts[there], heavy[there]), lookup[place]
+
+
+def _check_allocation(sampler: RankedSampler, strata: Strata, pooled: Array, sizes: Array, size: int) -> None:
+    """Raise ValueError unless every stratum is in a group, and every group has a size."""
+    there = set(pooled.tolist()) == set(range(len(sizes))) and pooled.shape == strata.numbers.shape
+    if not (there and (sizes >= 1).all() and sizes.sum() <= size):
+        raise ValueError(
+            f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
+            f"{pooled.tolist()[:5]}; each needs a group, and each group a point or more of the size"
+        )
 
 
 def check_size(size: Any) -> None:

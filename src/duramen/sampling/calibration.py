@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from duramen.ball import Anchor
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.points import WeightedPoints
@@ -36,6 +36,7 @@ __all__ = ["Calibration", "Known", "known_of"]
 _MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
 _RIDGE = 10.0  # in points: a total that ten points speak for is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
+_CHANCE = 5.0  # standard errors
 _STEPS = 50
 _ENOUGH = (
     1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
@@ -81,7 +82,7 @@ class Known:
         return np.concatenate(parts, axis=1)
 
 
-def known_of(loss: Loss, anchor: Anchor, size: int) -> Known:
+def known_of(loss: Loss, anchor: Anchor, size: int, points: WeightedPoints) -> Known:
     """Choose what to calibrate a sample of ``size`` points to: as much as it can carry.
 
     The loss always; the gradient and the counts of centres, the counts alone,
@@ -89,12 +90,24 @@ def known_of(loss: Loss, anchor: Anchor, size: int) -> Known:
     """
     centres = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
     centres = centres if centres > 1 else 0
-    smooth = type(loss).gradients is not Loss.gradients
+    smooth = _has_gradients(loss, anchor, points)
     for gradient, counts in ((smooth, centres), (False, centres)):
         known = Known(loss, anchor, gradient, counts)
         if known.n_columns * _ROWS_A_COLUMN <= size:
             return known
     return Known(loss, anchor, gradient=False, centres=0)
+
+
+def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
+    """Try one point: a divergence of the user's own may lack what a gradient takes."""
+    if type(loss).gradients is Loss.gradients:
+        return False
+    one = points.take(slice(0, 1))
+    try:
+        loss.gradients(anchor.theta, one.X, one.y)
+    except MissingPropertyError:
+        return False
+    return True
 
 
 class Calibration:
@@ -115,26 +128,31 @@ class Calibration:
         self.design = np.empty((len(weights), columns.shape[1] + 1))
         self.design[:, 0] = 1.0
         apart = np.subtract(columns, self.means, out=self.design[:, 1:])
+        largest = np.abs(apart).max(axis=0)
+        self.used = (largest > 1e-9 * np.abs(self.means)) & np.isfinite(largest)  # else a trace of rounding
+        largest = np.where(self.used, largest, 1.0)
+        apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
         squares = np.square(apart)
-        spread = np.sqrt(self.shares @ squares)
-        # a column without spread says nothing; rounding may leave a trace of it
-        used = spread > 1e-9 * (np.abs(self.means) + np.sqrt(squares.max(axis=0)))
-        self.spread = np.where(used, spread, 1.0)
-        apart *= np.where(used, 1 / self.spread, 0.0)
+        spread = np.where(self.used, np.sqrt(self.shares @ squares), 1.0)
+        apart /= spread
+        self.spread = largest * spread
+        self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
         # fourth moments tell how few points a column hangs on: one over their effective number
         fourth = np.square(self.shares) @ np.square(squares, out=squares)
-        with np.errstate(over="ignore"):
-            hangs = np.where(used, fourth / np.square(np.square(self.spread)), 1.0)
-        self.ridge = np.append(0.0, _RIDGE * hangs)
+        self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
 
     def weights(self, totals: Array) -> Array:
         """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample stands for.
 
-        The dual of the bounded distance is convex and smooth; damped Newton steps minimise it.
+        The dual of the bounded distance is convex and smooth; damped Newton steps
+        minimise it. A total farther off than chance allows comes from points that
+        the sample does not have; it is followed no further than chance goes.
         """
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = (totals / self.total - self.means) / self.spread
         goal = np.ones(len(self.ridge))
-        goal[1:] = (totals / self.total - self.means) / self.spread
-        goal[1:] = np.where(np.isfinite(goal[1:]), goal[1:], 0.0)
+        reach = _CHANCE * self.errors
+        goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
         stale, last, factor = True, np.inf, None
@@ -180,6 +198,7 @@ class Calibration:
         """
         weighted = self.design * self.shares[:, None]
         inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))
-        left = values - self.design @ (inverse @ (weighted.T @ values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = values - self.design @ (inverse @ (weighted.T @ values))
         own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
         return np.asarray(left / np.maximum(1 - own, 0.1))

@@ -18,7 +18,7 @@ __all__ = ["LeverageSampler"]
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample is drawn by other numbers than the coreset
 _SAMPLE, _PRODUCTS = 3000, 10**8  # rows of it: so many, or what takes so many products
 _MOST_COLUMNS = 1024  # beyond, columns are measured one by one, not by their second moments
-_FAR = 1e30  # the length of a row that is longer: squares overflow in float32 beyond it
+_FAR = 1e100  # the length of a row that is longer
 
 
 @dataclass(frozen=True)
@@ -46,28 +46,29 @@ class LeverageSampler(RankedSampler):
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(size=(990, 3)), 50 * rng.normal(size=(10, 3))])
     >>> core = dm.LeverageSampler().reduce(dm.points(X), 100, rng)
-    >>> int((core.ids >= 990).sum()), round(core.total_weight)
-    (10, 1000)
+    >>> int((core.ids >= 990).sum()), round(core.total_weight)  # one is expected of a uniform sample
+    (4, 1000)
     """
 
     directions: int = 4
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.directions, (int, np.integer)) and self.directions >= 1):
+        whole = isinstance(self.directions, (int, np.integer)) and not isinstance(self.directions, bool)
+        if not (whole and self.directions >= 1):
             raise ValueError(f"directions={self.directions!r} must be a whole number of 1 or more")
 
     def scores(self, seen: Seen) -> Array:
         frame = seen.anchor.frozen["leverage"]
         X = seen.points.X
-        if frame.ndim != 2 or frame.shape[0] != X.shape[1] + 1:
+        if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
             raise ValueError(
-                f"the anchor's leverage frame is for {frame.shape[0] - 1} columns, X has {X.shape[1]}; "
-                "pass an anchor of this data, or one without a frame"
+                f"the anchor's leverage frame has shape {frame.shape}; it is not for {self.directions} "
+                f"directions of {X.shape[1]} columns. Pass an anchor of such data, or one without a frame"
             )
         rows = X if sparse.issparse(X) else dense_block(X, slice(None))
         with np.errstate(over="ignore", invalid="ignore"):
-            images = rows @ frame[:-1].astype(X.dtype)
-            images += frame[-1].astype(X.dtype)
+            images = rows @ frame[:-1]  # in float64: in float32 rounding would show in the choice
+            images += frame[-1]
             norms = np.sqrt(np.einsum("ij,ij->i", images, images))
             norms += 1.0
         return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
@@ -82,15 +83,19 @@ class LeverageSampler(RankedSampler):
         """Make F, (d + 1, q), of sampled rows; its last row is what the intercept adds."""
         d = X.shape[1]
         p = d + intercept
-        rows = _with_ones(X) if intercept else X
+        largest = abs(X).max(axis=0)
+        largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
+        largest = np.where(largest > 0, largest, 1.0)
+        scaled = X.multiply(1 / largest).tocsr() if sparse.issparse(X) else X / largest  # no square overflows
+        rows = _with_ones(scaled) if intercept else scaled
         share = weights / weights.sum()
         squares = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows)
         spread = np.asarray(squares.T @ share, dtype=np.float64).ravel()
         # a column that is zero in the sample is rare: its size is taken to be that of the others
         spread[spread == 0] = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
         units = 1 / np.sqrt(spread)
-        few = min(p, self.directions)
-        spin = np.random.default_rng(_SALT).normal(size=(p, few)) / few**0.5 if few < p else np.eye(p)
+        few = min(d + 1, self.directions)
+        spin = np.random.default_rng(_SALT).normal(size=(p, few)) / few**0.5 if few < p else np.eye(p, few)
         if p <= _MOST_COLUMNS:
             heavy = rows.multiply(share[:, None]) if sparse.issparse(rows) else rows * share[:, None]
             product = heavy.T @ rows
@@ -100,6 +105,7 @@ class LeverageSampler(RankedSampler):
             spin = solve_triangular(np.linalg.cholesky(moment).T, spin)
         frame = np.zeros((d + 1, few))
         frame[:p] = units[:, None] * spin / p**0.5
+        frame[:d] /= largest[:, None]
         return frame
 
 

@@ -160,28 +160,40 @@ def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
     return np.flatnonzero(ranks <= limits[groups])
 
 
-def scaled_weights(own: Array, inclusion: Array, groups: Array, totals: Array) -> Array:
-    """Divide weights by inclusion probabilities, and scale them so that each group weighs its total.
+def scaled_weights(found: Draw, weights: Array, groups: Array | None) -> Array:
+    """Divide weights by inclusion probabilities, and scale them so that each group weighs what it did.
 
     Points that were certain to be included stand for themselves alone and keep
     their weight, so that the others are scaled to what is left.
 
+    Parameters
+    ----------
+    found : Draw
+    weights : array (n,)
+        Of all points that were drawn from.
+    groups : array (n,) or None
+        As for :func:`draw`.
+
     Examples
     --------
-    >>> scaled_weights(np.ones(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int), np.array([6.4]))
-    array([1. , 2.4, 3. ])
+    >>> weights = np.ones(6)
+    >>> scaled_weights(Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int)), weights, None)
+    array([1.        , 2.22222222, 2.77777778])
     """
-    weights = own / inclusion
-    for group, total in enumerate(totals):
-        mine = np.flatnonzero(groups == group)
-        drawn = mine[inclusion[mine] < 1]
-        if not len(drawn):  # the whole group; or chance took only those that were certain
-            drawn = mine
-            if not len(mine) or np.isclose(own[mine].sum(), total, rtol=1e-12, atol=0):
-                continue
-        left = total - (own[mine].sum() - own[drawn].sum())
-        weights[drawn] *= left / weights[drawn].sum()
-    return weights
+    own = weights[found.rows]
+    scaled = own / found.inclusion
+    certain = found.inclusion >= 1
+    rest = np.array(weights)  # summed without the certain ones: a difference of sums would lose light points
+    rest[found.rows[certain]] = 0.0
+    for group in np.unique(found.groups):
+        mine = np.flatnonzero(found.groups == group)
+        left = float(rest.sum() if groups is None else rest[groups == group].sum())
+        drawn = mine[~certain[mine]]
+        if len(drawn):
+            scaled[drawn] *= left / scaled[drawn].sum()
+        elif left:  # chance took only those that were certain: they must stand for the others too
+            scaled[mine] *= 1 + left / own[mine].sum()
+    return scaled
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:

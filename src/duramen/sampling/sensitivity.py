@@ -20,7 +20,7 @@ from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk, sum_
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 from duramen.rows import Array
-from duramen.sampling.base import RankedSampler, Seen, frozen
+from duramen.sampling.base import RankedSampler, Seen
 
 __all__ = ["SensitivitySampler", "quadratic_fraction"]
 
@@ -65,15 +65,21 @@ def quadratic_fraction(
     array (n,)
         Infinite for all, where the denominator can vanish inside the ball.
     """
-    low = value - bend * radius**2 / 2
-    steep = radius * float(np.linalg.norm(gradient))
-    if not low > steep:
-        return np.full(len(values), np.inf)
-    high = np.asarray(values, dtype=np.float64) + np.asarray(bends, dtype=np.float64) * (radius**2 / 2)
-    a = low**2 - steep**2
-    b = low * high - radius**2 * np.asarray(products, dtype=np.float64)
-    c = high**2 - radius**2 * np.asarray(squares, dtype=np.float64)
-    return np.asarray((b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a)
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = np.float64(radius)
+        low = value - bend * reach**2 / 2
+        steep = reach * np.linalg.norm(gradient)
+        if not low > steep:
+            return np.full(len(values), np.inf)
+        # in units of the denominator's value, so that squares of large losses do not overflow
+        high = (
+            np.asarray(values, dtype=np.float64) + np.asarray(bends, dtype=np.float64) * (reach**2 / 2)
+        ) / low
+        a = 1 - (steep / low) ** 2
+        b = high - np.asarray(products, dtype=np.float64) * (reach / low) * (reach / low)
+        c = high**2 - np.asarray(squares, dtype=np.float64) * (reach / low) * (reach / low)
+        roots = (b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a
+    return np.where(np.isnan(roots), np.inf, roots)
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ class SensitivitySampler(RankedSampler):
         Which of the paper's kinds of continuity bounds it: "lipschitz", "smooth"
         or "hessian" (Lipschitz Hessian); "auto" is the least, point by point,
         of all that the loss allows, its ``deviation`` among them.
+    quiet : bool
+        Whether to say nothing where the ball is too large for a bound.
 
     Notes
     -----
@@ -112,6 +120,7 @@ class SensitivitySampler(RankedSampler):
     """
 
     kind: str = "auto"
+    quiet: bool = False
     needs_losses = True
 
     def __post_init__(self) -> None:
@@ -141,23 +150,40 @@ class SensitivitySampler(RankedSampler):
         >>> points = dm.points([[0.0], [1.0], [2.0], [9.0]])
         >>> anchor = dm.Anchor([[1.0]], radius=0.5)
         >>> dm.SensitivitySampler().sensitivities(points, dm.KMeansLoss(1), anchor).round(3)
-        array([0.057, 0.01 , 0.028, 1.018])
+        array([0.039, 0.004, 0.03 , 0.976])
         """
         self.check(loss, points)
         losses = loss.values(anchor.theta, points.X, points.y)
-        seen = frozen(self, Seen(points, loss, anchor, losses))
+        fresh = Anchor(anchor.theta, anchor.radius)  # what was frozen on other points says nothing of these
+        seen = Seen(points, loss, fresh, losses)
+        seen = replace(seen, anchor=fresh.freeze(**self._means(seen)))
         return np.asarray(self._bounds(seen)[0] / points.total_weight)
 
     def scores(self, seen: Seen) -> Array:
         bounds, costs = self._bounds(seen)
-        if np.isinf(bounds).any():  # then all are: whether there is a bound is decided by the frozen means
-            mean = seen.anchor.frozen["sensitivity"][0]
-            bounds = costs / mean if mean > 0 else costs
-        return np.maximum(bounds, 1.0)
+        if self._least(seen) > 0:
+            return np.maximum(bounds, 1.0)
+        mean = float(seen.anchor.frozen["sensitivity"][0])
+        finite = np.isfinite(costs)
+        most = costs if finite.all() else np.where(finite, costs, np.max(costs[finite], initial=0.0))
+        return np.maximum(most / mean, 1.0) if mean > 0 else np.ones(len(seen))
 
     def freeze(self, seen: Seen) -> dict[str, Array]:
         if "sensitivity" in seen.anchor.frozen:
             return {}
+        state = self._means(seen)
+        bounded = self._least(replace(seen, anchor=seen.anchor.freeze(**state))) > 0
+        if not (bounded or self.quiet or state["sensitivity"][0] == 0):
+            warnings.warn(
+                f"the ball of radius {seen.anchor.radius:.4g} is too large to bound sensitivities in it; "
+                "points are drawn in proportion to the most they can cost there. A smaller radius, or a "
+                "better anchor, gives a bound",
+                stacklevel=2,
+            )
+        return state
+
+    def _means(self, seen: Seen) -> dict[str, Array]:
+        """Average over the points, by weight, what the bounds are made from."""
         heavy = seen.points.weights
 
         def work(chunk: slice) -> tuple[Array, Array]:
@@ -174,16 +200,7 @@ class SensitivitySampler(RankedSampler):
             sums, gradient = sum_over_chunks(work, len(seen), rows_per_chunk(_scratch(seen)))
         total = float(heavy.sum())
         means = np.nan_to_num(sums / total, posinf=_NONE)
-        state = {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
-        bounds = self._bounds(replace(seen.take(slice(0, 1)), anchor=seen.anchor.freeze(**state)))[0]
-        if np.isinf(bounds).any():
-            warnings.warn(
-                f"the ball of radius {seen.anchor.radius:.4g} is too large to bound sensitivities in it; "
-                "points are drawn in proportion to the most they can cost there. A smaller radius, or a "
-                "better anchor, gives a bound",
-                stacklevel=2,
-            )
-        return state
+        return {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
 
     def _bounds(self, seen: Seen) -> tuple[Array, Array]:
         """Bound sensitivities times the total weight, and the most that each point can cost."""
@@ -191,54 +208,64 @@ class SensitivitySampler(RankedSampler):
 
         def work(chunk: slice) -> None:
             part = _Local.of(seen.take(chunk))
-            for bound, cost in self._forms(part, seen):
-                np.minimum(bounds[chunk], bound, out=bounds[chunk])
-                np.minimum(costs[chunk], cost, out=costs[chunk])
+            with np.errstate(over="ignore", invalid="ignore"):
+                for bound, cost in self._forms(part, seen):
+                    np.fmin(bounds[chunk], bound, out=bounds[chunk])
+                    np.fmin(costs[chunk], cost, out=costs[chunk])
 
         with one_blas_thread():
             for_each_chunk(work, len(seen), rows_per_chunk(_scratch(seen)), fixed=True)
         return bounds, costs
 
-    def _forms(self, part: _Local, seen: Seen) -> Iterator[tuple[Array, Array]]:
-        """Give, for each kind of continuity asked for, the bounds and the most that each point can cost."""
-        reach, convex = seen.anchor.radius, seen.loss.convex
+    def _least(self, seen: Seen) -> float:
+        """Bound the mean loss over the ball from below, by the best of all kinds; not above 0 if none can."""
+        return max(self._lows(_Local.of(seen.take(slice(0, 1))), seen).values())
+
+    def _lows(self, part: _Local, seen: Seen) -> dict[str, float]:
+        """Bound the mean loss over the ball from below, by each kind of continuity that the loss has."""
+        reach, convex = np.float64(seen.anchor.radius), seen.loss.convex
         value, slope, bend, twist, deviation = seen.anchor.frozen["sensitivity"].tolist()
+        lows = {"none": 0.0}
+        with np.errstate(over="ignore", invalid="ignore"):
+            if part.lipschitz is not None:
+                lows["lipschitz"] = value - slope * reach
+            if part.gradients is not None:
+                tangent = value - reach * _dual(seen)
+                if convex:
+                    lows["convex"] = tangent
+                for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
+                    if alpha is not None:
+                        lows[kind] = tangent - (0.0 if convex else mean) * reach**2 / 2
+            if part.deviation is not None:
+                lows["auto"] = value - deviation
+        wanted = {*KINDS, "none", "convex"} if self.kind == "auto" else {self.kind, "none", "convex"}
+        return {kind: float(low) for kind, low in lows.items() if kind in wanted}
+
+    def _forms(self, part: _Local, seen: Seen) -> Iterator[tuple[Array, Array]]:
+        """Give, for each kind of continuity asked for, the bounds, and the most that each point can cost."""
+        reach, lows = np.float64(seen.anchor.radius), self._lows(part, seen)
+        value, _, bend, twist, _ = seen.anchor.frozen["sensitivity"].tolist()
         gradient = seen.anchor.frozen["sensitivity_gradient"]
-        wanted = KINDS[1:] if self.kind == "auto" else (self.kind,)
-        tangent = (
-            value - reach * float(_dual(gradient, seen)) if convex and part.gradients is not None else 0.0
-        )
-        lows = [tangent, value - deviation if self.kind == "auto" else 0.0]
-        if "lipschitz" in wanted and part.lipschitz is not None:
-            lows.append(value - slope * reach)
+        least = max(lows.values())
+        flat = seen.anchor.theta.ndim == 1 or len(seen.anchor.theta) == 1
         for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
-            if kind in wanted and alpha is not None:
-                mean = 0.0 if convex else mean
+            if kind in lows and alpha is not None:
                 cost = part.values + reach * part.norms + alpha * (reach**2 / 2)
-                lows.append(value - reach * float(_dual(gradient, seen)) - mean * reach**2 / 2)
-                if seen.anchor.theta.ndim == 1 or len(seen.anchor.theta) == 1:
+                yield _share(cost, least), cost
+                if flat:
+                    sums = {"value": value, "bend": 0.0 if seen.loss.convex else mean, "gradient": gradient}
+                    products = part.products(gradient)
+                    squares = np.square(part.norms)
                     yield (
-                        quadratic_fraction(
-                            part.values,
-                            alpha,
-                            part.norms**2,
-                            part.products(gradient),
-                            value=value,
-                            bend=mean,
-                            gradient=gradient,
-                            radius=reach,
-                        ),
+                        quadratic_fraction(part.values, alpha, squares, products, radius=reach, **sums),
                         cost,
                     )
-                else:
-                    yield _share(cost, lows[-1]), cost
-        low = max(lows)
-        if "lipschitz" in wanted and part.lipschitz is not None:
+        if "lipschitz" in lows and part.lipschitz is not None:
             cost = part.values + part.lipschitz * reach
-            yield _share(cost, low), cost
-        if self.kind == "auto" and part.deviation is not None:
+            yield _share(cost, least), cost
+        if "auto" in lows and part.deviation is not None:
             cost = part.values + part.deviation
-            yield _share(cost, low), cost
+            yield _share(cost, least), cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +311,9 @@ def _constant(loss: Loss, kind: str, points: WeightedPoints) -> Array | None:
     return None if constant is None else np.asarray(constant, dtype=np.float64)
 
 
-def _dual(gradient: Array, seen: Seen) -> Array:
-    return dual_norms(gradient.reshape(1, *seen.anchor.theta.shape))[0]
+def _dual(seen: Seen) -> float:
+    gradient = seen.anchor.frozen["sensitivity_gradient"]
+    return float(dual_norms(gradient.reshape(1, *seen.anchor.theta.shape))[0])
 
 
 def _share(cost: Array, low: float) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from duramen.ball import Anchor, distance
+from duramen.ball import Anchor, distance, lengths
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
@@ -86,5 +86,5 @@ def _matched(other: Array, theta: Array) -> Array:
     """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
     if theta.ndim == 1:
         return other
-    gaps = np.linalg.norm(theta[:, None] - other[None], axis=2)
+    gaps = lengths(theta[:, None] - other[None])
     return other[linear_sum_assignment(gaps)[1]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.rows import Array, take_rows
+from duramen.rows import Array
 from duramen.solvers.problem import Problem
 
 __all__ = ["Sampler"]
@@ -40,10 +40,7 @@ class Sampler:
         rows, counts = np.unique(
             np.concatenate([stratum.draw(share, rng) for stratum in self.strata]), return_counts=True
         )
-        y = None if points.y is None else points.y[rows]
-        part = WeightedPoints._trusted(
-            take_rows(points.X, rows), y, counts.astype(np.float64), points.ids[rows]
-        )
+        part = points.pick(rows, counts.astype(np.float64))
         z = self.problem.z * share
         z = min(z + 2 * z**0.5, 0.9 * self._most(part)) if z else 0.0
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)

@@ -1,0 +1,330 @@
+"""Bad input to robust_coreset: one clear error that names the value and the way out; odd input: a correct answer."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from tests.robust.test_laws import Absolute, logistic
+
+LOGISTIC, MEANS = dm.LogisticLoss(), dm.KMeansLoss(2)
+X0, Y0 = logistic(500, 10)
+
+
+def build(X=X0, y=Y0, **settings):
+    return dm.robust_coreset(X, y, **{"loss": LOGISTIC, "size": 50, "random_state": 0, **settings})
+
+
+REFUSED = [
+    ({"n_outliers": 500}, ValueError, r"n_outliers=500 is not below the total weight 500"),
+    ({"n_outliers": 600}, ValueError, r"n_outliers=600 is not below the total weight 500"),
+    ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
+    ({"n_outliers": "many"}, TypeError, "n_outliers='many' is not a number"),
+    ({"n_outliers": 300}, ValueError, "could set aside the whole class"),
+    ({"size": 0}, ValueError, "size=0 must be a whole number of 1 or more"),
+    ({"size": 10.0}, ValueError, "size=10.0 must be a whole number"),
+    ({"size": 1, "n_outliers": 10}, ValueError, "size=1 is below 2.*take a larger size, or suspects=0"),
+    ({"size": 15, "n_outliers": 10, "beta": 0}, ValueError, "size=15 is too small to keep all 15 suspected.*size=16"),
+    ({"size": None}, TypeError, "pass size=4000, say, or epsilon"),
+    ({"size": 50, "epsilon": 0.1}, TypeError, "size=50 and epsilon=0.1 both"),
+    ({"size": 50, "beta": 0.5}, TypeError, "beta=0.5 goes with epsilon"),
+    ({"size": None, "epsilon": 1.5}, ValueError, "epsilon=1.5 must be a number above 0 and below 1"),
+    ({"size": None, "epsilon": 0.5, "beta": 1}, ValueError, "beta=1 must be a number from 0 and below 1"),
+    ({"size": None, "epsilon": 0.5, "suspects": 2}, TypeError, "suspects=2 goes with size"),
+    ({"size": None, "beta": 0.5}, ValueError, "Theorem 1, which needs both beta and n_outliers above 0"),
+    ({"size": None, "beta": 0.5, "n_outliers": 10, "sampler": "layered"}, TypeError, "beta alone means a uniform"),
+    ({"eta": 0}, ValueError, "eta=0 must be a number above 0"),
+    ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),
+    ({"suspects": "few"}, ValueError, "suspects='few' must be 'auto'"),
+    ({"suspects": np.array([1, 2])}, ValueError, "suspects=array"),
+    ({"sampler": "random"}, ValueError, "sampler='random' is not known; take one of"),
+    ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
+    ({"sampler": 7}, TypeError, "sampler must be a Sampler"),
+    ({"anchor": np.zeros(3)}, ValueError, r"theta has shape \(3,\).*needs shape \(4,\)"),
+    ({"anchor": np.full(4, np.nan)}, ValueError, "theta must be finite"),
+    ({"anchor": "here"}, ValueError, "theta='here' must be an array of numbers"),
+    ({"anchor": np.zeros(4), "sampler": "sensitivity"}, ValueError, r"dm.Anchor\(theta, radius\)"),
+    ({"anchor": np.zeros(4), "size": None, "epsilon": 0.5}, ValueError, "epsilon needs to know how far"),
+    ({"calibrate": "no"}, TypeError, "calibrate='no' must be True or False"),
+    ({"sample_weight": np.zeros(500)}, ValueError, "all weights are zero"),
+    ({"sample_weight": -np.ones(500)}, ValueError, "weights must not be negative"),
+    ({"sample_weight": np.ones(3)}, ValueError, "weights has 3 values for 500 rows"),
+    ({"ids": np.zeros(500, dtype=int)}, ValueError, "ids must be distinct"),
+    ({"ids": np.arange(500.0)}, TypeError, "ids must be integers"),
+    ({"y": None}, ValueError, "needs labels; pass y"),
+    ({"y": np.zeros(499)}, ValueError, "y has 499 values for 500 rows"),
+    ({"y": np.arange(500)}, ValueError, "label"),
+    ({"X": np.zeros((0, 3)), "y": np.zeros(0)}, ValueError, "X is empty"),
+    ({"X": dm.points(X0, Y0)}, TypeError, "takes X and y, not points"),
+    ({"loss": dm.LogisticLoss}, TypeError, "the class LogisticLoss; call it"),
+    ({"loss": "logistic"}, TypeError, "loss must be a Loss"),
+    ({"random_state": -1}, ValueError, "random_state=-1"),
+    ({"X": sparse.csr_array(X0), "y": None, "loss": MEANS, "anchor": X0[:2]}, TypeError, "needs dense rows"),
+    ({"X": np.zeros((9, 1)), "y": None, "loss": MEANS, "size": 3}, ValueError, "k=2 is above the number of distinct"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "kind", "message"), REFUSED, ids=[message for _, _, message in REFUSED])
+def test_refusals(settings, kind, message):
+    with pytest.raises(kind, match=message):
+        build(**settings)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_no_numbers_are_named(value, given):
+    X = X0.copy()
+    X[123, 1] = value
+    with pytest.raises(ValueError, match="in row 123, column 1"):
+        build(X, anchor=np.eye(4)[0] if given else None)
+
+
+def test_anchors_of_other_kinds():
+    points = dm.points(X0, Y0)
+    solution = dm.solve(points, LOGISTIC, 10)
+    plain = build(anchor=solution.theta, n_outliers=10)
+    for anchor in (
+        solution,
+        list(solution.theta),
+        dm.Ball(solution.theta, 0.5),
+        dm.Anchor(solution.theta, 0.5),
+    ):
+        np.testing.assert_array_equal(build(anchor=anchor, n_outliers=10).ids, plain.ids)
+    assert build(anchor=dm.Ball(solution.theta, 0.5)).anchor.radius == 0.5
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.filterwarnings("ignore:the ball of radius")
+def test_data_with_nothing_in_it(sampler):
+    """One point, copies of one point, constant columns, a perfect fit: a coreset of the right weight each time."""
+    for X in (np.ones((1, 2)), np.ones((40, 2)), np.zeros((40, 2))):
+        core = dm.robust_coreset(X, loss=dm.KMeansLoss(1), size=10, sampler=sampler, random_state=0)
+        assert core.total_weight == pytest.approx(len(X))
+        assert core.objective(np.zeros((1, 2))) == pytest.approx(np.square(X).sum(), rel=1e-9)
+        assert core.estimate(core.anchor.theta).value == pytest.approx(0, abs=1e-9)
+    y = X0 @ [1.0, 2.0, 3.0]
+    perfect = dm.robust_coreset(
+        X0,
+        y,
+        loss=dm.SquaredLoss(),
+        size=50,
+        n_outliers=5,
+        sampler=sampler,
+        random_state=0,
+        anchor=dm.Anchor([1.0, 2.0, 3.0, 0.0], 0.1),
+    )
+    assert perfect.total_weight == pytest.approx(500)
+    assert perfect.objective([1.0, 2.0, 3.0, 0.0]) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-40, 1e40, 1e100])
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage"])
+def test_the_unit_of_length_does_not_matter(scale, sampler):
+    X = np.random.default_rng(0).normal(size=(1000, 3))
+    cores = [
+        dm.robust_coreset(
+            X * s,
+            loss=dm.KMeansLoss(1),
+            size=100,
+            n_outliers=10,
+            sampler=sampler,
+            anchor=np.zeros((1, 3)),
+            random_state=0,
+        )
+        for s in (1.0, scale)
+    ]
+    np.testing.assert_array_equal(cores[0].ids, cores[1].ids)
+    np.testing.assert_allclose(cores[0].weights, cores[1].weights, rtol=1e-6)
+    theta = np.full((1, 3), 0.3 * scale)
+    assert cores[1].estimate(theta).std_error / scale**2 == pytest.approx(
+        cores[0].estimate(theta / scale).std_error, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage"])
+@pytest.mark.parametrize("heavy", [1e6, 1e12, 1e18])
+def test_light_points_do_not_drown_beside_heavy_ones(sampler, heavy):
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(1000, 2)), rng.uniform(0.5, 1.5, size=1000)
+    weights[:50] *= heavy
+    core = dm.robust_coreset(
+        X,
+        loss=dm.KMeansLoss(1),
+        size=200,
+        sample_weight=weights,
+        anchor=np.zeros((1, 2)),
+        sampler=sampler,
+        calibrate=False,
+        random_state=0,
+    )
+    light = core.ids >= 50
+    assert (core.weights > 0).all()
+    assert core.weights[light].sum() == pytest.approx(weights[50:].sum(), rel=1e-9)
+
+
+def test_extreme_parameters_have_infinite_error_bars_not_warnings():
+    core = dm.robust_coreset(X0, loss=dm.KMeansLoss(1), size=100, anchor=np.zeros((1, 3)), random_state=0)
+    far = core.estimate(np.full((1, 3), 1e100))
+    assert 0 < far.std_error < 1e-6 * far.value  # from so far all points cost the same
+    beyond = core.estimate(np.full((1, 3), 1e200))
+    assert beyond.value == np.inf
+    assert beyond.std_error == np.inf
+
+
+def test_a_total_that_no_weights_can_reach():
+    """One label of 1e9 that the sample does not have: factors stay in bounds, and the other rows' loss near the truth."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 3))
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=20_000)
+    for label in (1e3, 1e4, 1e6, 1e9, 1e100):
+        y[7] = label
+        settings = {
+            "loss": dm.SquaredLoss(),
+            "size": 1000,
+            "anchor": [1.0, 2, 3, 0],
+            "sampler": "uniform",
+            "random_state": 0,
+        }
+        drawn, calibrated = (dm.robust_coreset(X, y, calibrate=c, **settings) for c in (False, True))
+        factors = calibrated.weights / drawn.weights
+        assert 1 / 3.01 < factors.min() <= factors.max() < 3.01
+        rest = np.delete(np.arange(20_000), 7)
+        truth = np.square(X[rest] @ [1.0, 2, 3] - y[rest]).sum() / 2
+        others = calibrated.ids != 7
+        found = (
+            calibrated.weights[others]
+            @ np.square(calibrated.X[others] @ [1.0, 2, 3] - calibrated.y[others])
+            / 2
+        )
+        assert found == pytest.approx(truth, rel=0.3)
+
+
+def test_a_divergence_without_a_hessian():
+    X = np.abs(np.random.default_rng(0).normal(size=(500, 2)))
+    loss = dm.BregmanLoss(1, (lambda rows: np.cosh(rows).sum(axis=1), np.sinh))
+    core = dm.robust_coreset(X, loss=loss, size=60, random_state=0)
+    assert core.calibrated
+    assert np.isfinite(core.estimate(core.anchor.theta).std_error)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (lambda theta, X: X[:, 0] - 100, "gave the loss -.* to id"),
+        (lambda theta, X: X[:, :1] ** 2, r"values of shape \(500, 1\)"),
+        (lambda theta, X: np.full(len(X), np.nan), "gave the loss nan to id 0"),
+    ],
+)
+def test_losses_of_your_own_are_checked(values, message):
+    class Own(dm.Loss):
+        def values(self, theta, X, y=None):
+            return values(theta, X)
+
+    with pytest.raises(ValueError, match=message):
+        dm.robust_coreset(X0, loss=Own(), size=50, anchor=[0.0])
+
+
+def test_a_black_box_draws_by_the_seed_alone():
+    class Drawn(dm.Sampler):
+        def reduce(self, points, size, rng):
+            part = points.take(np.sort(rng.choice(len(points), size, replace=False)))
+            return dm.points(part.X, part.y, part.weights, part.ids)
+
+    first = build(sampler=Drawn(), n_outliers=10)
+    np.testing.assert_array_equal(first.ids, build(sampler=Drawn(), n_outliers=10, anchor=first.anchor).ids)
+    assert len(build(X0[:2], Y0[:2], sampler=Drawn(), n_outliers=1, size=2, anchor=np.zeros(4))) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda points, size: None, "must return points from reduce; found NoneType"),
+        (
+            lambda points, size: points.weighing(np.zeros(len(points))).take(slice(0, size)),
+            "gave the weight 0.0 to id",
+        ),
+        (lambda points, size: points, "gave 500 points where 50 of those"),
+    ],
+)
+def test_a_black_box_that_answers_wrongly(answer, message):
+    class Odd(dm.Sampler):
+        def reduce(self, points, size, rng):
+            return answer(points, size)
+
+    with pytest.raises((TypeError, ValueError), match=message):
+        build(sampler=Odd(), anchor=np.zeros(4))
+
+
+def test_a_bound_sampler_is_the_sampler():
+    anchor = dm.Anchor(np.eye(4)[0], 0.1)
+    bound = dm.LayeredSampler().bind(LOGISTIC, anchor)
+    np.testing.assert_array_equal(
+        build(sampler=bound, anchor=anchor).ids, build(sampler="layered", anchor=anchor).ids
+    )
+
+
+class ByParity(dm.RankedSampler):
+    """Strata far apart, each with its share by weight."""
+
+    def scores(self, seen):
+        return np.ones(len(seen))
+
+    def strata(self, seen):
+        return (seen.points.ids % 2) * 10**9
+
+
+def test_strata_of_your_own_have_their_share():
+    core = build(sampler=ByParity(), anchor=np.zeros(4), calibrate=False)
+    assert core.weights[core.ids % 2 == 0].sum() == pytest.approx(250)
+    assert np.bincount(core.groups).tolist() == [25, 25]
+
+
+def test_strata_that_are_forgotten_are_told():
+    class Forgetful(ByParity):
+        def allocate(self, strata, size):
+            return np.array([0, 1]), np.array([size, 0])
+
+    with pytest.raises(ValueError, match=r"shared size=50 out as \[50, 0\]"):
+        build(sampler=Forgetful(), anchor=np.zeros(4))
+
+
+def test_theorem_1_needs_the_dimension():
+    class Unknown(Absolute):
+        vc_dimension = None
+
+    with pytest.raises((dm.MissingPropertyError, TypeError), match=r"vc_dimension|VC dimension"):
+        dm.robust_coreset(X0, loss=Unknown(), beta=0.5, n_outliers=50)
+
+
+def test_float32_rows_make_the_same_coreset_in_any_order():
+    X = np.random.default_rng(0).normal(size=(33_333, 53)).astype(np.float32)
+    y = np.where(X[:, 0] > 0, 1, -1)
+    order = np.random.default_rng(1).permutation(len(X))
+    settings = {"loss": LOGISTIC, "size": 500, "n_outliers": 50, "random_state": 0}
+    core = dm.robust_coreset(X, y, anchor=np.eye(54)[0], **settings)
+    other = dm.robust_coreset(X[order], y[order], ids=order, anchor=core.anchor, **settings)
+    np.testing.assert_array_equal(core.ids, other.ids)
+    np.testing.assert_allclose(core.weights, other.weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.arange(500) - 250, np.arange(500) * 2**53, np.arange(500).astype(np.uint64)]
+)
+def test_ids_of_all_kinds(ids):
+    core = build(ids=ids, n_outliers=10)
+    assert set(core.ids.tolist()) <= set(ids.tolist())
+    assert core.ids.dtype == np.int64
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e-310, 1e160])
+def test_weights_of_any_size(weight):
+    core = dm.robust_coreset(
+        X0,
+        loss=dm.KMeansLoss(1),
+        size=50,
+        anchor=np.zeros((1, 3)),
+        sample_weight=np.full(500, weight),
+        random_state=0,
+    )
+    assert len(core) == 50
+    assert core.total_weight == pytest.approx(500 * weight, rel=1e-6)
