@@ -220,30 +220,30 @@ def grouped(
     """
     if numbers is None:
         return None, np.array([size])
-    strata, where = strata_of(numbers, weights)
+    strata, place, seats = strata_of(numbers, weights)
     pooled, sizes = sampler.allocate(strata, size)
     _check_allocation(sampler, strata, np.asarray(pooled), np.asarray(sizes), size)
-    lookup = np.full(len(strata.numbers) + 1, -1, dtype=np.int32)  # the last entry: absent points
-    lookup[:-1] = pooled
-    return lookup[where], np.asarray(sizes)
+    lookup = np.full(int(place.max()) + 1, -1, dtype=np.int32)
+    lookup[seats] = pooled
+    return lookup.take(place), np.asarray(sizes)
 
 
-def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:
-    """Count what is in each stratum; give each point the place of its stratum, -1 if it weighs nothing."""
-    live = weights > 0
-    low, high = int(numbers[live].min()), int(numbers[live].max())
-    if high - low >= 2**15 - 1:
-        names, place = np.unique(numbers, return_inverse=True)
-    else:
+def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
+    """Count what is in each stratum; give each point a seat, 0 if it weighs nothing, and each stratum its own."""
+    low, high = int(numbers.min()), int(numbers.max())
+    names: Array
+    if high - low < 2**15:
+        place = numbers.astype(np.intp)
+        place -= low - 1
         names = np.arange(low, high + 1)
-        place = np.where(live, numbers, low).astype(np.int64) - low
-    place = np.where(live, place, -1).astype(np.int32)
-    counts = np.bincount(place + 1, minlength=len(names) + 1)[1:]
-    heavy = np.bincount(place + 1, weights, minlength=len(names) + 1)[1:]
+    else:
+        names, place = np.unique(numbers, return_inverse=True)
+        place += 1
+    place *= weights > 0
+    counts = np.bincount(place, minlength=len(names) + 1)[1:]
+    heavy = np.bincount(place, weights, minlength=len(names) + 1)[1:]
     there = np.flatnonzero(counts)
-    lookup = np.full(len(names) + 1, -1, dtype=np.int32)
-    lookup[there] = np.arange(len(there))
-    return Strata(names[there], counts[there], heavy[there]), lookup[place]
+    return Strata(names[there], counts[there], heavy[there]), place, there + 1
 
 
 def _check_allocation(sampler: RankedSampler, strata: Strata, pooled: Array, sizes: Array, size: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from duramen.rows import Array
 from duramen.sampling.base import RankedSampler, Seen, Strata
 from duramen.sampling.ranks import apportion
+from duramen.trimming import kept_sum
 
 __all__ = ["LayeredSampler"]
 
@@ -49,17 +50,21 @@ class LayeredSampler(RankedSampler):
 
     def freeze(self, seen: Seen) -> dict[str, Array]:
         weights = seen.points.weights
-        live = weights > 0
-        lowest = float(seen.losses[live].min(initial=np.inf))
-        mean = float(np.average(seen.losses[live], weights=weights[live])) - lowest if live.any() else 0.0
-        return {"layers": np.array([lowest if live.any() else 0.0, mean if mean > 0 else 1.0])}
+        lowest = float(np.min(seen.losses, initial=np.inf, where=weights > 0))
+        if not np.isfinite(lowest):
+            return {"layers": np.array([0.0, 1.0])}  # nobody is there
+        mean = kept_sum(seen.losses, weights) / float(weights.sum()) - lowest
+        return {"layers": np.array([lowest, mean if mean > 0 else 1.0])}
 
     def strata(self, seen: Seen) -> Array:
         lowest, unit = seen.anchor.frozen["layers"].tolist()
         height = np.asarray(seen.losses, dtype=np.float64) - lowest
-        height /= unit
-        exponents = np.frexp(height)[1] - 1
-        exponents[~(height > 0)] = _LOWEST
+        with np.errstate(over="ignore"):
+            height /= unit
+        np.maximum(height, 0.0, out=height)
+        exponents = (
+            height.view(np.int64) >> 52
+        ) - 1023  # the floor of log2, from the bits of the number itself
         return np.clip(exponents, _LOWEST, _HIGHEST).astype(np.int16)
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:

@@ -185,9 +185,10 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None) -> Array:
     certain = found.inclusion >= 1
     rest = np.array(weights)  # summed without the certain ones: a difference of sums would lose light points
     rest[found.rows[certain]] = 0.0
+    lefts = [rest.sum()] if groups is None else np.bincount(groups + 1, rest)[1:]
     for group in np.unique(found.groups):
         mine = np.flatnonzero(found.groups == group)
-        left = float(rest.sum() if groups is None else rest[groups == group].sum())
+        left = float(lefts[group])
         drawn = mine[~certain[mine]]
         if len(drawn):
             scaled[drawn] *= left / scaled[drawn].sum()
