@@ -229,7 +229,7 @@ def grouped(
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
-    """Count what is in each stratum; give each point a seat, 0 if it weighs nothing, and each stratum its own."""
+    """Count what is in each stratum; seat every point, at 0 if it weighs nothing, and every stratum."""
     low, high = int(numbers.min()), int(numbers.max())
     names: Array
     if high - low < 2**15:

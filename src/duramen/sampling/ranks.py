@@ -183,9 +183,10 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None) -> Array:
     own = weights[found.rows]
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
-    rest = np.array(weights)  # summed without the certain ones: a difference of sums would lose light points
-    rest[found.rows[certain]] = 0.0
-    lefts = [rest.sum()] if groups is None else np.bincount(groups + 1, rest)[1:]
+    # the others are summed without the certain ones: a difference of sums would lose light points
+    seats = np.ones(len(weights), dtype=np.int8) if groups is None else groups + 1
+    seats[found.rows[certain]] = 0
+    lefts = np.bincount(seats, weights, minlength=int(found.groups.max(initial=0)) + 2)[1:]
     for group in np.unique(found.groups):
         mine = np.flatnonzero(found.groups == group)
         left = float(lefts[group])
