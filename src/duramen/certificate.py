@@ -42,7 +42,7 @@ class Certificate:
     ----------
     errors : array (n,)
         ``|f_z(theta, C) / f_z(theta, X) - 1|`` at each probe.
-    probes : array (n, *theta.shape)
+    probes : array ``(n, *theta.shape)``
     kinds : array (n,) of str
         "anchor"; "random", uniform in the ball; "sphere", at 1/4, 1/2 or all of
         the radius; "adversarial", a step towards a larger error.
