@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
+from duramen.sampling.base import Strata
 
 LOGISTIC = dm.LogisticLoss()
 
@@ -253,6 +254,22 @@ def test_layers_are_those_of_the_paper():
     strata = sampler.strata(dm.Seen(points, loss, anchor, losses))
     inside = losses > low
     np.testing.assert_array_equal(strata[inside], np.floor(np.log2((losses[inside] - low) / mean)))
+
+
+def test_layer_0_ends_at_the_mean():
+    """Exponents whose range ends at or below the mean are pooled; each above it is a layer of its own.
+
+    Middles are 1.5 times 2^e: the mean of these is (0.1875 * 8 + 1.5 * 4 + 3 * 2 + 12) / 15 = 1.7, between 2^0 and 2^1.
+    """
+    strata = Strata(np.array([-3, 0, 1, 3]), np.array([8, 4, 2, 1]), np.array([8.0, 4.0, 2.0, 1.0]))
+    groups, sizes = dm.LayeredSampler().allocate(strata, 12)
+    assert groups.tolist() == [0, 1, 2, 3]
+    heavier = strata._replace(
+        weights=np.array([8.0, 4.0, 2.0, 10.0])
+    )  # the mean is 5.6: 2^2 and below are pooled
+    assert dm.LayeredSampler().allocate(heavier, 12)[0].tolist() == [0, 0, 0, 1]
+    assert sizes.sum() == 12
+    assert (sizes <= strata.counts).all()
 
 
 def test_layers_draw_more_where_the_loss_is():
