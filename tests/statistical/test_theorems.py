@@ -116,18 +116,28 @@ def test_theorem_2_keeps_everything_where_it_asks_for_more():
             assert len(dm.robust_coreset(X, y, loss=loss, epsilon=0.5, n_outliers=0, anchor=far)) == 2000
 
 
-def test_theorem_6_for_layers():
-    """Layers have sizes by the doubling dimension alone; they are the largest of all. One column, no outliers."""
-    rng = np.random.default_rng(0)
-    X = rng.exponential(size=(600_000, 1)).astype(np.float32)
-    loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.5]], 0.001)
-    points = dm.points(X)
-    core = dm.robust_coreset(
-        X, loss=loss, epsilon=0.95, anchor=anchor, sampler="layered", eta=ETA, random_state=0
-    )
+def test_theorem_6_for_layers(record_property):
+    """Layers have sizes by the doubling dimension alone, the largest of all: one column and no outliers.
+
+    An epsilon / 4-coreset of the suspected inliers, here of everything, in at least 90% of 20 seeds.
+    """
+    X = np.random.default_rng(0).exponential(size=(600_000, 1)).astype(np.float32)
+    loss, anchor, epsilon = dm.KMedianLoss(1), dm.Anchor([[0.5]], 0.001), 0.95
+    sides = Sides(dm.points(X), loss, probes(anchor, 3), 0, epsilon / 4, 0)
+    good, errors = 0, []
+    for seed in range(20):
+        core = dm.robust_coreset(
+            X, loss=loss, epsilon=epsilon, anchor=anchor, sampler="layered", eta=ETA, random_state=seed
+        )
+        anchor = core.anchor
+        good += sides.hold(core)
+        errors.append(sides.error(core))
     assert len(core) < 600_000 / 2
-    for theta in probes(anchor, 5):
-        assert core.objective(theta) == pytest.approx(trimmed(theta, points, loss, 0), rel=0.95 / 4)
+    assert good >= (1 - ETA) * 20
+    record_property(
+        "figures",
+        f"Theorem 6: {len(core):,} of 600,000 rows, {good} of 20 hold, largest error {max(errors):.2%}",
+    )
 
 
 @given(st.integers(0, 2**32), st.integers(5, 40), st.integers(2, 20), st.floats(0.2, 0.5))
