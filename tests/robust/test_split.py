@@ -30,6 +30,7 @@ def test_the_split_is_what_sorting_gives(pairs, share):
     np.testing.assert_array_equal(split.inner[inner], weights[inner])
     assert not split.inner[split.rows].any()
     assert split.weight == pytest.approx(weights[split.rows].sum())
+    assert split.n_inner == np.count_nonzero(weights[inner])
     if len(split.rows):
         assert split.threshold == losses[split.rows].min()
         assert losses[inner][weights[inner] > 0].max(initial=0) <= split.threshold
@@ -53,7 +54,8 @@ def test_rungs_draw_from_every_height(n, size, seed):
     rng = np.random.default_rng(seed)
     losses, weights = np.exp(5 * rng.normal(size=n)) * (rng.random(n) > 0.1), rng.exponential(size=n) + 0.01
     size = min(size, n)
-    groups, sizes = rungs(losses, weights, size)
+    groups, sizes, totals = rungs(losses, weights, size)
+    np.testing.assert_allclose(totals, np.bincount(groups, weights))
     assert sizes.sum() == size
     assert (sizes <= np.bincount(groups)).all()
     assert (sizes >= 1).all()

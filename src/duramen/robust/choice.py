@@ -35,27 +35,32 @@ def suspected_rows(seen: Seen, split: Split, size: float, seed: int) -> Chosen:
     size = int(min(size, len(ids)))
     if not size:
         return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
-    groups, sizes = rungs(seen.losses[split.rows], own, size)
+    groups, sizes, totals = rungs(seen.losses[split.rows], own, size)
     found = draw(seed, uniforms(seed, ids) / own, ids, groups, sizes)
-    weights = scaled_weights(found, own, groups)
+    weights = scaled_weights(found, own, groups, totals)
     return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
 
 
 def ranked_rows(
-    sampler: RankedSampler, inner: Seen, marks: Array | None, size: float, seed: int, calibrate: bool
+    sampler: RankedSampler,
+    inner: Seen,
+    live: int,
+    marks: Array | None,
+    size: float,
+    seed: int,
+    calibrate: bool,
 ) -> tuple[Chosen, bool]:
     """Choose the rows that stand for the suspected inliers, by ranks."""
     points = inner.points
-    live = int(np.count_nonzero(points.weights))
     size = int(min(size, live))
     if not size:
         none = np.empty(0)
         return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
     known = known_of(inner.loss, inner.anchor, size, points) if calibrate and size < live else None
     ranks, strata, totals = survey(sampler, inner, seed, marks, known)
-    groups, sizes = grouped(sampler, strata, points.weights, size)
+    groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
     found: Draw = draw(seed, ranks, points.ids, groups, sizes)
-    weights = scaled_weights(found, points.weights, groups)
+    weights = scaled_weights(found, points.weights, groups, heavy)
     if known is not None:
         assert totals is not None
         order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand

@@ -59,7 +59,7 @@ class BySize(Plan):
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
     def sizes(self, inner: Seen, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        n_outer, n_inner = len(split.rows), int(np.count_nonzero(inner.points.weights))
+        n_outer, n_inner = len(split.rows), split.n_inner
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
         one = int(n_inner > 0)

@@ -121,7 +121,8 @@ def robust_coreset(
 
     Notes
     -----
-    Cost: about as much as four products ``X @ theta``, after the anchor; extra
+    Cost: as much as three to eight products ``X @ theta``, after the anchor
+    (fifty for the sensitivity sampler): docs/speed.md has the figures. Extra
     memory is at most 64 bytes a row, for outliers that are a few percent.
 
     Examples
@@ -166,10 +167,12 @@ def robust_coreset(
     if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
         inner = frozen(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
-    _say_if_all(plan, sizes, len(split.rows), int(np.count_nonzero(split.inner)))
+    _say_if_all(plan, sizes, len(split.rows), split.n_inner)
     outer = suspected_rows(seen, split, sizes[0], seed)
     if isinstance(chooser, RankedSampler):
-        others, calibrated = ranked_rows(chooser, inner, marks, sizes[1], seed, calibrate and plan.calibrates)
+        others, calibrated = ranked_rows(
+            chooser, inner, split.n_inner, marks, sizes[1], seed, calibrate and plan.calibrates
+        )
     else:
         others, calibrated = black_box_rows(chooser, inner, sizes[1], seed), False
     return assembled(
@@ -178,7 +181,7 @@ def robust_coreset(
         loss=loss,
         anchor=None if blind else inner.anchor,
         threshold=split.threshold,
-        n_points=int(np.count_nonzero(points.weights)),
+        n_points=split.n_inner + len(split.rows),
         n_suspected=len(split.rows),
         n_outliers=z,
         sampler=repr(chooser),

@@ -27,6 +27,8 @@ class Split:
         The suspected outliers, in the order of the data.
     inner : array (n,)
         The weights of the suspected inliers; zero for the others.
+    n_inner : int
+        How many suspected inliers there are, of positive weight.
     weight : float
         How much the suspected outliers weigh.
     threshold : float
@@ -35,6 +37,7 @@ class Split:
 
     rows: Array
     inner: Array
+    n_inner: int
     weight: float
     threshold: float
 
@@ -51,12 +54,14 @@ def split_at(points: WeightedPoints, losses: Array, weight: float) -> Split:
     >>> split_at(dm.points([[0.0]] * 4), np.array([3.0, 9.0, 1.0, 9.0]), 1).rows
     array([3])
     """
+    live = int(np.count_nonzero(points.weights > 0))
     if weight == 0:
-        return Split(np.empty(0, dtype=np.intp), points.weights, 0.0, np.inf)
+        return Split(np.empty(0, dtype=np.intp), points.weights, live, 0.0, np.inf)
     rows = _worst(points, losses, min(weight, points.total_weight))
     inner = np.array(points.weights)
     inner[rows] = 0.0
-    return Split(rows, inner, float(points.weights[rows].sum()), float(losses[rows].min(initial=np.inf)))
+    heavy = float(points.weights[rows].sum())
+    return Split(rows, inner, live - len(rows), heavy, float(losses[rows].min(initial=np.inf)))
 
 
 def _worst(points: WeightedPoints, losses: Array, weight: float) -> Array:
@@ -72,7 +77,7 @@ def _worst(points: WeightedPoints, losses: Array, weight: float) -> Array:
     return rows[kept < weights[rows]]
 
 
-def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array]:
+def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
     """Cut suspected outliers into rungs of similar loss, each with its share of the size by weight.
 
     The paper draws them uniformly. How many true outliers are among those drawn
@@ -86,8 +91,8 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array]:
     Returns
     -------
     groups : array (n,)
-    sizes : array
-        How many to draw of each.
+    sizes, totals : arrays
+        How many to draw of each, and its weight.
     """
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
@@ -97,4 +102,4 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array]:
         groups = pooled[groups]
     totals = np.bincount(groups, weights, minlength=len(names))
     counts = np.bincount(groups, minlength=len(names))
-    return groups.astype(np.int32), apportion(totals, counts, size)
+    return groups.astype(np.int32), apportion(totals, counts, size), totals

@@ -156,9 +156,9 @@ class Bound(Sampler):
             return points if len(live) == len(points) else points.take(live)
         seen = self._seen(points)
         seed = int(rng.integers(2**63))
-        groups, sizes = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
+        groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
         found = draw(seed, ranked(self.sampler, seen, seed), points.ids, groups, sizes)
-        weights = scaled_weights(found, points.weights, groups)
+        weights = scaled_weights(found, points.weights, groups, totals)
         order = np.argsort(points.ids[found.rows])
         return points.pick(found.rows[order], weights[order])
 
@@ -213,19 +213,19 @@ def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
 
 def grouped(
     sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
-) -> tuple[Array | None, Array]:
-    """Share the size out between groups of strata: the group of each point, and their sizes.
+) -> tuple[Array | None, Array, Array]:
+    """Share the size out between groups of strata: the group of each point, their sizes and total weights.
 
     ``numbers`` are the strata of the points; those of weight zero count as absent.
     """
     if numbers is None:
-        return None, np.array([size])
+        return None, np.array([size]), np.array([float(weights.sum())])
     strata, place, seats = strata_of(numbers, weights)
     pooled, sizes = sampler.allocate(strata, size)
     _check_allocation(sampler, strata, np.asarray(pooled), np.asarray(sizes), size)
     lookup = np.full(int(place.max()) + 1, -1, dtype=np.int32)
     lookup[seats] = pooled
-    return lookup.take(place), np.asarray(sizes)
+    return lookup.take(place), np.asarray(sizes), np.bincount(pooled, strata.weights)
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:

@@ -160,7 +160,7 @@ def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
     return np.flatnonzero(ranks <= limits[groups])
 
 
-def scaled_weights(found: Draw, weights: Array, groups: Array | None) -> Array:
+def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
     """Divide weights by inclusion probabilities, and scale them so that each group weighs what it did.
 
     Points that were certain to be included stand for themselves alone and keep
@@ -173,29 +173,36 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None) -> Array:
         Of all points that were drawn from.
     groups : array (n,) or None
         As for :func:`draw`.
+    totals : array
+        The weight of each group.
 
     Examples
     --------
-    >>> weights = np.ones(6)
-    >>> scaled_weights(Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int)), weights, None)
+    >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
+    >>> scaled_weights(found, np.ones(6), None, np.array([6.0]))
     array([1.        , 2.22222222, 2.77777778])
     """
     own = weights[found.rows]
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
-    # the others are summed without the certain ones: a difference of sums would lose light points
-    seats = np.ones(len(weights), dtype=np.int8) if groups is None else groups + 1
-    seats[found.rows[certain]] = 0
-    lefts = np.bincount(seats, weights, minlength=int(found.groups.max(initial=0)) + 2)[1:]
     for group in np.unique(found.groups):
         mine = np.flatnonzero(found.groups == group)
-        left = float(lefts[group])
-        drawn = mine[~certain[mine]]
+        kept, drawn = mine[certain[mine]], mine[~certain[mine]]
+        left = float(totals[group]) - float(own[kept].sum())
+        if left < 0.5 * totals[group]:  # a difference of sums would lose light points beside heavy ones
+            left = _sum_without(found.rows[kept], weights, groups, group)
         if len(drawn):
             scaled[drawn] *= left / scaled[drawn].sum()
         elif left:  # chance took only those that were certain: they must stand for the others too
             scaled[mine] *= 1 + left / own[mine].sum()
     return scaled
+
+
+def _sum_without(rows: Array, weights: Array, groups: Array | None, group: int) -> float:
+    """Weigh a group, less some rows of it."""
+    rest = np.array(weights) if groups is None else np.where(groups == group, weights, 0.0)
+    rest[rows] = 0.0
+    return float(rest.sum())
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
