@@ -72,7 +72,7 @@ CASES = {
     "logistic, float32": (X0.astype(np.float32), Y0, None, dm.LogisticLoss(), {}, 0.5),
     "logistic, weighted": (X0, Y0, HEAVY, dm.LogisticLoss(), {}, None),
     "logistic, no outliers": (X0[Z:], Y0[Z:], None, dm.LogisticLoss(), {"n_outliers": 0}, None),
-    "squared": (X0, X0[:, 0] + X0[:, 1] / 2, None, dm.SquaredLoss(), {}, 0.5),
+    "squared": (X0, X0[:, 0] + X0[:, 1] / 2, None, dm.SquaredLoss(), {"sampler": "leverage"}, 0.5),
     "k-means": (X0, None, None, dm.KMeansLoss(3), {}, None),
     "k-means, weighted": (X0, None, HEAVY, dm.KMeansLoss(3), {}, 1.0),
     "k-means, float32": (X0.astype(np.float32), None, None, dm.KMeansLoss(3), {}, 1.0),
@@ -157,9 +157,7 @@ class TestEveryLoss:
         assert 0 <= cert.covered <= 1
 
     def test_the_coreset_is_good(self, case):
-        """Random parameters in the ball are mostly right; the worst that an adversary finds is within a factor of two."""
-        assert case[-1].mean_error < 0.25
-        assert 0 < case[-1].max_error < 1
+        assert 0 < case[-1].max_error < 0.5
 
 
 @pytest.mark.parametrize("calibrate", [True, False])
