@@ -10,14 +10,16 @@ import numpy as np
 
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
+from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.seeds import generator, spawn
-from duramen.solvers.alternating import Run, Stopping, alternate
+from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
 from duramen.solvers.problem import Problem, is_number, is_of_centres, problem_of
 from duramen.solvers.progress import reporting
 from duramen.solvers.solution import Solution, Status, Step
 from duramen.solvers.starts import check_init, start
+from duramen.solvers.subsets import CLEARLY
 from duramen.trimming import kept_weights
 
 __all__ = ["solve"]
@@ -80,7 +82,8 @@ def solve(
         For linear losses: "zero", or "subsets" (handfuls of points, some of
         them free of outliers); by default zero, unless subsets do clearly
         better on a sample. Losses of your own start from zero. A coreset
-        starts from its anchor.
+        starts from zero for linear losses, and from its anchor too where that
+        is clearly better; for all others from its anchor.
     n_starts : int
         How often to start, each time from another place; the best is kept. A
         theta given as ``init``, or zero, is the first of them only.
@@ -127,8 +130,9 @@ def solve(
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
+    resort = None
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
-        points, loss, n_outliers, init = _unpacked(points, loss, n_outliers, init)
+        points, loss, n_outliers, init, resort = _unpacked(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
     _check_numbers(n_starts, max_iter, tol, callback)
     ready = check_init(problem, init)
@@ -141,6 +145,9 @@ def solve(
             runs.append(alternate(problem, start(problem, ready, rng, number), stopping))
             if runs[-1].status is Status.STOPPED:
                 break
+        else:
+            if resort is not None and _is_clearly_better(problem, resort, runs):
+                runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
     solution = _solution(problem, best, np.array([run.objective for run in runs]))
     _warn(best, max_iter)
@@ -149,13 +156,27 @@ def solve(
 
 def _unpacked(
     core: Summary, loss: Loss | None, n_outliers: float | None, init: Any
-) -> tuple[WeightedPoints, Loss, float, Any]:
-    """Take from a coreset what was not given."""
+) -> tuple[WeightedPoints, Loss, float, Any, Array | None]:
+    """Take from a coreset what was not given: also where to start, and a last resort.
+
+    A linear loss starts at zero, though the anchor is closer: the anchor fits a small sample, and the set of
+    points that it would set aside is a local minimum that the alternation hardly leaves (docs/solving.md).
+    """
     if loss is not None and loss != core.loss:
         raise ValueError(f"this coreset was made for {core.loss!r}, not {loss!r}; leave loss out")
     z = core.n_outliers / core.points.total_weight if n_outliers is None else n_outliers
-    start_from = core.anchor.theta if init is None and core.anchor is not None else init
-    return core.points, core.loss, z, start_from
+    if init is not None or core.anchor is None:
+        return core.points, core.loss, z, init, None
+    if isinstance(core.loss, LinearLoss):
+        return core.points, core.loss, z, "zero", core.anchor.theta
+    return core.points, core.loss, z, core.anchor.theta, None
+
+
+def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
+    """Tell whether ``theta`` as it is beats what was found: then outliers misled the start from zero."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        objective = fit_of(problem).evaluate(theta).objective
+    return objective < CLEARLY * min(run.objective for run in runs)
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:

@@ -65,7 +65,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     if not (isinstance(loss, LinearLoss) or is_of_centres(loss)):
         about = init if isinstance(init, np.ndarray) else _zero(problem)
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
-    if isinstance(init, np.ndarray):
+    if isinstance(init, np.ndarray) or (init == "zero" and number > 0):
         init = None
     if init in _BLIND:
         return SEEDINGS[init](problem, rng)

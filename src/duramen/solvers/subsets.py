@@ -20,10 +20,10 @@ from duramen.rows import Array
 from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
 from duramen.solvers.problem import Problem
 
-__all__ = ["QUICK", "THOROUGH", "Effort", "Search", "search"]
+__all__ = ["CLEARLY", "QUICK", "THOROUGH", "Effort", "Search", "search"]
 
 _SHRINKAGE = 0.05  # of the curvature: keeps a start from fitting the rare rows of a sample
-_CLEARLY = 0.98  # of the objective from zero
+CLEARLY = 0.98  # of the objective from zero
 
 
 class Effort(NamedTuple):
@@ -48,7 +48,7 @@ class Search(NamedTuple):
     def best(self) -> Run:
         """The way from zero, unless it is beaten clearly."""
         other = self.from_handful
-        beaten = other is not None and other.objective < _CLEARLY * self.from_zero.objective
+        beaten = other is not None and other.objective < CLEARLY * self.from_zero.objective
         return other if other is not None and beaten else self.from_zero
 
 
