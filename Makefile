@@ -17,13 +17,13 @@ $(VENV)/made:
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
 
-# one stamp for each extra: nothing is installed twice until pyproject.toml changes
+# one stamp for each extra or list of them: nothing is installed twice until pyproject.toml changes
 $(VENV)/has-%: $(VENV)/made pyproject.toml
 	@echo "installing duramen[$*]"
 	@$(PIP) --editable '.[$*]'
 	@touch $@
 
-demo: $(VENV)/has-plot  ## what outliers do, and what trimming does about it
+demo: $(VENV)/has-plot,progress  ## a million rows with outliers: everything, plain and robust coreset
 	@$(RUN) -m duramen demo
 
 test: $(VENV)/has-test  ## all tests, doctests and the examples in the documentation
