@@ -1,0 +1,239 @@
+"""Logistic regression with outliers, for two classes or more."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from duramen.estimators.base import RobustEstimator
+from duramen.estimators.fitting import Recipe
+from duramen.losses import LogisticLoss, SoftmaxLoss
+from duramen.rows import Array, Rows
+from duramen.sampling import Sampler
+from duramen.solvers.problem import is_number
+from duramen.trimming import outlier_weight
+
+__all__ = ["RobustLogisticRegression"]
+
+
+class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
+    """Logistic regression that sets the worst rows aside, fitted on a small coreset.
+
+    What is minimised is scikit-learn's objective over the rows that are kept:
+    the sum of their logistic losses (of more than two classes: multinomial),
+    plus ``|coef|^2 / (2 C)``. The rows that cost most, ``n_outliers`` of them,
+    are set aside; which they are is found along with the coefficients.
+
+    Parameters
+    ----------
+    n_outliers : float
+        How much to set aside: a count (1 or more), or a fraction (below 1) of
+        all rows; by weight, where there are weights.
+    coreset_size : int, "auto" or None
+        How many weighted rows to fit on. "auto" takes 1,000, or 50 a parameter
+        if those are more, and more again until the relative standard error of
+        the objective is below ``tol``; ``coreset_size_`` is what it took. None
+        fits on everything.
+    C : float
+        As in scikit-learn: the inverse of the penalty. ``np.inf`` is no penalty.
+    fit_intercept : bool
+    sampler : str or Sampler
+        "auto", "leverage", "sensitivity", "layered", "uniform", or your own.
+    n_init : int
+        How often to start solving on the coreset; the best is kept.
+    n_rounds : int
+        How often to build the coreset, each time around the last solution. The
+        second round undoes most of what a fit to few rows overdoes, for one more
+        look at the data; 1 leaves it out.
+    max_iter : int
+        How many iterations solving may take.
+    tol : float
+        For ``coreset_size="auto"``.
+    verbose : bool
+        Whether to print which size was picked, and how solving went.
+    random_state : None, int, numpy Generator or RandomState
+
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+    coef_ : array (1, d), or (n_classes, d) for more than two classes
+    intercept_ : array (1,) or (n_classes,)
+    outliers_ : array of int
+        The rows of the training data that the solution sets aside, the largest
+        loss first. Of the last one a part may be kept.
+    threshold_ : float
+        The least loss among them.
+    objective_ : Estimate
+        f_z at the solution with its error bar, from the coreset alone. A fit
+        is chosen to look good on its coreset: expect a little more on the data.
+    trimmed_loss_ : float
+        f_z at the solution over all training rows, exactly.
+    coreset_ : Coreset or None
+    coreset_size_ : int
+        How many rows were fitted on.
+    size_trials_ : list of (size, relative_error)
+        What ``coreset_size="auto"`` tried.
+    solution_ : Solution
+    n_iter_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    See Also
+    --------
+    duramen.robust_coreset, duramen.solve : what this is made of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100_000, 3))
+    >>> y = np.where(X[:, 0] + 0.5 * rng.logistic(size=100_000) > 0, "yes", "no")
+    >>> X[:2000, 0], y[:2000] = 20, "no"  # planted
+    >>> model = dm.RobustLogisticRegression(n_outliers=0.02, random_state=0).fit(X, y)
+    >>> model.coef_.round(1), model.predict([[1.0, 0.0, 0.0]])
+    (array([[ 2. ,  0. , -0. ]]), array(['yes'], dtype='<U3'))
+    >>> bool((np.sort(model.outliers_) == np.arange(2000)).all()), model.coreset_size_
+    (True, 1000)
+    """
+
+    def __init__(
+        self,
+        n_outliers: float = 0.02,
+        *,
+        coreset_size: int | str | None = "auto",
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        sampler: Sampler | str = "auto",
+        n_init: int = 1,
+        n_rounds: int = 2,
+        max_iter: int = 300,
+        tol: float = 0.01,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_outliers = n_outliers
+        self.coreset_size = coreset_size
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.sampler = sampler
+        self.n_init = n_init
+        self.n_rounds = n_rounds
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustLogisticRegression:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix (n, d)
+        y : array (n,)
+            Classes: integers, strings, booleans.
+        sample_weight : array (n,), optional
+            A row of weight w counts as w rows.
+        """
+        X, y = self._rows(X, y=y, reset=True, sparse=True)
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        heavy = self._class_weights(classes, codes, sample_weight, X)
+        fitted = self._fit(self._recipe_of(len(classes)), X, codes, sample_weight)
+        self.classes_ = classes
+        self._keep(fitted.solution.theta, X.shape[1])
+        self._warn_of_lost_classes(codes, heavy, sample_weight)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Compute the predictor of each row: (n,) for two classes, above zero for the second; else (n, k)."""
+        rows = self._new_rows(X, sparse=True)
+        scores = np.asarray(rows @ self.coef_.T + self.intercept_)
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Array:
+        """Predict the class of each row: (n,)."""
+        scores = self.decision_function(X)
+        which = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[which]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""
+        scores = self.decision_function(X)
+        return np.asarray(softmax(_both_sides(scores), axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Predict the logarithm of the probability of each class."""
+        scores = _both_sides(self.decision_function(X))
+        top = scores.max(axis=1, keepdims=True)
+        return np.asarray(scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True)))
+
+    def losses(self, X: Any, y: Any) -> Array:
+        """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
+        rows = self._new_rows(X, sparse=True)
+        labels = np.asarray(y)
+        codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
+        if labels.shape != (rows.shape[0],) or not (self.classes_[codes] == labels).all():
+            raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} a row")
+        return self._loss(len(self.classes_)).values(self.solution_.theta, rows, codes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
+        if n_classes == 2:
+            return LogisticLoss(fit_intercept=self.fit_intercept)
+        return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
+
+    def _recipe_of(self, n_classes: int) -> Recipe:
+        if not (is_number(self.C) and self.C > 0):
+            raise ValueError(f"C={self.C!r} must be a positive number; np.inf is no penalty")
+        return self._recipe(self._loss(n_classes), l2=1 / float(self.C))
+
+    def _class_weights(self, classes: Array, codes: Array, sample_weight: Any, X: Rows) -> Array:
+        """Weigh the classes; refuse what cannot be told apart."""
+        weights = self._weights(sample_weight, X)
+        heavy = np.bincount(codes, weights, minlength=len(classes))
+        if np.count_nonzero(heavy > 0) < 2:
+            only = classes[np.argmax(heavy)].item() if heavy.any() else classes[0]
+            raise ValueError(f"two or more classes are needed; all rows of weight are of one class, {only!r}")
+        if not (heavy > 0).all():
+            absent = classes[np.argmin(heavy)]
+            raise ValueError(f"the class {absent.item()!r} has no weight; leave its rows out")
+        z = outlier_weight(self.n_outliers, float(heavy.sum()))
+        if len(classes) == 2 and z >= heavy.min():
+            raise ValueError(
+                f"n_outliers={self.n_outliers} could set aside the whole class "
+                f"{classes[np.argmin(heavy)].item()!r}, of weight {heavy.min():g}; take fewer outliers than "
+                "the smaller class weighs"
+            )
+        return heavy
+
+    def _keep(self, theta: Array, n_columns: int) -> None:
+        parameters = np.atleast_2d(theta)
+        if len(parameters) > 1:  # adding the same to all classes changes nothing: one of all such answers
+            parameters = parameters - parameters.mean(axis=0)
+        self.coef_ = parameters[:, :n_columns].copy()
+        self.intercept_ = parameters[:, n_columns].copy() if self.fit_intercept else np.zeros(len(parameters))
+
+    def _warn_of_lost_classes(self, codes: Array, heavy: Array, sample_weight: Any) -> None:
+        weights = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        rows = self.outliers_
+        aside = np.bincount(codes[rows], weights[rows], minlength=len(heavy))
+        lost = self.classes_[aside >= heavy]
+        if len(lost):
+            warnings.warn(
+                f"all rows of the class {lost[0].item()!r} were set aside as outliers; "
+                f"take n_outliers below its weight, {heavy[aside >= heavy][0]:g}",
+                stacklevel=3,
+            )
+
+
+def _both_sides(scores: Array) -> Array:
+    return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores

@@ -1,0 +1,244 @@
+"""What every estimator does: build the coreset, solve on it, and look once at all the rows.
+
+The same rows are drawn at every step, since the seed is one: a larger size adds
+rows, and another anchor only weighs them anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.coreset import Coreset, Estimate
+from duramen.losses.base import Loss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
+from duramen.points import WeightedPoints, points
+from duramen.robust import robust_coreset
+from duramen.rows import Array, Rows
+from duramen.sampling import Sampler
+from duramen.seeds import generator
+from duramen.solvers import Solution, solve
+from duramen.solvers.problem import count_distinct, is_number
+from duramen.trimming import kept_sum, kept_weights, outlier_weight
+
+__all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
+
+_LEAST = 1000  # rows of a coreset whose size is chosen here
+_ROWS_A_PARAMETER = 50  # below, a fit bends to the sample: docs/estimators.md has the measurement
+_SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
+_MORE = 1.2  # rows more than the error asks for, since the error is itself an estimate
+
+
+class Data(NamedTuple):
+    """Checked rows, labels as the loss takes them, and weights."""
+
+    X: Rows
+    y: Array | None
+    weights: Array | None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to fit: what the parameters of an estimator come to.
+
+    ``size`` is a number of rows, "auto", or None for all the data; ``n_rounds``
+    how often to build the coreset, each time around the last solution; ``tol``
+    the relative standard error that a size chosen here must stay below. The
+    rest is as in ``robust_coreset`` and ``solve``.
+    """
+
+    loss: Loss
+    n_outliers: float
+    size: Any = "auto"
+    tol: Any = 0.01
+    sampler: Sampler | str = "auto"
+    l2: float = 0.0
+    n_starts: Any = 1
+    n_rounds: Any = 2
+    max_iter: Any = 300
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
+        if not (self.size is None or self.size == "auto" or _is_whole(self.size)):
+            raise ValueError(
+                f"coreset_size={self.size!r} must be a whole number of 1 or more, 'auto', or None for all"
+            )
+        if not (is_number(self.tol) and 0 < self.tol < np.inf):
+            raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
+        if not _is_whole(self.n_starts):
+            raise ValueError(f"n_init={self.n_starts!r} must be a whole number of 1 or more")
+        if not _is_whole(self.n_rounds):
+            raise ValueError(f"n_rounds={self.n_rounds!r} must be a whole number of 1 or more")
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the loss is one of linear predictors."""
+        return isinstance(self.loss, (LinearLoss, SoftmaxLoss))
+
+
+class Trial(NamedTuple):
+    """A size that was tried, and the relative standard error of the objective with it."""
+
+    size: int
+    relative_error: float
+
+
+class Fitted(NamedTuple):
+    """What came out.
+
+    ``objective`` estimates f_z at the solution from the coreset; ``trimmed_loss``
+    is f_z over all rows. ``outliers`` are rows, the largest loss first;
+    ``threshold`` the least loss among them; ``marks`` what the loss noted of each
+    row: the number of its nearest centre.
+    """
+
+    solution: Solution
+    coreset: Coreset | None
+    trials: list[Trial]
+    objective: Estimate
+    trimmed_loss: float
+    outliers: Array
+    threshold: float
+    marks: Array | None
+
+
+def fit(recipe: Recipe, data: Data) -> Fitted:
+    """Fit, on a coreset or on everything, and tell outliers from the rest among all rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``robust_coreset`` and ``solve`` do.
+    """
+    if recipe.size is None:
+        everything = points(*data)
+        solution = _solve(recipe, everything, _seed(recipe.random_state))
+        seen = _look(recipe, solution.theta, data)
+        return Fitted(solution, None, [], Estimate.of(seen[0], 0.0), *seen)
+    core, solution, trials = _by_size(recipe, data)
+    return Fitted(solution, core, trials, core.estimate(solution.theta), *_look(recipe, solution.theta, data))
+
+
+def rough_theta(recipe: Recipe, data: Data) -> Array:
+    """Fit on a small coreset, without a look at the rows after it."""
+    return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[1].theta
+
+
+def _by_size(recipe: Recipe, data: Data) -> tuple[Coreset, Solution, list[Trial]]:
+    """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
+    seed, n = _seed(recipe.random_state), data.X.shape[0]
+    n_parameters = int(np.prod(recipe.loss.parameter_shape(data.X.shape[1]) or (1,)))
+    size = max(_LEAST, _ROWS_A_PARAMETER * n_parameters) if recipe.size == "auto" else int(recipe.size)
+    anchor: Any = None
+    trials: list[Trial] = []
+    while True:
+        core = _build(recipe, data, size, seed, anchor)
+        if not _speaks_for_all(core, recipe):
+            size, anchor = 4 * size, core.anchor
+            continue
+        solution = _solve(recipe, core, seed)
+        if len(core) < core.n_points:
+            for _ in range(int(recipe.n_rounds) - 1):
+                core, solution = _again(recipe, data, core, solution, seed)
+        if recipe.size != "auto":
+            return core, solution, trials
+        error = _relative_error(core, solution, recipe)
+        trials.append(Trial(len(core), error))
+        if error < recipe.tol or len(core) >= core.n_points:
+            return core, solution, trials
+        wanted = _MORE * size * (error / recipe.tol) ** 2
+        size, anchor = (n if wanted > n / 2 else int(max(wanted, 2 * size))), core.anchor
+
+
+def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Coreset:
+    return robust_coreset(
+        data.X,
+        data.y,
+        loss=recipe.loss,
+        size=size,
+        n_outliers=recipe.n_outliers,
+        sampler=recipe.sampler,
+        anchor=anchor,
+        sample_weight=data.weights,
+        random_state=seed,
+    )
+
+
+def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
+    problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
+    if recipe.is_linear and len(on) * on.X.shape[1] <= _SMALL:
+        problem["tol"] = 1e-14
+    if isinstance(on, WeightedPoints):
+        problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
+    return solve(on, init=init, n_starts=1 if init is not None else recipe.n_starts, **problem)
+
+
+def _again(
+    recipe: Recipe, data: Data, core: Coreset, solution: Solution, seed: int
+) -> tuple[Coreset, Solution]:
+    """Weigh the same rows so that they agree with all the data at the solution, and solve from there.
+
+    Where the coreset was fitted more closely than the data, it no longer is.
+    """
+    assert core.anchor is not None
+    again = _build(recipe, data, len(core), seed, Anchor(solution.theta, core.anchor.radius))
+    if not _speaks_for_all(again, recipe):
+        return core, solution
+    return again, _solve(recipe, again, seed, init=solution.theta)
+
+
+def _speaks_for_all(core: Coreset, recipe: Recipe) -> bool:
+    """Tell whether a problem that all the data can solve can be solved on the coreset, too.
+
+    Classes that are rare, or all among the suspected, may be missing from it, or weigh less than z in it;
+    of data with few distinct points it may have too few.
+    """
+    loss = recipe.loss
+    if len(core) >= core.n_points:
+        return True
+    if isinstance(loss, SoftmaxLoss):
+        assert core.y is not None
+        return len(np.unique(core.y)) == loss.n_classes
+    if isinstance(loss, LinearLoss):
+        if not loss.classifies:
+            return True
+        assert core.y is not None
+        return bool(np.bincount(core.y > 0, core.weights, minlength=2).min() > core.n_outliers)
+    k = getattr(loss, "k", 1)
+    return k == 1 or count_distinct(core.X, None, k) == k
+
+
+def _relative_error(core: Coreset, solution: Solution, recipe: Recipe) -> float:
+    estimate = core.estimate(solution.theta)
+    if np.isnan(estimate.std_error):
+        raise ValueError(
+            f"coreset_size='auto' goes by error bars, and {recipe.sampler!r} gives none; pass a number"
+        )
+    return estimate.std_error / estimate.value if estimate.std_error else 0.0
+
+
+def _look(recipe: Recipe, theta: Array, data: Data) -> tuple[float, Array, float, Array | None]:
+    """Look at every row once: f_z, the rows set aside, the least loss among them, and marks."""
+    loss = recipe.loss
+    losses, marks = loss.values_and_marks(theta, data.X, data.y)
+    weights = np.ones(len(losses)) if data.weights is None else data.weights
+    kept = kept_weights(losses, weights, outlier_weight(recipe.n_outliers, float(weights.sum())))
+    rows = np.flatnonzero(kept < weights)
+    rows = rows[np.lexsort((-rows, -losses[rows]))]
+    threshold = float(losses[rows[-1]]) if len(rows) else np.inf
+    return kept_sum(losses, kept), rows, threshold, marks
+
+
+def _seed(random_state: Any) -> int:
+    """Make one seed for all that follows; an integer is its own, so that a fit can be retraced by hand."""
+    if _is_whole(random_state) or (random_state == 0 and random_state is not False):
+        return int(random_state)
+    return int(generator(random_state).integers(2**63))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

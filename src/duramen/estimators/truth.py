@@ -1,0 +1,124 @@
+"""Truth discovery: what is true, where sources disagree and some lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from duramen.estimators.base import RobustEstimator
+from duramen.losses import TruthDiscoveryLoss
+from duramen.rows import Array
+from duramen.sampling import Sampler
+from duramen.solvers.problem import is_number
+
+__all__ = ["TruthDiscovery"]
+
+_SEEN = 20_000  # rows looked at for the scale
+
+
+class TruthDiscovery(RobustEstimator):
+    """Find the truth that most sources agree on; the worst are set aside, and those far off count little.
+
+    Each row is a source, each column a question, and the entry what the source
+    claims. With t the distance of a row from the truth in units of ``scale``, it
+    costs t^2 up to 1 and 1 + log t^2 beyond (the paper's appendix A).
+
+    Parameters
+    ----------
+    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, random_state
+        As in :class:`RobustLogisticRegression`.
+    scale : float or "auto"
+        How far an honest source may be off. "auto" is the median distance from
+        the medians of the columns; ``scale_`` is what it came to.
+
+    Attributes
+    ----------
+    truth_ : array (d,)
+    scale_ : float
+    outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
+        As in :class:`RobustLogisticRegression`; the coreset and the losses are in units of ``scale_``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> claims = [10.0, 20.0, 30.0] + rng.normal(size=(20_000, 3))
+    >>> claims[:4000] = 99  # a fifth of the sources made it up together
+    >>> model = dm.TruthDiscovery(n_outliers=0.2, random_state=0).fit(claims)
+    >>> model.truth_.round(1)
+    array([10., 20., 30.])
+    >>> model.reliability([[10.0, 20.0, 30.0], [99.0, 99.0, 99.0]]).round(2)
+    array([1., 0.])
+    """
+
+    def __init__(
+        self,
+        n_outliers: float = 0.02,
+        *,
+        coreset_size: int | str | None = "auto",
+        scale: float | str = "auto",
+        sampler: Sampler | str = "auto",
+        n_init: int = 1,
+        n_rounds: int = 2,
+        max_iter: int = 300,
+        tol: float = 0.01,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_outliers = n_outliers
+        self.coreset_size = coreset_size
+        self.scale = scale
+        self.sampler = sampler
+        self.n_init = n_init
+        self.n_rounds = n_rounds
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TruthDiscovery:
+        """Find the truth.
+
+        Parameters
+        ----------
+        X : array or data frame (n, d)
+            One source a row. It is copied, unless ``scale`` is 1.
+        y : ignored
+        sample_weight : array (n,), optional
+            A source of weight w counts as w sources.
+        """
+        X = self._rows(X, reset=True)
+        scale = self._scale(X)
+        fitted = self._fit(self._recipe(TruthDiscoveryLoss()), _in_units(X, scale), None, sample_weight)
+        self.scale_ = scale
+        self.truth_ = fitted.solution.theta * scale
+        return self
+
+    def reliability(self, X: Any) -> Array:
+        """Say how much each source counts: (n,), 1 within ``scale_`` of the truth, then 1 over t^2."""
+        squared = self.losses(X)
+        return np.where(squared <= 1, 1.0, np.exp(1 - squared))  # beyond 1 the loss is 1 + log t^2
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute minus the cost of the rows, after as large a share is set aside as in training."""
+        return self._trimmed_score(self.losses(X), sample_weight)
+
+    def losses(self, X: Any) -> Array:
+        """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
+        rows = self._new_rows(X)
+        return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
+
+    def _scale(self, X: Array) -> float:
+        if self.scale == "auto":
+            some = X[:: max(1, len(X) // _SEEN)]
+            far = np.linalg.norm(some - np.median(some, axis=0), axis=1)
+            return float(np.median(far)) or float(far.max()) or 1.0
+        if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
+            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+        return float(self.scale)
+
+
+def _in_units(X: Array, scale: float) -> Array:
+    return X if scale == 1 else X / X.dtype.type(scale)

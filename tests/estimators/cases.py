@@ -1,0 +1,89 @@
+"""The table of estimators that the laws run over: how to make one, data that suits it, and its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+import duramen as dm
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator, and what kind of labels it takes."""
+
+    name: str
+    make: Callable
+    loss: dm.Loss
+    label: str | None = None
+    positive: bool = False
+    l2: float = 0.0
+
+    def data(self, n: int = 3000, seed: int = 0, share: float = 0.02):
+        """Make rows, labels or None, and which rows are planted."""
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n, 3))
+        X[:, 1:] += 6 * rng.integers(2, size=(n, 1))  # two clusters, which say nothing about labels
+        planted = np.zeros(n, dtype=bool)
+        planted[rng.choice(n, round(share * n), replace=False)] = True
+        y = self._labels(X, rng)
+        sides = np.sign(rng.normal(size=(planted.sum(), 3)))
+        if self.label is not None:  # far out where the model is surest, with the wrong label
+            sides[:, 1:] = 0
+        X[planted] += (60 + 40 * rng.random((planted.sum(), 1))) * sides
+        if self.positive:
+            X = np.abs(X) + 0.1
+        if self.label == "sign":
+            y[planted] = np.where(X[planted, 0] > 0, 0, 1)
+        elif self.label == "class":
+            y[planted] = np.where(X[planted, 0] > 0, 0, 2)
+        elif self.label is not None:
+            y[planted] = 0
+        return X, y, planted
+
+    def _labels(self, X, rng):
+        n, m = len(X), 1.5 * X[:, 0]
+        return {
+            None: None,
+            "sign": (m + rng.logistic(size=n) > 0).astype(int),
+            "class": np.digitize(m + rng.logistic(size=n), [-1, 1]),
+            "real": m + 0.3 * rng.normal(size=n),
+            "count": rng.poisson(np.exp(m / 2)).astype(float),
+        }[self.label]
+
+    def fit(self, X, y=None, sample_weight=None, **settings):
+        return self.make(**{"random_state": 0, **settings}).fit(X, y, sample_weight=sample_weight)
+
+
+CASES = [
+    Case("logistic", dm.RobustLogisticRegression, dm.LogisticLoss(), "sign", l2=1.0),
+    Case("multinomial", dm.RobustLogisticRegression, dm.SoftmaxLoss(3), "class", l2=1.0),
+    Case("squared", dm.RobustLinearRegression, dm.SquaredLoss(), "real"),
+    Case(
+        "huber",
+        lambda **settings: dm.RobustLinearRegression("huber", **{"delta": 0.5, **settings}),
+        dm.HuberLoss(0.5),
+        "real",
+    ),
+    Case(
+        "poisson",
+        lambda **settings: dm.RobustLinearRegression("poisson", **settings),
+        dm.PoissonLoss(),
+        "count",
+    ),
+    Case("k-means", lambda **settings: dm.RobustKMeans(2, **settings), dm.KMeansLoss(2)),
+    Case("k-medians", lambda **settings: dm.RobustKMedians(2, **settings), dm.KMedianLoss(2)),
+    Case(
+        "kl",
+        lambda **settings: dm.RobustBregmanClustering(2, "kl", **settings),
+        dm.BregmanLoss(2, "kl"),
+        positive=True,
+    ),
+    Case(
+        "truth",
+        lambda **settings: dm.TruthDiscovery(**{"scale": 1.0, **settings}),
+        dm.TruthDiscoveryLoss(),
+    ),
+]

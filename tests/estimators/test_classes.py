@@ -1,0 +1,114 @@
+"""Classes of every kind: strings, booleans, integers; rare ones, and those seen only among the suspected."""
+
+import numpy as np
+import pytest
+
+import duramen as dm
+
+
+def two_classes(n=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, X[:, 0] + 0.5 * rng.logistic(size=n) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("booleans", np.array([False, True])),
+        ("integers", np.array([-7, 40])),
+        ("strings", np.array(["no", "yes"])),
+        ("objects", np.array(["no", "yes"], dtype=object)),
+        ("floats", np.array([1.0, 2.0])),
+    ],
+)
+def test_labels_of_every_kind_give_the_same_fit(name, classes):
+    X, positive = two_classes()
+    y = classes[positive.astype(int)]
+    model = dm.RobustLogisticRegression(coreset_size=800, random_state=0).fit(X, y)
+    plain = dm.RobustLogisticRegression(coreset_size=800, random_state=0).fit(X, positive.astype(int))
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    np.testing.assert_array_equal(model.classes_, classes)
+    assert model.predict(X[:5]).dtype == classes.dtype
+    np.testing.assert_array_equal(model.predict(X), classes[plain.predict(X)])
+    assert model.score(X, y) == plain.score(X, positive.astype(int)) > 0.75
+    assert model.predict_proba(X).shape == (len(X), 2)
+    np.testing.assert_allclose(model.losses(X, y), plain.losses(X, positive.astype(int)))
+
+
+def test_more_than_two_classes_by_name():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 2))
+    names = np.array(["a", "b", "c"])
+    y = names[np.argmax(X @ [[2.0, -1, -1], [0, 2, -2]] + rng.gumbel(size=(9000, 3)), axis=1)]
+    X[:180] *= 50
+    y[:180] = rng.permutation(y[:180])
+    model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
+    assert model.coef_.shape == (3, 2)
+    assert model.score(X[180:], y[180:]) > 0.75
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
+    assert (model.outliers_ < 180).mean() > 0.4  # a third to a half of shuffled rows are not wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", [1.02, 1.2, 1.45])
+def test_a_class_seen_only_among_the_suspected(share, seed):
+    """Rows of one class lie where the other is certain: all cost more than any other, and are suspected."""
+    rng = np.random.default_rng(seed)
+    n, z = 20_000, 200
+    X, positive = rng.normal(size=(n, 2)), np.zeros(n, dtype=bool)
+    rare = round(share * z)
+    positive[:rare] = True
+    X[:rare] = [9.0, 9.0] + 0.1 * rng.normal(size=(rare, 2))
+    model = dm.RobustLogisticRegression(n_outliers=z, coreset_size=500, random_state=seed).fit(X, positive)
+    assert model.classes_.tolist() == [False, True]
+    assert np.isfinite(model.coef_).all()
+    assert model.predict_proba(X).shape == (n, 2)
+    anchor = dm.Anchor([0.0, 0.0, -9.0], 1.0)  # at which that class is all but impossible
+    core = dm.robust_coreset(
+        X, positive.astype(int), loss=dm.LogisticLoss(), size=500, n_outliers=z, anchor=anchor, random_state=0
+    )
+    assert core.suspected[core.y > 0].all()
+    assert (core.y > 0).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_class_of_few_rows_among_many(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30_000, 3))
+    y = rng.integers(2, size=30_000)
+    X[y == 1, 0] += 4
+    y[:6], X[:6, 1] = 2, 30.0
+    with pytest.warns(
+        UserWarning, match="class 2 were set aside as outliers; take n_outliers below its weight, 6"
+    ):
+        lost = dm.RobustLogisticRegression(n_outliers=0.02, coreset_size=300, random_state=seed).fit(X, y)
+    assert lost.classes_.tolist() == [0, 1, 2]
+    assert lost.predict_proba(X).shape == (30_000, 3)
+    kept = dm.RobustLogisticRegression(n_outliers=3, coreset_size=300, random_state=seed).fit(X, y)
+    assert (kept.predict(X[:6]) == 2).all()
+
+
+def test_unusable_classes_are_named():
+    X, positive = two_classes(n=100)
+    one = np.full(100, "only")
+    with pytest.raises(
+        ValueError, match="two or more classes are needed; all rows of weight are of one class, 'only'"
+    ):
+        dm.RobustLogisticRegression().fit(X, one)
+    y = np.where(positive, "often", "seldom")
+    y[:3] = "rare"
+    with pytest.raises(ValueError, match="the class 'rare' has no weight; leave its rows out"):
+        dm.RobustLogisticRegression().fit(X, y, sample_weight=(y != "rare").astype(float))
+    y = np.array(["often"] * 98 + ["rare"] * 2)
+    with pytest.raises(
+        ValueError, match=r"n_outliers=0\.02 could set aside the whole class 'rare', of weight 2"
+    ):
+        dm.RobustLogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match="continuous"):
+        dm.RobustLogisticRegression().fit(X, X[:, 0])
+    model = dm.RobustLogisticRegression().fit(X, positive)
+    with pytest.raises(ValueError, match=r"one of the classes \[False, True\] a row"):
+        model.losses(X, ["?"] * 100)

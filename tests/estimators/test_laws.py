@@ -1,0 +1,192 @@
+"""Laws over every estimator: it is robust_coreset and solve, and nothing but those."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+
+import duramen as dm
+from tests.estimators.cases import CASES
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@every
+def test_it_is_a_coreset_and_a_solution_of_it(case):
+    X, y, _ = case.data()
+    model = case.fit(X, y, coreset_size=600, n_rounds=1, random_state=7)
+    core = dm.robust_coreset(X, y, loss=case.loss, size=600, n_outliers=0.02, random_state=7)
+    np.testing.assert_array_equal(model.coreset_.ids, core.ids)
+    np.testing.assert_array_equal(model.coreset_.weights, core.weights)
+    theta = model.solution_.theta
+    assert (
+        model.solution_.objective <= core.objective(dm.solve(core, l2=case.l2).theta) * 1.001 + case.l2 * 1000
+    )
+    assert model.objective_ == core.estimate(theta)
+    assert model.coreset_size_ == 600
+
+
+@every
+def test_on_everything_it_is_the_solution_on_all_points(case):
+    X, y, _ = case.data(n=800)
+    model = case.fit(X, y, coreset_size=None)
+    assert model.coreset_ is None
+    assert model.coreset_size_ == 800
+    points = dm.points(X, y)
+    found = dm.trimmed_objective(points, model.solution_.theta, loss=case.loss, n_outliers=0.02)
+    assert model.objective_.value == pytest.approx(found)
+    assert model.objective_.std_error == 0
+    full = dm.solve(
+        points, case.loss, 0.02, l2=case.l2, n_starts=model.get_params()["n_init"], random_state=0
+    )
+    assert model.solution_.objective <= full.objective * (1 + 1e-9)
+
+
+@every
+def test_outliers_are_the_rows_that_cost_most(case):
+    X, y, _ = case.data()
+    model = case.fit(X, y, coreset_size=500, n_outliers=60)
+    losses = case.loss.values(model.solution_.theta, X, y)
+    worst = np.lexsort((-np.arange(len(X)), -losses))[:60]
+    np.testing.assert_array_equal(model.outliers_, worst)
+    assert model.threshold_ == losses[worst[-1]]
+    assert model.trimmed_loss_ == pytest.approx(np.delete(losses, worst).sum())
+    np.testing.assert_allclose(model.losses(X) if y is None else model.losses(X, y), losses, rtol=1e-9)
+
+
+@every
+def test_planted_rows_do_no_harm(case):
+    X, y, planted = case.data(n=6000)
+    clean = case.fit(X[~planted], None if y is None else y[~planted], n_outliers=0, coreset_size=None)
+    rows, labels = X[~planted], None if y is None else y[~planted]
+    losses = case.loss.values(clean.solution_.theta, X, y)
+    harmful = planted & (losses > np.quantile(losses[~planted], 0.999))
+    assert harmful.sum() > 30
+    model = case.fit(X, y, n_outliers=int(harmful.sum()), coreset_size=1500)
+    ratio = (
+        case.loss.values(model.solution_.theta, rows, labels).sum()
+        / case.loss.values(clean.solution_.theta, rows, labels).sum()
+    )
+    assert ratio < 1.05
+    assert np.isin(np.flatnonzero(harmful), model.outliers_).mean() > 0.9
+
+
+@every
+def test_weight_is_copies_and_zero_is_absent(case):
+    X, y, _ = case.data(n=300)
+    weights = np.random.default_rng(3).integers(0, 4, size=300)
+    copies = np.repeat(np.arange(300), weights)
+    heavy = case.fit(X, y, sample_weight=weights, coreset_size=None)
+    many = case.fit(X[copies], None if y is None else y[copies], coreset_size=None)
+    assert heavy.solution_.objective == pytest.approx(many.solution_.objective, rel=1e-6)
+    np.testing.assert_allclose(
+        np.sort(heavy.solution_.theta, axis=0), np.sort(many.solution_.theta, axis=0), rtol=1e-4, atol=1e-4
+    )
+    assert set(heavy.outliers_) == set(copies[many.outliers_])
+
+
+@every
+def test_the_data_are_not_changed(case):
+    X, y, _ = case.data(n=500)
+    before = X.copy(), None if y is None else y.copy()
+    X.flags.writeable = False
+    case.fit(X, y, coreset_size=200)
+    np.testing.assert_array_equal(X, before[0])
+    assert y is None or (y == before[1]).all()
+
+
+@every
+def test_a_seed_decides_everything_and_rounds_and_sizes_draw_the_same_rows(case):
+    X, y, _ = case.data()
+    one, two = (case.fit(X, y, coreset_size=400, random_state=5) for _ in range(2))
+    np.testing.assert_array_equal(one.solution_.theta, two.solution_.theta)
+    generators = [
+        case.fit(X, y, coreset_size=400, random_state=make(5)).solution_.theta
+        for make in (np.random.default_rng, np.random.default_rng, np.random.RandomState)
+    ]
+    np.testing.assert_array_equal(generators[0], generators[1])
+    rounds = case.fit(X, y, coreset_size=400, random_state=5, n_rounds=2)
+    assert np.isin(rounds.coreset_.ids, one.coreset_.ids).mean() > 0.4  # scores change with the anchor
+
+
+@every
+def test_the_estimate_is_close_to_the_truth(case):
+    X, y, _ = case.data(n=20_000)
+    model = case.fit(X, y, coreset_size=2000)
+    error = model.objective_.value / model.trimmed_loss_ - 1
+    assert abs(error) < 5 * model.objective_.std_error / model.trimmed_loss_ + 0.02
+
+
+def test_without_outliers_on_everything_it_is_scikit_learns_logistic_regression():
+    X, y, _ = CASES[0].data(share=0)
+    ours = dm.RobustLogisticRegression(0, C=0.3, coreset_size=None).fit(X, y)
+    theirs = LogisticRegression(C=0.3, tol=1e-10, max_iter=5000).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-3)
+    np.testing.assert_allclose(ours.predict_log_proba(X), theirs.predict_log_proba(X), atol=1e-3)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_without_outliers_on_everything_it_is_scikit_learns_multinomial_regression(fit_intercept):
+    X, y, _ = CASES[1].data(share=0)
+    ours = dm.RobustLogisticRegression(0, C=0.3, coreset_size=None, fit_intercept=fit_intercept).fit(X, y)
+    theirs = LogisticRegression(C=0.3, tol=1e-10, max_iter=5000, fit_intercept=fit_intercept).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    assert ours.coef_.shape == (3, 3)
+    assert ours.decision_function(X).shape == (len(X), 3)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 5.0])
+def test_without_outliers_on_everything_it_is_least_squares_and_ridge(alpha):
+    X, y, _ = CASES[2].data(share=0)
+    ours = dm.RobustLinearRegression(n_outliers=0, alpha=alpha, coreset_size=None).fit(X, y)
+    theirs = (Ridge(alpha=alpha) if alpha else LinearRegression()).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_)
+    assert ours.score(X, y) == pytest.approx(theirs.score(X, y))
+
+
+def test_without_outliers_on_everything_it_is_scikit_learns_poisson_regression():
+    X, y, _ = CASES[4].data(share=0)
+    ours = dm.RobustLinearRegression("poisson", n_outliers=0, alpha=0.1 * len(X), coreset_size=None).fit(X, y)
+    theirs = PoissonRegressor(alpha=0.1, tol=1e-10, max_iter=1000).fit(X, y)  # whose losses are averaged
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-3)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-3)
+    assert ours.score(X, y) == pytest.approx(theirs.score(X, y), rel=1e-4)
+
+
+def test_without_outliers_on_everything_it_is_as_good_as_scikit_learns_k_means():
+    X, _, _ = CASES[5].data(share=0)
+    ours = dm.RobustKMeans(6, n_outliers=0, coreset_size=None, random_state=0).fit(X)
+    theirs = KMeans(6, n_init=20, random_state=0).fit(X)
+    assert ours.inertia_ <= 1.01 * theirs.inertia_
+    assert ours.score(X) == pytest.approx(-ours.inertia_)
+
+
+def test_the_huber_delta_is_in_units_of_the_residuals():
+    X, y, _ = CASES[3].data(n=20_000)
+    one = dm.RobustLinearRegression("huber", n_outliers=0.03, random_state=0).fit(X, y)
+    thousand = dm.RobustLinearRegression("huber", n_outliers=0.03, random_state=0).fit(X, 1000 * y)
+    assert one.delta_ == pytest.approx(1.35 * 0.3, rel=0.1)
+    assert thousand.delta_ == pytest.approx(1000 * one.delta_, rel=0.01)
+    np.testing.assert_allclose(thousand.coef_, 1000 * one.coef_, rtol=0.02, atol=10)
+
+
+def test_truth_is_found_in_any_units_and_liars_are_not_believed():
+    rng = np.random.default_rng(0)
+    claims = rng.normal([3.0, -2.0], size=(5000, 2))
+    claims[:1000] = [40.0, 40.0]
+    small = dm.TruthDiscovery(0.2, random_state=0).fit(claims)
+    large = dm.TruthDiscovery(0.2, random_state=0).fit(1000 * claims)
+    np.testing.assert_allclose(small.truth_, [3, -2], atol=0.1)
+    np.testing.assert_allclose(large.truth_, 1000 * small.truth_, rtol=1e-3)
+    assert large.scale_ == pytest.approx(1000 * small.scale_)
+    assert set(small.outliers_) == set(range(1000))
+    trust = small.reliability([[3.0, -2.0], [3.0 + 2 * small.scale_, -2.0], [40.0, 40.0]])
+    np.testing.assert_allclose(trust, [1, 0.25, 0], atol=0.1)
+    assert small.score(claims[1000:]) > small.score(claims[1000:] + 1)
