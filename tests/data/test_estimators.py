@@ -1,0 +1,142 @@
+"""The estimators on the real data with planted outliers: loss against the full fit, outliers found, sizes picked.
+
+Targets are stated for the mean over five seeds. Here one contamination serves all of them, and the seeds decide
+the coresets; experiments/covertype.py and experiments/survey.py plant anew for each seed.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.data import Z
+
+pytestmark = pytest.mark.data
+
+SEEDS = range(5)
+LOGISTIC, KMEANS = dm.LogisticLoss(), dm.KMeansLoss(10)
+
+
+class Fits(NamedTuple):
+    """What five seeds came to."""
+
+    ratios: list
+    found: list
+
+    def __str__(self):
+        return f"loss ratio {np.mean(self.ratios):.4f} (worst {max(self.ratios):.4f}), {np.mean(self.found):.1%} found"
+
+
+@pytest.fixture(scope="module")
+def full(contaminated):
+    """f_z of the trimmed fit on everything, which is what loss ratios are over."""
+    return dm.solve(contaminated[0], LOGISTIC, Z, random_state=0).objective
+
+
+@pytest.fixture(scope="module")
+def harmful(contaminated):
+    """Tell which planted rows have a loss above 5 at a model fitted without them, l2 as in scikit-learn."""
+    points, planted = contaminated
+    informed = dm.solve(points.take(~planted), LOGISTIC, l2=1.0, random_state=0)
+    return planted & (LOGISTIC.values(informed.theta, points.X, points.y) > 5)
+
+
+@pytest.fixture(scope="module")
+def fits(contaminated, full, harmful):
+    """Fit coresets of each size with the default estimator, without a penalty, once a seed."""
+    points, _ = contaminated
+    made = {}
+    for size in (1000, 4000):
+        models = [
+            dm.RobustLogisticRegression(Z, coreset_size=size, C=np.inf, random_state=seed).fit(
+                points.X, points.y
+            )
+            for seed in SEEDS
+        ]
+        ratios = [model.trimmed_loss_ / full for model in models]
+        made[size] = Fits(ratios, [harmful[model.outliers_].sum() / harmful.sum() for model in models])
+    return made
+
+
+@pytest.mark.parametrize(("size", "most"), [(1000, 1.03), (4000, 1.010)])
+def test_a_small_coreset_of_covertype_fits_as_well_as_everything(fits, size, most, record_property):
+    record_property("figures", f"covertype, RobustLogisticRegression on {size:,} rows: {fits[size]}")
+    assert np.mean(fits[size].ratios) <= most
+
+
+def test_harmful_rows_of_covertype_are_among_the_outliers(fits):
+    assert np.mean(fits[4000].found) >= 0.8
+
+
+def test_the_trimmed_loss_of_an_estimator_is_f_z_over_all_rows(contaminated):
+    points, _ = contaminated
+    model = dm.RobustLogisticRegression(Z, coreset_size=1000, C=np.inf, random_state=0).fit(
+        points.X, points.y
+    )
+    theta = np.append(model.coef_[0], model.intercept_)
+    truth = dm.trimmed_objective(points, theta, loss=LOGISTIC, n_outliers=Z)
+    assert model.trimmed_loss_ == pytest.approx(truth, rel=1e-9)
+    assert len(model.outliers_) == Z
+
+
+def test_a_size_picked_for_covertype_keeps_its_promise(contaminated, full, record_property):
+    """The relative standard error is below tol. tol = 0.002 makes it go beyond the size it begins with."""
+    points, _ = contaminated
+    for tol in (0.01, 0.002):
+        model = dm.RobustLogisticRegression(Z, tol=tol, C=np.inf, random_state=0).fit(points.X, points.y)
+        record_property(
+            "figures",
+            f"covertype, tol={tol}: {model.coreset_size_:,} rows picked, loss ratio {model.trimmed_loss_ / full:.4f}",
+        )
+        assert model.objective_.std_error < tol * model.objective_.value
+        assert model.coreset_size_ < len(points) / 10
+        assert model.size_trials_[-1][0] == model.coreset_size_
+
+
+@pytest.fixture(scope="module")
+def clusterings(contaminated_survey):
+    points, _ = contaminated_survey
+    return [dm.RobustKMeans(10, Z, coreset_size=5000, random_state=seed).fit(points.X) for seed in range(2)]
+
+
+def test_planted_points_of_the_survey_are_the_outliers(clusterings, contaminated_survey, record_property):
+    points, planted = contaminated_survey
+    for model in clusterings:
+        caught = np.isin(model.outliers_, planted).sum()
+        precision, recall = caught / len(model.outliers_), caught / len(planted)
+        record_property(
+            "figures", f"survey, RobustKMeans on 5,000 rows: precision {precision:.2%}, recall {recall:.2%}"
+        )
+        assert precision >= 0.95
+        assert recall >= 0.95
+        truth = dm.trimmed_objective(points, model.cluster_centers_, loss=KMEANS, n_outliers=Z)
+        assert model.inertia_ == pytest.approx(truth, rel=1e-9)
+
+
+def test_from_the_same_seeds_a_coreset_of_the_survey_ends_where_everything_does(
+    contaminated_survey, record_property
+):
+    """Estimators seek their own seeds, so this is by the functions that they are made of."""
+    points, _ = contaminated_survey
+    ratios = []
+    for seed in SEEDS:
+        anchor = dm.find_anchor(points, KMEANS, Z, random_state=seed)
+        core = dm.robust_coreset(
+            points.X, loss=KMEANS, size=5000, n_outliers=Z, anchor=anchor, random_state=seed
+        )
+        theta = dm.solve(core, init=anchor.theta).theta
+        everything = dm.solve(points, KMEANS, Z, init=anchor.theta).objective
+        ratios.append(dm.trimmed_objective(points, theta, loss=KMEANS, n_outliers=Z) / everything)
+    record_property(
+        "figures", f"survey, from the same seeds: loss ratio {np.mean(ratios):.5f} (worst {max(ratios):.5f})"
+    )
+    assert np.mean(ratios) <= 1.003
+
+
+def test_a_size_picked_for_the_survey_keeps_its_promise(contaminated_survey, record_property):
+    points, _ = contaminated_survey
+    model = dm.RobustKMeans(10, Z, n_init=1, random_state=0).fit(points.X)
+    record_property("figures", f"survey, tol=0.01: {model.coreset_size_:,} rows picked")
+    assert model.objective_.std_error < model.tol * model.objective_.value
+    assert model.coreset_size_ < len(points) / 10
