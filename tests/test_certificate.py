@@ -440,7 +440,7 @@ BAD = {
     "missing": (
         {"X": np.where(np.isclose(X0, X0[7, 1], atol=0), np.nan, X0)},
         ValueError,
-        r"X has nan in row 7, column 1",
+        r"X has NaN in row 7, column 1",
     ),
     "core": ({"core": X0}, TypeError, r"core must be a Coreset, as of dm.robust_coreset; found ndarray"),
 }

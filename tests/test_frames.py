@@ -51,7 +51,7 @@ def test_losses_take_frames(make):
 @every_make
 def test_a_missing_value_is_named_with_its_column(make):
     frame = make({"age": [31.0, 44.0, 58.0], "visits": [1, 0, None]})
-    with pytest.raises(ValueError, match=r"X has nan in row 2, column 1 \('visits'\)"):
+    with pytest.raises(ValueError, match=r"X has NaN in row 2, column 1 \('visits'\)"):
         dm.points(frame)
 
 
@@ -80,9 +80,9 @@ def test_pandas_nullable_columns():
     small = pd.DataFrame({"b": pd.array([0.5, 1.5], dtype="Float32")})
     assert dm.points(small).X.dtype == np.float32
     gap = pd.DataFrame({"a": pd.array([1, None], dtype="Int64")})
-    with pytest.raises(ValueError, match=r"nan in row 1, column 0 \('a'\)"):
+    with pytest.raises(ValueError, match=r"NaN in row 1, column 0 \('a'\)"):
         dm.points(gap)
-    with pytest.raises(ValueError, match="y has nan in row 0"):
+    with pytest.raises(ValueError, match="y has NaN in row 0"):
         dm.points([[1.0], [2.0]], y=pd.Series([None, 1], dtype="Int64"))
 
 

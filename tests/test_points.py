@@ -130,9 +130,9 @@ def test_csr_is_not_copied():
 
 
 BAD = [
-    ("nan", [[1.0, 2.0], [np.nan, 1.0]], {}, ValueError, r"X has nan in row 1, column 0; fill or drop"),
+    ("nan", [[1.0, 2.0], [np.nan, 1.0]], {}, ValueError, r"X has NaN in row 1, column 0; fill or drop"),
     ("infinity", [[1.0, np.inf], [np.nan, 1.0]], {}, ValueError, r"X has inf in row 0, column 1"),
-    ("sparse nan", sparse.csr_array([[0, 1.0], [0, 0], [0, np.nan]]), {}, ValueError, r"nan in row 2, column 1"),
+    ("sparse nan", sparse.csr_array([[0, 1.0], [0, 0], [0, np.nan]]), {}, ValueError, r"NaN in row 2, column 1"),
     ("one dimension", [1.0, 2.0], {}, ValueError, r"two-dimensional.*found shape \(2,\); one row is X\[None, :\]"),
     ("three dimensions", np.zeros((2, 2, 2)), {}, ValueError, r"found shape \(2, 2, 2\)"),
     ("a number", 3.0, {}, ValueError, r"found shape \(\)"),
@@ -151,7 +151,7 @@ BAD = [
     ("short y", X, {"y": [1, 2]}, ValueError, r"y has 2 values for 3 rows of X"),
     ("long weights", X, {"weights": np.ones(4)}, ValueError, r"weights has 4 values for 3 rows"),
     ("wide y", X, {"y": np.ones((3, 1))}, ValueError, r"y must have one value a row, shape \(3,\); found shape \(3, 1\)"),
-    ("nan y", X, {"y": [0, 1, np.nan]}, ValueError, r"y has nan in row 2"),
+    ("nan y", X, {"y": [0, 1, np.nan]}, ValueError, r"y has NaN in row 2"),
     ("text y", X, {"y": ["a", "b", "c"]}, TypeError, r"y holds 'a' \(str\) in row 0"),
     ("ragged y", X, {"y": [[1], [1, 2], [3]]}, ValueError, r"y must hold one number a row"),
     ("negative weight", X, {"weights": [1, -2, -3]}, ValueError, r"must not be negative; row 1 has -2"),

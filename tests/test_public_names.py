@@ -10,8 +10,9 @@ def test_public_names():
     assert sorted(dm.__all__) == [
         "Anchor", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
-        "MissingPropertyError", "PoissonLoss", "RankedSampler", "Sampler", "Seen", "SensitivitySampler",
-        "SmoothHingeLoss", "Solution", "SquaredLoss", "Status", "Step", "TruthDiscoveryLoss", "UniformSampler",
+        "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
+        "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "Seen", "SensitivitySampler",
+        "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
         "WeightedPoints", "certify", "find_anchor", "load_coreset", "points", "robust_coreset", "solve", "theory",
         "trimmed_objective",
     ]  # fmt: skip
@@ -21,7 +22,7 @@ def test_public_names():
 def test_importing_brings_in_no_extra():
     code = (
         "import sys, duramen; "
-        "heavy = {'pandas', 'polars', 'pyarrow', 'matplotlib', 'dask', 'rich'} & set(sys.modules); "
+        "heavy = {'pandas', 'polars', 'pyarrow', 'matplotlib', 'dask', 'rich', 'sklearn'} & set(sys.modules); "
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,6 +1,8 @@
 """Robust, fully-dynamic coresets: small weighted summaries of large, changing, contaminated data."""
 
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from duramen import theory
 from duramen.ball import Anchor, Ball
@@ -17,6 +19,7 @@ from duramen.losses import (
     MissingPropertyError,
     PoissonLoss,
     SmoothHingeLoss,
+    SoftmaxLoss,
     SquaredLoss,
     TruthDiscoveryLoss,
 )
@@ -34,7 +37,40 @@ from duramen.sampling import (
 from duramen.solvers import Solution, Status, Step, find_anchor, solve
 from duramen.trimming import trimmed_objective
 
+if _TYPE_CHECKING:
+    from duramen.estimators import (
+        RobustBregmanClustering,
+        RobustKMeans,
+        RobustKMedians,
+        RobustLinearRegression,
+        RobustLogisticRegression,
+        TruthDiscovery,
+    )
+
 __version__ = _version("duramen")
+
+# they need scikit-learn, which takes a second to import: only when one is asked for
+_ESTIMATORS = (
+    "RobustBregmanClustering",
+    "RobustKMeans",
+    "RobustKMedians",
+    "RobustLinearRegression",
+    "RobustLogisticRegression",
+    "TruthDiscovery",
+)
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module 'duramen' has no attribute {name!r}")
+    from duramen import estimators
+
+    return getattr(estimators, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Anchor",
@@ -54,14 +90,21 @@ __all__ = [
     "MissingPropertyError",
     "PoissonLoss",
     "RankedSampler",
+    "RobustBregmanClustering",
+    "RobustKMeans",
+    "RobustKMedians",
+    "RobustLinearRegression",
+    "RobustLogisticRegression",
     "Sampler",
     "Seen",
     "SensitivitySampler",
     "SmoothHingeLoss",
+    "SoftmaxLoss",
     "Solution",
     "SquaredLoss",
     "Status",
     "Step",
+    "TruthDiscovery",
     "TruthDiscoveryLoss",
     "UniformSampler",
     "WeightedPoints",

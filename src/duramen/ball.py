@@ -58,7 +58,8 @@ def dual_norms(gradients: Array) -> Array:
     """
     if sparse.issparse(gradients):
         return np.asarray(sparse.linalg.norm(gradients, axis=1))
-    norms = np.linalg.norm(gradients, axis=-1)
+    with np.errstate(over="ignore"):  # infinite, where the square of a gradient is
+        norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
 
 

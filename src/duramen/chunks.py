@@ -65,8 +65,12 @@ def for_each_chunk(
     on the threads. The caller's thread works too, and the others live as long
     as the call: a forked process never inherits a pool whose threads are gone.
     """
+    if n_rows <= rows:
+        if n_rows:
+            work(slice(0, n_rows))
+        return
     threads = 1 if _inside.get() else n_threads()
-    if n_rows > rows and not fixed:
+    if not fixed:
         turns = -(-n_rows // (rows * threads))
         rows = -(-n_rows // (threads * turns))
     chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
@@ -83,6 +87,8 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     The sum depends neither on which thread was faster nor on their number, and what waits for its turn is a
     few chunks' worth.
     """
+    if 0 < n_rows <= rows:
+        return tuple(work(slice(0, n_rows)))
     waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
     lock = threading.Lock()

@@ -100,7 +100,9 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
                 column = column.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
-            raise ValueError(f"{name} has {column[bad[0]]} in row {bad[0]}; fill or drop such rows first")
+            raise ValueError(
+                f"{name} has {_spelled(column[bad[0]])} in row {bad[0]}; fill or drop such rows first"
+            )
     return column
 
 
@@ -212,7 +214,11 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
 
 def _nonfinite_message(name: str, value: Any, row: int, column: int, names: list[str] | None) -> str:
     label = f" ({names[column]!r})" if names else ""
-    return f"{name} has {value} in row {row}, column {column}{label}; fill or drop such rows first"
+    return f"{name} has {_spelled(value)} in row {row}, column {column}{label}; fill or drop such rows first"
+
+
+def _spelled(value: Any) -> str:
+    return "NaN" if np.isnan(value) else str(value)
 
 
 def _csr(X: Any) -> Rows:

@@ -284,11 +284,10 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
     misleads, when what lies on the right side of the bracket is kept.
     """
     values, heavy, excess = losses, weights, z
-    rng = np.random.default_rng(0)  # where it looks decides the time, never the answer
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         if len(values) <= _SORT_BELOW:
             break
-        low, high = _bracket(values, heavy, excess, rng)
+        low, high = _bracket(values, heavy, excess, number)
         over, inside = values > high, (values >= low) & (values <= high)
         weight_over, weight_inside = heavy[over].sum(), heavy[inside].sum()
         if weight_over > excess:
@@ -308,9 +307,10 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
     return _settled(losses, weights, values[order[place]])
 
 
-def _bracket(values: Array, heavy: Array, excess: float, rng: np.random.Generator) -> tuple[Any, Any]:
+def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any, Any]:
     """Guess two values with the boundary between them, from a sample."""
-    chosen = rng.integers(len(values), size=_SAMPLE)
+    # where it looks decides the time, never the answer
+    chosen = np.random.default_rng(seed).integers(len(values), size=_SAMPLE)
     sampled, weight = values[chosen], heavy[chosen]
     order = np.argsort(sampled)[::-1]
     share = np.cumsum(weight[order])
@@ -346,6 +346,8 @@ def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float
 
 def _running_sum(weights: Array, block: int = 1024) -> Array:
     """Add up weights one after the other, in blocks: a million of them lose digits in one go."""
+    if len(weights) == 1:  # most often, as ties are rare
+        return weights.copy()
     padded = np.zeros(-(-len(weights) // block) * block, dtype=np.longdouble)
     padded[: len(weights)] = weights
     inside = np.cumsum(padded.reshape(-1, block), axis=1)

@@ -39,7 +39,7 @@ class Case:
     name: str
     loss: dm.Loss
     naive: Callable  # (theta, x, y) -> float, by the definition, one point at a time
-    label: str | None = None  # "sign", "real" or "count"
+    label: str | None = None  # "sign", "real", "count" or "class"
     positive: bool = False  # data and centres must be positive
     columns: int = D
     spread: float = 1.0
@@ -54,6 +54,7 @@ class Case:
             "sign": rng.choice([-1, 1], size=n),
             "real": rng.normal(size=n),
             "count": rng.poisson(2.0, size=n),
+            "class": rng.integers(3, size=n),
         }[self.label]
         return X, y
 
@@ -82,6 +83,11 @@ def logistic(theta, x, y, intercept=True):
 def hinge(theta, x, y):
     s = y * predictor(theta, x)
     return 0.0 if s >= 1 else (1 - s) ** 2 / 2 if s >= 0 else 0.5 - s
+
+
+def softmax(theta, x, y, intercept=True):
+    m = [predictor(one, x, intercept) for one in theta]
+    return math.log(math.fsum(math.exp(one - max(m)) for one in m)) + max(m) - m[y]
 
 
 def squared(theta, x, y):
@@ -135,6 +141,13 @@ CASES = [
         "sign",
     ),
     Case("smooth hinge", dm.SmoothHingeLoss(), hinge, "sign"),
+    Case("softmax", dm.SoftmaxLoss(3), softmax, "class"),
+    Case(
+        "softmax, no intercept",
+        dm.SoftmaxLoss(3, fit_intercept=False),
+        lambda theta, x, y: softmax(theta, x, y, intercept=False),
+        "class",
+    ),
     Case("squared", dm.SquaredLoss(), squared, "real"),
     Case("huber", dm.HuberLoss(0.7), huber, "real"),
     Case("poisson", dm.PoissonLoss(), poisson, "count"),

@@ -111,7 +111,7 @@ def test_in_a_pipeline_weights_and_all():
     weights = np.random.default_rng(1).random(len(X)) + 0.5
     model = make_pipeline(StandardScaler(), dm.RobustLogisticRegression(n_outliers=0.02, random_state=0))
     model.fit(X, y, robustlogisticregression__sample_weight=weights)
-    assert model.score(X[~planted], y[~planted]) > 0.75
+    assert model.score(X[~planted], y[~planted]) > 0.7  # 0.74 with the true coefficients
     assert model[-1].coreset_.total_weight == pytest.approx(weights.sum())
 
 
@@ -137,7 +137,7 @@ def test_sparse_rows_give_what_dense_ones_give(case):
     X, y, _ = case.data()
     X[np.abs(X) < 1] = 0
     dense, thin = (case.fit(rows, y, coreset_size=500) for rows in (X, sparse.csr_matrix(X)))
-    np.testing.assert_allclose(thin.coef_, dense.coef_, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(thin.coef_, dense.coef_, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(thin.predict(sparse.csr_array(X)[:100]), thin.predict(X[:100]))
 
 

@@ -37,7 +37,7 @@ def test_labels_are_needed(loss):
         loss.values(THETA, X)
     with pytest.raises(ValueError, match="y has 2 values for 3 rows"):
         loss.values(THETA, X, [0, 1])
-    with pytest.raises(ValueError, match="y has nan in row 1"):
+    with pytest.raises(ValueError, match="y has NaN in row 1"):
         loss.values(THETA, X, [0, np.nan, 1])
 
 

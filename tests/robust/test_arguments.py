@@ -328,3 +328,15 @@ def test_weights_of_any_size(weight):
     )
     assert len(core) == 50
     assert core.total_weight == pytest.approx(500 * weight, rel=1e-6)
+
+
+@pytest.mark.parametrize("row", [0, 4321, 8999])
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(3)], ids=repr)
+def test_a_row_that_is_no_number_is_named_though_an_anchor_is_sought_first(row, loss):
+    """By its number in the data, whether a sample of the anchor's holds it or not."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9000, 4)), rng.integers(0, 2, size=9000)
+    X[row, 2] = np.nan
+    for seed in range(3):
+        with pytest.raises(ValueError, match=rf"X has (nan|NaN) in row {row}, column 2"):
+            dm.robust_coreset(X, y, loss=loss, size=400, n_outliers=9, random_state=seed)

@@ -1,13 +1,16 @@
 """Laws of the solver, over every loss."""
 
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
+from duramen.solvers.solution import Status
 from duramen.trimming import kept_weights
 from tests.conformance.cases import CASES, LINEAR
 
@@ -28,7 +31,7 @@ def start(case, points, seed=0):
     theta = case.theta(np.random.default_rng(seed))
     return (
         theta
-        if theta.ndim == 1
+        if case.label is not None or theta.ndim == 1
         else points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
     )
 
@@ -201,17 +204,21 @@ def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, s
     X, y = linear.data(seed, 60)
     X = X * [scale, 1.0, 1.0] + (offset if linear.loss.fit_intercept else 0.0)
     points = dm.points(X, y)
-    solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-12, max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-12, max_iter=1000)
+    assume(solution.status is not Status.UNBOUNDED)  # of 60 rows, a fifth set aside may be all that overlap
     assert solution.converged
     losses = linear.loss.values(solution.theta, X, y)
     kept = kept_weights(losses, points.weights, solution.n_outliers, points.ids)
     slope = linear.loss.gradient_sum(solution.theta, X, y, kept)
-    ridge = np.full(len(slope), l2)
+    ridge = np.full(slope.shape, l2)
     if linear.loss.fit_intercept:
-        ridge[-1] = 0
+        ridge[..., -1] = 0
     left = slope + ridge * solution.theta
     if linear.loss.fit_intercept:
-        left[:-1] -= X.mean(axis=0) * left[-1]
-    spread = np.append(X.std(axis=0), 1.0)[: len(slope)]
-    pulls = np.abs(linear.loss.slopes(solution.theta, X, y)) @ kept
+        left[..., :-1] -= X.mean(axis=0) * left[..., -1:]
+    spread = np.append(X.std(axis=0), 1.0)[: slope.shape[-1]]
+    several = isinstance(linear.loss, dm.SoftmaxLoss)
+    pulls = kept.sum() if several else np.abs(linear.loss.slopes(solution.theta, X, y)) @ kept
     assert np.abs(left / spread).max() <= 1e-4 * max(1.0, pulls)

@@ -8,9 +8,10 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.seeds import spawn
+from duramen.solvers import subsets
 from duramen.solvers.problem import problem_of
 from duramen.solvers.sample import Sampler
-from duramen.solvers.seeding import SEEDINGS
+from duramen.solvers.seeding import SEEDINGS, _Costs
 from tests.conformance.cases import CASES, COSH
 
 
@@ -89,6 +90,71 @@ def test_handfuls_find_what_zero_misses():
     found = dm.solve(points, dm.LogisticLoss(), 300, random_state=0)
     assert found.objective < 0.95 * zero.objective
     assert np.isin(np.arange(300), found.outliers).mean() > 0.9
+
+
+@pytest.mark.parametrize(("d", "share"), [(3, 0.15), (10, 0.15), (30, 0.05)])
+@pytest.mark.parametrize("far", [10.0, 100.0])
+def test_anchors_withstand_a_tight_cluster_far_out(d, share, far):
+    """In however many columns: the central half holds none of it. From zero, all of these end in it."""
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(20_000, d))
+        y = np.where(2 * X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
+        z = int(share * 20_000)
+        X[:z] = far * np.eye(d)[0] + 0.1 * rng.normal(size=(z, d))
+        y[:z] = -1
+        anchor = dm.find_anchor(dm.points(X, y), dm.LogisticLoss(), z, random_state=seed)
+        found.append(anchor.theta[0] > 1)
+    assert sum(found) >= 3
+
+
+def test_handfuls_find_an_anchor_where_outliers_lie_among_the_others():
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(20_000, 3))
+        y = np.where(2 * X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
+        X[:3000] = [2.0, 0.0, 0.0] + 0.1 * rng.normal(size=(3000, 3))
+        y[:3000] = -1
+        points = dm.points(X, y)
+        anchor = dm.find_anchor(points, dm.LogisticLoss(), 3000, random_state=seed)
+        at_anchor, at_truth = (
+            dm.trimmed_objective(points, theta, loss=dm.LogisticLoss(), n_outliers=3000)
+            for theta in (anchor.theta, [2.0, 0.0, 0.0, 0.0])
+        )
+        found.append(at_anchor < 1.1 * at_truth)
+    assert sum(found) >= 2
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "share", "quick", "thorough"),
+    [(3, 0.01, 2, 30), (3, 0.15, 8, 30), (10, 0.15, 4, 30), (54, 0.02, 0, 30), (54, 0.2, 0, 0)],
+)
+def test_how_many_handfuls(n_columns, share, quick, thorough):
+    """As many as make a clean one likely, fewer where they cost more, none where there is no hope."""
+    X = np.random.default_rng(0).normal(size=(1000, n_columns))
+    part = problem_of(dm.points(X, X[:, 0] > 0), dm.LogisticLoss(), share)
+    assert subsets._n_handfuls(part, n_columns + 1, subsets.QUICK) == quick
+    assert subsets._n_handfuls(part, n_columns + 1, subsets.THOROUGH) == thorough
+
+
+def test_centres_of_an_anchor_are_not_put_on_a_tight_cluster_far_out():
+    """One sample may hold more of it than may be set aside there; both together hardly do."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = 20 * rng.normal(size=(6, 3))[rng.integers(0, 6, 20_000)] + rng.normal(size=(20_000, 3))
+        X[:400] = 600 + rng.normal(size=(400, 3))
+        anchor = dm.find_anchor(dm.points(X), dm.KMeansLoss(6), 400, random_state=seed)
+        assert np.abs(anchor.theta).max() < 300
+
+
+def test_costs_of_several_centres_are_those_of_each():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    for loss in (dm.KMeansLoss(4), dm.KMedianLoss(4), dm.BregmanLoss(4, "squared"), dm.TruthDiscoveryLoss()):
+        costs = _Costs(problem_of(dm.points(X), loss, 2))
+        each = np.stack([costs.of(centre) for centre in X[:4]])
+        np.testing.assert_allclose(costs.of_each(X[:4]), each, rtol=1e-12)
 
 
 def test_a_sample_stands_for_the_points():

@@ -22,6 +22,7 @@ from duramen.losses import (
     Loss,
     PoissonLoss,
     SmoothHingeLoss,
+    SoftmaxLoss,
     SquaredLoss,
     TruthDiscoveryLoss,
 )
@@ -43,6 +44,7 @@ _BUILT_IN: dict[str, type[Loss]] = {
         LogisticLoss,
         PoissonLoss,
         SmoothHingeLoss,
+        SoftmaxLoss,
         SquaredLoss,
         TruthDiscoveryLoss,
     )

@@ -22,7 +22,7 @@ from duramen.rows import Array, Rows
 from duramen.sampling import Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution, solve
-from duramen.solvers.problem import count_distinct, is_number
+from duramen.solvers.problem import count_distinct, is_linear, is_number
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 __all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
@@ -30,6 +30,7 @@ __all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
 _LEAST = 1000  # rows of a coreset whose size is chosen here
 _ROWS_A_PARAMETER = 50  # below, a fit bends to the sample: docs/estimators.md has the measurement
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
+_PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _MORE = 1.2  # rows more than the error asks for, since the error is itself an estimate
 
 
@@ -77,7 +78,7 @@ class Recipe:
     @property
     def is_linear(self) -> bool:
         """Whether the loss is one of linear predictors."""
-        return isinstance(self.loss, (LinearLoss, SoftmaxLoss))
+        return is_linear(self.loss)
 
 
 class Trial(NamedTuple):
@@ -174,6 +175,13 @@ def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = 
         problem["tol"] = 1e-14
     if isinstance(on, WeightedPoints):
         problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
+    if init is None and isinstance(recipe.loss, LinearLoss) and len(on) <= on.X.shape[1]:
+        everything = solve(on, init="zero", **{**problem, "n_outliers": 0})
+        size = 1.0 if on.y is None else float(np.abs(on.y).max())
+        if everything.objective <= _PERFECT * on.total_weight * size**2:
+            init = (
+                everything.theta
+            )  # what fits all rows fits those that are kept: which they are is no matter
     return solve(on, init=init, n_starts=1 if init is not None else recipe.n_starts, **problem)
 
 

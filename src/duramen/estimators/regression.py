@@ -20,6 +20,7 @@ __all__ = ["RobustLinearRegression"]
 _LOSSES = ("squared", "huber", "poisson")
 _GAUSSIAN = 1.4826  # the standard deviation of a Gaussian, in median absolute deviations
 _EFFICIENT = 1.35  # Huber's choice: 95% as efficient as least squares on Gaussian errors
+_NOTHING = 1e-9  # of the largest label: residuals that are rounding
 _SEEN = 20_000  # rows looked at for the scale
 
 
@@ -159,7 +160,8 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         weights = np.ones(len(y)) if data.weights is None else data.weights
         far = np.sqrt(2 * squared.values(theta, X[some], y[some]))
         spread = _GAUSSIAN * _weighted_median(far, weights[some])
-        return _EFFICIENT * (spread or float(np.abs(y).max()) or 1.0)
+        largest = float(np.abs(y).max())
+        return _EFFICIENT * (spread if spread > _NOTHING * largest else largest or 1.0)
 
 
 def _weighted_median(values: Array, weights: Array) -> float:

@@ -7,6 +7,7 @@ from duramen.losses.clustering import KMeansLoss, KMedianLoss, TruthDiscoveryLos
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.divergences import CustomDivergence, Divergence
 from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
 from duramen.losses.regression import HuberLoss, PoissonLoss, SquaredLoss
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MissingPropertyError",
     "PoissonLoss",
     "SmoothHingeLoss",
+    "SoftmaxLoss",
     "SquaredLoss",
     "TruthDiscoveryLoss",
 ]

@@ -9,8 +9,8 @@ import numpy as np
 __all__ = ["checked_k"]
 
 
-def checked_k(k: Any) -> int:
-    """Check a number of centres.
+def checked_k(k: Any, name: str = "k", of: str = "centres") -> int:
+    """Check a number of centres, or of something else.
 
     Examples
     --------
@@ -18,5 +18,5 @@ def checked_k(k: Any) -> int:
     3
     """
     if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"k={k!r} must be a whole number of centres, 1 or more")
+        raise ValueError(f"{name}={k!r} must be a whole number of {of}, 1 or more")
     return int(k)

@@ -27,13 +27,14 @@ class _MarginLoss(LinearLoss):
         whole = y.dtype.kind in "biu"
         if not y.size:
             return
-        if not (y.min() >= -1 and y.max() <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
+        least, most = y.min(), y.max()
+        if not (least >= -1 and most <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
             row = np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0]
             raise ValueError(
                 f"{type(self).__name__} takes labels -1 and +1, or 0 and 1; row {row} has {y[row]}. "
                 "Encode the classes first, for instance y == positive_class"
             )
-        if y.min() == -1 and (y == 0).any():
+        if least == -1 and not y.all():
             raise ValueError(
                 f"{type(self).__name__} takes labels -1 and +1, or 0 and 1, but not both; "
                 f"row {np.flatnonzero(y == 0)[0]} has 0 and row {np.flatnonzero(y == -1)[0]} has -1"
@@ -86,6 +87,17 @@ class LogisticLoss(_MarginLoss):
 
     def curvature(self, m: Array, y: Array) -> Array:
         return expit(m) * expit(-m)
+
+    def slope_and_curvature(self, m: Array, y: Array) -> tuple[Array, Array]:
+        s = y * m
+        small = np.exp(-np.abs(s))
+        both = 1 + small
+        slope = np.where(s > 0, small, 1)
+        slope /= both
+        slope *= -y
+        small /= both
+        small /= both
+        return slope, small
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,10 @@ class LinearLoss(Loss):
         """Compute psi and its derivative together, where that takes less time."""
         return self.pointwise(m, y), self.slope(m, y)
 
+    def slope_and_curvature(self, m: Array, y: Array) -> tuple[Array, Array]:
+        """Compute both derivatives of psi together, where that takes less time."""
+        return self.slope(m, y), self.curvature(m, y)
+
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Turn checked labels into what ``pointwise`` takes."""
         return y.astype(dtype, copy=False)
@@ -102,6 +106,10 @@ class LinearLoss(Loss):
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(self.pointwise, theta, X, y)[0]
+
+    def values_again(self, theta: Any, rows: Rows, labels: Array) -> Array:
+        """Compute the values for rows and labels that were looked at before, for another theta."""
+        return self._over_checked_rows(self.pointwise, self._parameters(theta, rows), rows, labels)[0]
 
     def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
@@ -190,12 +198,17 @@ class LinearLoss(Loss):
         """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores: one array or a tuple."""
         rows = self._rows(X, sparse_allowed=True)
         parameters = self._parameters(theta, rows)
-        n, d = rows.shape
         if y is None:
             raise ValueError(f"{type(self).__name__} needs labels; pass y, one label a row")
-        labels = as_column(y, n, "y")
+        labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         _refuse_overflow(labels, rows.dtype)
+        return self._over_checked_rows(kernel, parameters, rows, labels, *columns, results=results)
+
+    def _over_checked_rows(
+        self, kernel: Any, parameters: Array, rows: Rows, labels: Array, *columns: Array, results: int = 1
+    ) -> list[Array]:
+        n, d = rows.shape
         weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
         found = [np.empty(n, dtype=rows.dtype) for _ in range(results)]
         odd: list[slice] = []

@@ -16,11 +16,12 @@ from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
 from duramen.robust.plan import ByDeltaSample, BySize, ByTheorem, Plan, plan_of
 from duramen.robust.split import split_at
-from duramen.rows import Array
+from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling import (
     LayeredSampler,
     LeverageSampler,
@@ -146,7 +147,9 @@ def robust_coreset(
     chooser = _sampler_of(sampler, loss, plan, bare)
     rng = generator(random_state)
     seed = int(rng.integers(2**63))
-    points = _points_of(X, y, sample_weight, ids, loss, checked=anchor is None)
+    # the pass at the anchor finds NaN by itself, but cannot name a frame's column
+    checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
+    points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
     chooser.check(loss, points)
     _check_plan(plan, z, bare, chooser)
@@ -193,6 +196,8 @@ def robust_coreset(
 
 def _best_sampler(loss: Any, bare: bool) -> Sampler:
     """Choose by what was measured (docs/sampling.md); sensitivities need a radius."""
+    if isinstance(loss, SoftmaxLoss):
+        return LeverageSampler()
     if not isinstance(loss, LinearLoss):
         return LayeredSampler()
     if loss.classifies:
@@ -265,6 +270,9 @@ def _anchor_of(
             return find_anchor(points, loss, n_outliers, rng)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
+        except ValueError:
+            refuse_nonfinite(points.X)  # with the number of the row here, not in a sample
+            raise
     if isinstance(given, Ball):
         given = Anchor(given.theta, given.radius)
     place = given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
@@ -295,7 +303,7 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 
 
 def _is_built_in(loss: Any) -> bool:
-    return isinstance(loss, (LinearLoss, DistanceLoss, BregmanLoss))
+    return isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss, BregmanLoss))
 
 
 def _refuse_infinite(inner: Seen) -> None:

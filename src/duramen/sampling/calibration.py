@@ -159,7 +159,8 @@ class Calibration:
         for _ in range(_STEPS):
             slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
             if stale:  # the curvature is kept while whole steps do: most of the time goes into it
-                curved = (self.design * (self.shares * bends)[:, None]).T @ self.design
+                scaled = self.design * np.sqrt(self.shares * bends)[:, None]
+                curved = scaled.T @ scaled
                 curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
                 factor = cho_factor(curved, overwrite_a=True, check_finite=False)
             step = -cho_solve(factor, slope, check_finite=False)

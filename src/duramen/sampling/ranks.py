@@ -127,17 +127,22 @@ def draw(seed: int, ranks: Array, ids: Array, groups: Array | None, sizes: Array
     if groups is None:
         return _drawn(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
     few = _candidates(ranks, groups, sizes)
-    parts = []
-    for group, size in enumerate(sizes):
-        mine = few[groups[few] == group]
-        if len(mine) <= size:  # the guess was too low, or there are no more
-            mine = np.flatnonzero(groups == group)
-        rows, threshold = smallest(ranks[mine], ids[mine], int(size))
-        parts.append(_drawn(seed, ranks, ids, mine[rows], threshold, group))
-    return Draw(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    short = np.bincount(groups[few][groups[few] >= 0], minlength=len(sizes)) <= sizes
+    if short.any():  # the guess was too low, or there are no more
+        few = np.union1d(few, np.flatnonzero((groups >= 0) & short[groups]))
+    few = few[(groups[few] >= 0) & (ranks[few] < np.inf)]
+    few = few[np.lexsort((ids[few], ranks[few], groups[few]))]
+    mine = groups[few]
+    first = np.searchsorted(mine, np.arange(len(sizes)))
+    next_one = first + sizes
+    thresholds = np.full(len(sizes), np.inf)
+    more = np.bincount(mine, minlength=len(sizes)) > sizes
+    thresholds[more] = ranks[few[next_one[more]]]
+    few = few[np.arange(len(few)) < next_one[mine]]
+    return _drawn(seed, ranks, ids, few, thresholds[groups[few]], groups[few])
 
 
-def _drawn(seed: int, ranks: Array, ids: Array, rows: Array, threshold: float, group: int) -> Draw:
+def _drawn(seed: int, ranks: Array, ids: Array, rows: Array, threshold: Any, group: Any) -> Draw:
     """Tell with what probability rows came below the threshold; a measure is u over rank."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inclusion = uniforms(seed, ids[rows]) / ranks[rows] * threshold

@@ -17,18 +17,21 @@ from duramen.losses.bregman import BregmanLoss
 from duramen.losses.clustering import KMeansLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
 from duramen.rows import Array
 from duramen.solvers.centres import BregmanFit, DistanceFit
 from duramen.solvers.fit import Fit, GradientFit, Place
 from duramen.solvers.kmeans import KMeansFit
 from duramen.solvers.newton import NewtonFit
 from duramen.solvers.problem import Problem
+from duramen.solvers.softmax import SoftmaxFit
 from duramen.solvers.solution import Status, Step
 from duramen.trimming import kept_sum
 
 __all__ = ["Run", "Stopping", "alternate", "fit_of"]
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
+_SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 _NOTHING = 1e-9  # a unit of weight: losses of classes and counts are that small only where nothing stops them
 _HALVINGS = 20
@@ -66,6 +69,8 @@ def fit_of(problem: Problem) -> Fit:
         return DistanceFit(problem)
     if isinstance(loss, BregmanLoss):
         return BregmanFit(problem)
+    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(problem.points.n_columns)) <= _SOFTMAX:
+        return SoftmaxFit(problem)
     return GradientFit(problem)
 
 

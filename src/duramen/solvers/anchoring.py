@@ -8,29 +8,32 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from duramen.ball import Anchor, distance, lengths
+from duramen.chunks import one_blas_thread
 from duramen.losses.base import Loss
+from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.seeds import generator, spawn
-from duramen.solvers.problem import Problem, problem_of
+from duramen.solvers.problem import Problem, is_of_centres, problem_of
 from duramen.solvers.sample import Sampler
 from duramen.solvers.starts import check_init, rough
-from duramen.trimming import trimmed_sum
 
 __all__ = ["find_anchor"]
 
 _ANCHORS = 2
-_LEAST, _MOST = 300, 3000  # rows a sample
+_LEAST, _MOST = 600, 3000  # rows a sample
+_LEAST_LINEAR = 1000  # of a few hundred, outliers are well explained by some theta (docs/solving.md)
 
 
+@one_blas_thread()
 def find_anchor(
     points: WeightedPoints, loss: Loss, n_outliers: float = 0, random_state: Any = None, *, init: Any = None
 ) -> Anchor:
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
     Two samples are drawn independently by weight, of together less than 1% of
-    the rows but at least 300 each, and solved, the weight to set aside in
-    proportion. The anchor is the solution with the lower trimmed objective on
+    the rows but at least 600 each (1000 for linear losses), and solved, the
+    weight to set aside in proportion. The anchor is the solution with the lower trimmed objective on
     both samples together; its radius is how far the other lies, centres matched
     in pairs that lie close.
 
@@ -63,9 +66,9 @@ def find_anchor(
     sampler, size = Sampler(problem), _size(problem)
     samples = [sampler.draw(size, rng) for rng in rngs]
     found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
-    scores = [sum(_score(part, theta) for part in samples) for theta in found]
-    theta = found[int(np.argmin(scores))]
-    radius = max(distance(theta, _matched(other, theta)) for other in found)
+    theta = min(found, key=lambda theta: sampler.score(samples, theta))
+    centres = theta.ndim == 2 and is_of_centres(loss)
+    radius = max(distance(theta, _matched(other, theta, centres)) for other in found)
     ids = np.unique(np.concatenate([part.points.ids for part in samples]))
     return Anchor(theta, radius, ids)
 
@@ -74,17 +77,14 @@ def _size(problem: Problem) -> int:
     """Choose the rows of one sample: half of 1%, within what it takes."""
     shape = problem.loss.parameter_shape(problem.points.n_columns)
     enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
-    least = max(_LEAST, 10 * int(getattr(problem.loss, "k", 1)))
+    least = _LEAST_LINEAR if isinstance(problem.loss, LinearLoss) else _LEAST
+    least = max(least, 10 * int(getattr(problem.loss, "k", 1)))
     return max(least, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))
 
 
-def _score(part: Problem, theta: Array) -> float:
-    return trimmed_sum(part.loss.values(theta, part.X, part.y), part.points.weights, part.z)
-
-
-def _matched(other: Array, theta: Array) -> Array:
+def _matched(other: Array, theta: Array, exchangeable: bool) -> Array:
     """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
-    if theta.ndim == 1:
+    if not exchangeable:
         return other
     gaps = lengths(theta[:, None] - other[None])
     return other[linear_sum_assignment(gaps)[1]]

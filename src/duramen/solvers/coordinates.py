@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.rows import Array, Rows
+from duramen.rows import Array, Rows, take_rows
 
 __all__ = ["Coordinates", "coordinates_of"]
 
@@ -28,17 +28,29 @@ class Coordinates(NamedTuple):
     spread: Array
     fit_intercept: bool
 
+    def inside(self, theta: Array) -> Array:
+        """Give (w, b') for theta."""
+        if not self.fit_intercept:
+            return theta
+        inside = theta.copy()
+        inside[..., -1] += theta[..., :-1] @ self.middle
+        return inside
+
     def turned(self, slope: Array) -> Array:
         """Turn a gradient in theta into one in (w, b')."""
         if not self.fit_intercept:
             return slope
-        return np.append(slope[:-1] - self.middle * slope[-1], slope[-1])
+        turned = slope.copy()
+        turned[..., :-1] -= self.middle * slope[..., -1:]
+        return turned
 
     def turned_back(self, step: Array) -> Array:
         """Turn a step in (w, b') into one in theta."""
         if not self.fit_intercept:
             return step
-        return np.append(step[:-1], step[-1] - self.middle @ step[:-1])
+        turned = step.copy()
+        turned[..., -1] -= step[..., :-1] @ self.middle
+        return turned
 
     def units(self) -> Array:
         """Give the size of each parameter: one over the spread of its column."""
@@ -55,22 +67,41 @@ def coordinates_of(X: Rows, weights: Array, share: float, fit_intercept: bool) -
     steps = np.cumsum(weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none without weight
     if sparse.issparse(X):
-        return _of_sparse(X[rows], fit_intercept)
-    columns = np.sort(X[rows].T.astype(np.float64), axis=1)
-    middle = columns[:, columns.shape[1] // 2]
+        return _of_sparse(X[rows], share, fit_intercept)
+    columns = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
+    columns.sort(axis=1)
+    middle = columns[:, columns.shape[1] // 2].copy()
     with np.errstate(over="ignore"):
-        far = np.sort(np.square(columns - middle[:, None]), axis=1)
+        far = np.square(np.subtract(columns, middle[:, None], out=columns), out=columns)
+        far.sort(axis=1)
         kept = max(1, round(far.shape[1] * (1 - share)))
         spread = _first_positive(far[:, :kept].mean(axis=1), far.mean(axis=1), middle**2)
     return Coordinates(middle if fit_intercept else np.zeros_like(middle), spread, fit_intercept)
 
 
-def _of_sparse(X: Rows, fit_intercept: bool) -> Coordinates:
+def _of_sparse(X: Rows, share: float, fit_intercept: bool) -> Coordinates:
     """Sparse columns stay where they are: most of their values are zero, and must remain so."""
+    inner = _without_largest(X, round(X.shape[0] * share))
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-        squares = np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel()
-        return Coordinates(np.zeros_like(mean), _first_positive(squares - mean**2, squares), fit_intercept)
+        mean, squares = _moments(inner)
+        spread = _first_positive(squares - mean**2, squares, _moments(X)[1])
+        return Coordinates(np.zeros_like(mean), spread, fit_intercept)
+
+
+def _without_largest(X: Rows, n: int) -> Rows:
+    """Put zero for the ``n`` largest values of each column, by their size."""
+    columns = X.tocsc(copy=True)
+    numbers = np.repeat(np.arange(columns.shape[1]), np.diff(columns.indptr))
+    order = np.lexsort((np.abs(columns.data), numbers))
+    from_the_end = columns.indptr[numbers + 1] - np.arange(len(numbers))  # 1 for the largest of a column
+    columns.data[order[from_the_end <= n]] = 0.0
+    return columns
+
+
+def _moments(X: Rows) -> tuple[Array, Array]:
+    """Average the values of each column, and their squares."""
+    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+    return mean, np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel()
 
 
 def _first_positive(*squares: Array) -> Array:

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from duramen.losses.linear import LinearLoss
 from duramen.rows import Array
-from duramen.solvers.problem import Problem
+from duramen.solvers.problem import Problem, is_linear
 from duramen.trimming import kept_sum
 
 __all__ = ["Fit", "GradientFit", "Place"]
@@ -62,7 +61,7 @@ class GradientFit(Fit):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.last: tuple[Array, Array] | None = None
-        self.frame = problem.coordinates() if isinstance(problem.loss, LinearLoss) else None
+        self.frame = problem.coordinates() if is_linear(problem.loss) else None
 
     def losses(self, theta: Array) -> Array:
         if self.last is None or not np.array_equal(self.last[0], theta):
@@ -90,6 +89,5 @@ class GradientFit(Fit):
 
     def _after(self, theta: Array, step: Array) -> Array:
         """Take a step, which for linear losses is in well-conditioned coordinates."""
-        if self.frame is not None:
-            step = self.frame.turned_back(step * self.frame.units())
-        return theta + step.reshape(theta.shape)
+        step = step.reshape(theta.shape)
+        return theta + (step if self.frame is None else self.frame.turned_back(step * self.frame.units()))

@@ -4,15 +4,18 @@ With many more rows than columns a step costs little more than a few passes over
 the data, and a handful of steps is exact; between two trimmings one step is
 enough (docs/solving.md has the figures). The Hessian is X' diag(c) X with the
 curvatures c of the loss, summed over chunks of rows; no chunk's copy outlives
-it. Where the step does not lower the objective it is damped, as Levenberg and
-Marquardt do: a large damping turns it into a short step down the gradient,
-which always does.
+it, unless one chunk holds everything. Where the step does not lower the
+objective it is damped, as Levenberg and Marquardt do: a large damping turns it
+into a short step down the gradient, which always does.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 from scipy import linalg, sparse
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from duramen.chunks import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.losses.linear import LinearLoss
@@ -20,7 +23,7 @@ from duramen.rows import Array, Rows
 from duramen.solvers.fit import Fit, Place
 from duramen.solvers.problem import Problem
 
-__all__ = ["NewtonFit"]
+__all__ = ["DampedNewton", "NewtonFit"]
 
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
@@ -29,34 +32,45 @@ _ROUNDING = 1e-14  # of the scaled Hessian: what is flatter is known by its roun
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
-class NewtonFit(Fit):
-    """Damped Newton steps on a linear loss."""
+class DampedNewton(Fit):
+    """Damped Newton steps on a loss of linear predictors; a subclass gives the derivatives."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        assert isinstance(problem.loss, LinearLoss)
-        assert problem.y is not None
-        self.loss = problem.loss
         self.frame = problem.coordinates()
+        self.ridge = problem.ridge()
+        self.units = np.broadcast_to(self.frame.units(), self.ridge.shape).ravel()
         self.damping = 0.0
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
+
+    @abstractmethod
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
+        """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
+
+        q is the number of parameters, one predictor's after the other's.
+        """
+
+    @property
+    @abstractmethod
+    def most_curved(self) -> float:
+        """How far the loss can be curved in a predictor."""
 
     def losses(self, theta: Array) -> Array:
         if self.ready is not None and self.ready[0] is theta:
             return self.ready[1]
-        return self.loss.values(theta, self.problem.X, self.problem.y)
+        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
+    @one_blas_thread()
     def refit(self, here: Place) -> Array:
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
-        ridge = self.problem.ridge()
-        slope += ridge * here.theta
-        bend[np.diag_indices_from(bend)] += ridge
-        system = _DampedSystem(bend, self._steepest(), _LEVEL * pulls / self.frame.units())
+        slope += (self.ridge * here.theta).ravel()
+        _add_to_diagonal(bend, self.ridge.ravel())
+        steepest = self.problem.kept_weight * self.most_curved / self.units**2
+        system = _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
         for _ in range(_ATTEMPTS):
-            with one_blas_thread():
-                move = -system.solve(slope, self.damping)
+            move = -system.solve(slope, self.damping)
             downhill = float(-(slope @ move))
-            there = here.theta + self.frame.turned_back(move)
+            there = here.theta + self.frame.turned_back(move.reshape(here.theta.shape))
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
                 break
             losses = self._losses_if_any(there)
@@ -72,68 +86,85 @@ class NewtonFit(Fit):
         self.damping = 0.0
         return here.theta
 
+    def _block(self, chunk: slice) -> Rows:
+        """Give the rows of a chunk, less the middle and with a column of ones for the intercept."""
+        X, intercept = self.problem.X[chunk], self.frame.fit_intercept
+        if sparse.issparse(X):
+            ones = sparse.csr_array(np.ones((X.shape[0], int(intercept))))
+            return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr")
+        block = np.ones((X.shape[0], X.shape[1] + intercept))
+        with np.errstate(over="ignore"):
+            np.subtract(X, self.frame.middle, out=block[:, : X.shape[1]])
+        return block
+
     def _losses_if_any(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.loss.values(theta, self.problem.X, self.problem.y)
+            return self._values_again(theta)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 
-    def _steepest(self) -> Array:
-        """Bound the curvature along each parameter, as far as a loss of this kind can be curved."""
-        most = self.loss.max_curvature or 1.0
-        return self.problem.kept_weight * most / self.frame.units() ** 2
+    def _values_again(self, theta: Array) -> Array:
+        """Compute the losses of rows that were looked at before."""
+        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
+
+
+class NewtonFit(DampedNewton):
+    """Damped Newton steps on a linear loss: one pass over the data for each."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        assert isinstance(problem.loss, LinearLoss)
+        assert problem.y is not None
+        self.loss = problem.loss
+        self.rows = max(rows_per_chunk(16 * len(self.ridge)), 8 * len(self.ridge))  # of a chunk
+        everything = slice(0, len(problem.points))
+        self.only = self._part(everything) if everything.stop <= self.rows else None
+
+    @property
+    def most_curved(self) -> float:
+        return self.loss.max_curvature or 1.0
+
+    def _values_again(self, theta: Array) -> Array:
+        assert self.problem.y is not None
+        return self.loss.values_again(theta, self.problem.X, self.problem.y)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        """Sum gradient (p,) and Hessian (p, p) in the coordinates' parameters, and the sizes of all slopes.
-
-        One pass over the data.
-        """
-        p = len(theta)
-        rows = max(rows_per_chunk(16 * p), 8 * p)
+        inside = self.frame.inside(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
-            return self._chunk_derivatives(theta, chunk, kept[chunk])
+            block, labels = self._part(chunk) if self.only is None else self.only
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                return self._part_derivatives(block @ inside, block, labels, kept[chunk])
 
-        with one_blas_thread():
-            slope, bend, pulls = sum_over_chunks(work, self.problem.X.shape[0], rows)
+        slope, bend, pulls = sum_over_chunks(work, self.problem.X.shape[0], self.rows)
         return slope, bend, pulls
 
-    def _chunk_derivatives(self, theta: Array, chunk: slice, kept: Array) -> tuple[Array, Array, float]:
+    def _part(self, chunk: slice) -> tuple[Rows, Array]:
+        """Give the rows of a chunk, and their labels."""
         assert self.problem.y is not None
-        d = len(self.frame.middle)
         labels = self.loss.encode_labels(self.problem.y[chunk], np.float64)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            block = self._centred(self.problem.X[chunk])
-            m = block @ theta[:d]
-            if self.loss.fit_intercept:
-                m += theta[d] + self.frame.middle @ theta[:d]
-            # a row that is set aside counts for nothing, even where its loss overflows
-            pull = np.where(kept > 0, kept * self.loss.slope(m, labels), 0.0)
-            root = np.sqrt(np.where(kept > 0, kept * self.loss.curvature(m, labels), 0.0))
-            return self._slope(block, pull), self._bend(block, root), float(np.abs(pull).sum())
+        return self._block(chunk), labels
 
-    def _centred(self, block: Rows) -> Rows:
-        if not sparse.issparse(block):
-            return block - self.frame.middle
-        return block if block.dtype == np.float64 else block.astype(np.float64)
-
-    def _slope(self, block: Rows, pull: Array) -> Array:
-        total = block.T @ pull
-        return np.append(total, pull.sum()) if self.loss.fit_intercept else total
-
-    def _bend(self, block: Rows, root: Array) -> Array:
-        d = block.shape[1]
+    def _part_derivatives(
+        self, m: Array, block: Rows, labels: Array, kept: Array
+    ) -> tuple[Array, Array, float]:
+        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        # a row that is set aside counts for nothing, even where its loss overflows
+        counts = kept > 0
+        pull = np.where(counts, kept * slope, 0.0)
+        root = np.sqrt(np.where(counts, kept * curvature, 0.0))
         if sparse.issparse(block):
             scaled = sparse.csr_array(block.multiply(root[:, None]))
-            if self.loss.fit_intercept:
-                scaled = sparse.hstack([scaled, sparse.csr_array(root[:, None])], format="csr")
-            return (scaled.T @ scaled).toarray()
-        scaled = np.empty((len(root), d + self.loss.fit_intercept))
-        np.multiply(block, root[:, None], out=scaled[:, :d])
-        if self.loss.fit_intercept:
-            scaled[:, d] = root
-        return scaled.T @ scaled
+            bend = (scaled.T @ scaled).toarray()
+        else:
+            scaled = block * root[:, None]
+            bend = scaled.T @ scaled
+        return block.T @ pull, bend, float(np.abs(pull).sum())
+
+
+def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
+    matrix.flat[:: len(matrix) + 1] += values
 
 
 class _DampedSystem:
@@ -160,16 +191,17 @@ class _DampedSystem:
         if damping == 0:
             answer = _by_cholesky(scaled, right)
             return units * (_by_spectrum(scaled, right, self.level * units) if answer is None else answer)
-        scaled[np.diag_indices_from(scaled)] += damping * self.share
-        return units * linalg.solve(scaled, right, assume_a="pos")
+        _add_to_diagonal(scaled, damping * self.share)
+        answer = _by_cholesky(scaled, right, least=0.0)
+        return np.full_like(slope, np.nan) if answer is None else units * answer
 
 
-def _by_cholesky(scaled: Array, right: Array) -> Array | None:
-    try:
-        factor, lower = linalg.cho_factor(scaled, lower=True)
-    except linalg.LinAlgError:
+def _by_cholesky(scaled: Array, right: Array, least: float = _SOLID) -> Array | None:
+    """Solve, by LAPACK itself: SciPy's wrappers take longer than it does."""
+    factor, failed = dpotrf(scaled, lower=1)
+    if failed or not factor.diagonal().min() ** 2 > least:
         return None
-    return linalg.cho_solve((factor, lower), right) if np.diag(factor).min() ** 2 > _SOLID else None
+    return np.asarray(dpotrs(factor, right, lower=1)[0])
 
 
 def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:

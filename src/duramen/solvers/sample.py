@@ -10,6 +10,7 @@ from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.solvers.problem import Problem
+from duramen.trimming import trimmed_sum
 
 __all__ = ["Sampler"]
 
@@ -26,13 +27,15 @@ class Sampler:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.total = problem.points.total_weight
+        weights = problem.points.weights
+        even = bool((weights == weights[0]).all())
         self.classes = isinstance(problem.loss, LinearLoss) and problem.loss.classifies
         if self.classes:
             assert problem.y is not None
             positive = problem.y > 0
-            self.strata = [_Stratum(problem, np.flatnonzero(side)) for side in (positive, ~positive)]
+            self.strata = [_Stratum(weights, np.flatnonzero(side), even) for side in (positive, ~positive)]
         else:
-            self.strata = [_Stratum(problem, None)]
+            self.strata = [_Stratum(weights, None, even)]
 
     def draw(self, size: int, rng: np.random.Generator) -> Problem:
         """Draw ``size`` points."""
@@ -41,9 +44,22 @@ class Sampler:
             np.concatenate([stratum.draw(share, rng) for stratum in self.strata]), return_counts=True
         )
         part = points.pick(rows, counts.astype(np.float64))
-        z = self.problem.z * share
-        z = min(z + 2 * z**0.5, 0.9 * self._most(part)) if z else 0.0
+        z = min(self._aside(size), 0.9 * self._most(part))
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)
+
+    def score(self, samples: list[Problem], theta: Array) -> float:
+        """Evaluate the trimmed objective on all samples together.
+
+        One of them alone may hold more outliers than may be set aside there.
+        """
+        losses = np.concatenate([part.loss.values(theta, part.X, part.y) for part in samples])
+        weights = np.concatenate([part.points.weights for part in samples])
+        return trimmed_sum(losses, weights, min(self._aside(weights.sum()), 0.9 * weights.sum()))
+
+    def _aside(self, size: float) -> float:
+        """Give the weight to set aside in a sample: its share, and two standard deviations."""
+        z = self.problem.z * size / self.total
+        return float(z + 2 * z**0.5)
 
     def _most(self, part: WeightedPoints) -> float:
         """Weigh what must not all be set aside: everything, or a class."""
@@ -54,19 +70,18 @@ class Sampler:
 
 
 class _Stratum:
-    """Rows (None for all) to draw from by weight."""
+    """Rows (None for all) to draw from by weight; where all weigh the same, nothing is looked up."""
 
-    def __init__(self, problem: Problem, rows: Array | None) -> None:
-        weights = problem.points.weights
-        self.rows = rows
-        self.weights = weights if rows is None else weights[rows]
-        self.total = float(self.weights.sum())
-        self.even = bool(self.weights.min() == self.weights.max())
+    def __init__(self, weights: Array, rows: Array | None, even: bool) -> None:
+        self.rows, self.even = rows, even
+        self.n = len(weights) if rows is None else len(rows)
+        self.weights = weights if even or rows is None else weights[rows]
+        self.total = self.n * float(weights[0]) if even else float(self.weights.sum())
 
     def draw(self, share: float, rng: np.random.Generator) -> Array:
         n = max(1, round(share * self.total))
         if self.even:
-            picks = rng.integers(len(self.weights), size=n)
+            picks = rng.integers(self.n, size=n)
         else:
             steps = np.cumsum(self.weights)
             picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from duramen.losses.bregman import BregmanLoss
+from duramen.losses.distance import DistanceLoss
+from duramen.losses.nearest import FEW_COLUMNS, squared_differences
 from duramen.rows import Array
 from duramen.solvers.alternating import Stopping, alternate
 from duramen.solvers.centres import cluster_sums
@@ -33,6 +35,7 @@ __all__ = ["SEEDINGS", "local_search", "plus_plus", "random_centres", "threshold
 
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
+_AT_ONCE = 1 << 14  # rows up to which the costs of several centres are computed together
 _REFITS = 5  # iterations before a swap is judged
 
 
@@ -72,9 +75,17 @@ class _Costs:
         theta = centre.reshape(self.one.parameter_shape(len(centre)))
         return self.one.values(theta, self.X).astype(np.float64)
 
+    def of_each(self, centres: Array) -> Array:
+        """Compute the cost of every point under each of some centres: (q, n)."""
+        few = len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
+        if not (few and isinstance(self.loss, DistanceLoss)):
+            return np.stack([self.of(centre) for centre in centres])
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self.loss.height(squared_differences(self.X, centres)).astype(np.float64, copy=False)
+
     def table(self, theta: Array) -> Array:
         """Compute the cost of every point under each centre: (k, n)."""
-        return np.stack([self.of(centre) for centre in self.centres(theta)])
+        return self.of_each(self.centres(theta))
 
     def trimmed(self, costs: Array) -> float:
         return trimmed_sum(costs, self.weights, self.z)
@@ -103,10 +114,13 @@ def plus_plus(problem: Problem, rng: np.random.Generator) -> Array:
     return costs.theta(_grown(costs, np.inf, rng))
 
 
-def thresholded(problem: Problem, rng: np.random.Generator) -> Array:
-    """k-means++ with costs capped at a guess of the optimum over z; the best of several guesses."""
+def thresholded(problem: Problem, rng: np.random.Generator, rounds: int = 1) -> Array:
+    """k-means++ with costs capped at a guess of the optimum over z; the best of several guesses.
+
+    Each guess is tried ``rounds`` times.
+    """
     costs = _Costs(problem)
-    return costs.theta(_best_guess(costs, rng))
+    return costs.theta(_best_guess(costs, rng, rounds))
 
 
 def local_search(problem: Problem, rng: np.random.Generator) -> Array:
@@ -133,12 +147,12 @@ SEEDINGS = {
 }
 
 
-def _best_guess(costs: _Costs, rng: np.random.Generator) -> Array:
+def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Array:
     if costs.z == 0:
         return _grown(costs, np.inf, rng)
     first = costs.of(costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0]))
     caps = costs.trimmed(first) * _GUESSES / costs.z
-    tried = [_grown(costs, cap, rng) for cap in caps]
+    tried = [_grown(costs, cap, rng) for _ in range(rounds) for cap in caps]
     scores = [costs.trimmed(costs.table(centres).min(axis=0)) for centres in tried]
     return tried[int(np.argmin(scores))]
 
@@ -150,10 +164,9 @@ def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> Array:
     least = costs.of(centres[0])
     while len(centres) < costs.k:
         rows = costs.draw(np.minimum(least, cap), tries, rng)
-        candidates = [costs.centre(row) for row in rows]
-        left = [np.minimum(least, costs.of(candidate)) for candidate in candidates]
-        totals = [float(costs.weights @ np.minimum(after, cap)) for after in left]
-        chosen = int(np.argmin(totals))
+        candidates = np.stack([costs.centre(row) for row in rows])
+        left = np.minimum(least, costs.of_each(candidates))
+        chosen = int(np.argmin(np.minimum(left, cap) @ costs.weights))
         centres.append(candidates[chosen])
         least = left[chosen]
     return np.stack(centres)

@@ -10,17 +10,16 @@ import numpy as np
 
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.seeds import generator, spawn
-from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
-from duramen.solvers.problem import Problem, is_number, is_of_centres, problem_of
+from duramen.solvers.alternating import Run, Stopping, alternate
+from duramen.solvers.problem import Problem, is_linear, is_number, is_of_centres, problem_of
 from duramen.solvers.progress import reporting
 from duramen.solvers.solution import Solution, Status, Step
 from duramen.solvers.starts import check_init, start
 from duramen.solvers.subsets import CLEARLY
-from duramen.trimming import kept_weights
+from duramen.trimming import kept_sum, kept_weights
 
 __all__ = ["solve"]
 
@@ -167,16 +166,21 @@ def _unpacked(
     z = core.n_outliers / core.points.total_weight if n_outliers is None else n_outliers
     if init is not None or core.anchor is None:
         return core.points, core.loss, z, init, None
-    if isinstance(core.loss, LinearLoss):
+    if is_linear(core.loss):
         return core.points, core.loss, z, "zero", core.anchor.theta
     return core.points, core.loss, z, core.anchor.theta, None
 
 
 def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
-    """Tell whether ``theta`` as it is beats what was found: then outliers misled the start from zero."""
+    """Tell whether ``theta`` as it is beats what was found: then outliers misled the start from zero.
+
+    Penalties apart: where they are large, ``theta`` is yet to be shrunken.
+    """
+    best = min(runs, key=lambda run: run.objective)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        objective = fit_of(problem).evaluate(theta).objective
-    return objective < CLEARLY * min(run.objective for run in runs)
+        losses = problem.loss.values(theta, problem.X, problem.y)
+    cost = kept_sum(losses, problem.trimmer()(losses))
+    return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
@@ -195,12 +199,13 @@ def _warn(run: Run, max_iter: int) -> None:
         gain = 1 - run.objective / run.history[-2]
         message = (
             f"solve stopped after max_iter={max_iter} iterations, the last of which still gained {gain:.2g} "
-            "of the objective; raise max_iter, or tol to be content with less"
+            "of the objective; raise max_iter, or solve's tol to be content with less"
         )
     elif run.status is Status.UNBOUNDED:
         message = (
             "the kept points can be fitted perfectly by a theta that grows without end, so the objective has "
-            "no minimum; pass l2 above 0, or take fewer outliers or columns"
+            "no minimum; pass l2 above 0 (to an estimator a finite C, or alpha above 0), or take fewer "
+            "outliers or columns"
         )
     else:
         return

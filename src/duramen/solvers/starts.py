@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from duramen.losses.linear import LinearLoss
 from duramen.rows import Array
 from duramen.solvers.alternating import Stopping, alternate
-from duramen.solvers.problem import Problem, is_of_centres
+from duramen.solvers.problem import Problem, is_linear, is_of_centres
 from duramen.solvers.sample import Sampler
-from duramen.solvers.seeding import SEEDINGS
+from duramen.solvers.seeding import SEEDINGS, thresholded
 from duramen.solvers.subsets import QUICK, THOROUGH, search
 
 __all__ = ["check_init", "rough", "start"]
 
+_ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is taken for a good one more often
 _BLIND = ("k-means++", "random")  # as everybody does them: on all points, no refining
 
 
@@ -62,7 +62,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
     loss = problem.loss
     if isinstance(init, np.ndarray) and number == 0:
         return init.copy()
-    if not (isinstance(loss, LinearLoss) or is_of_centres(loss)):
+    if not (is_linear(loss) or is_of_centres(loss)):
         about = init if isinstance(init, np.ndarray) else _zero(problem)
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
     if isinstance(init, np.ndarray) or (init == "zero" and number > 0):
@@ -71,7 +71,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
         return SEEDINGS[init](problem, rng)
     if init == "zero":
         return _zero(problem)
-    if isinstance(loss, LinearLoss):
+    if is_linear(loss):
         return _linear_start(problem, init, rng, number)
     part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
     return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
@@ -81,15 +81,15 @@ def rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     """Solve a sample roughly, in little time."""
     if isinstance(init, np.ndarray):
         return alternate(part, init, Stopping(max_iter=30)).theta
-    if isinstance(part.loss, LinearLoss):
+    if is_linear(part.loss):
         return search(part, rng, QUICK).best.theta
     if is_of_centres(part.loss):
-        return alternate(part, SEEDINGS[init or "thresholded"](part, rng), Stopping()).theta
+        return alternate(part, thresholded(part, rng, _ROUNDS), Stopping()).theta
     return alternate(part, _zero(part), Stopping(max_iter=30)).theta
 
 
 def _names(problem: Problem) -> list[str]:
-    if isinstance(problem.loss, LinearLoss):
+    if is_linear(problem.loss):
         return ["subsets", "zero"]
     return list(SEEDINGS) if is_of_centres(problem.loss) else []
 
@@ -112,5 +112,5 @@ def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number:
     part = _part(problem, max(5000, 20 * problem.ridge().size), rng)
     found = search(part, rng, THOROUGH)
     if number > 0 or init == "subsets":
-        return (found.from_handful or found.from_zero).theta
+        return (found.from_handful or found.from_centre or found.from_zero).theta
     return _zero(problem) if found.best is found.from_zero else found.best.theta
