@@ -51,8 +51,8 @@ one seed: plain and robust, with weights as drawn and calibrated. The plain samp
 found with the true z; layers, sensitivities and calibration are measured from it. It is the best on all rows
 of {anchors} that `dm.find_anchor` found, so that this page compares coresets and not seedings; above each
 table stands how many of them were fooled (f_z more than {fooled:.0%} above that of theta_X). Coresets are
-solved by `dm.solve`, from the anchor. theta_X is the better of two solutions on all rows: from the anchor and
-from where `dm.solve` starts by itself.
+solved by `dm.solve`. theta_X is the better of two solutions on all rows: from the anchor and from where
+`dm.solve` starts by itself.
 
 | column | mean over the trials, and in parentheses the worst |
 | --- | --- |

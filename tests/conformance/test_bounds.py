@@ -138,11 +138,11 @@ def test_the_losses_have_the_constants_that_the_theory_gives_them():
     have = {name: [case.name for case, one in HAVE if one == name] for name in QUOTIENTS}
     logistic = ["logistic", "logistic, no intercept"]
     assert have["lipschitz"] == [
-        *logistic, "smooth hinge", "huber", "k-median", "k-median, many columns",
+        *logistic, "smooth hinge", "softmax", "softmax, no intercept", "huber", "k-median", "k-median, many columns",
         "truth discovery", "truth discovery, close",
     ]  # fmt: skip
     assert have["smoothness"] == [
-        *logistic, "smooth hinge", "squared", "huber", "one mean",
+        *logistic, "smooth hinge", "softmax", "softmax, no intercept", "squared", "huber", "one mean",
         "truth discovery", "truth discovery, close", "bregman, one centre, squared",
     ]  # fmt: skip
     assert have["hessian_lipschitz"] == [*logistic, "squared"]

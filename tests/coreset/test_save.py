@@ -28,6 +28,7 @@ from tests.coreset.cores import (
 FIXTURE = Path(__file__).parent / "data" / "format-1.parquet"
 LABELS = {
     "sign": ["bool", "int8", "uint8", "int64", ">i4", "float16", "float32", "float64"],
+    "class": ["int8", "uint8", "int64", ">i4", "float16", "float32", "float64"],
     "count": ["uint8", "int64", "uint64", "float16", "float32", "float64"],
     "real": ["float16", "float32", "float64", ">f8"],
     None: [None],

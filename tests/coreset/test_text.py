@@ -31,7 +31,7 @@ def test_two_lines_say_it_all():
         == "Coreset: 60 weighted rows x 3 columns for 400 points, 12 of the rows for 15 suspected outliers"
     )
     assert re.fullmatch(
-        r"  LogisticLoss\(fit_intercept=True\), n_outliers 10, LeverageSampler\(directions=4\), calibrated; "
+        r"  LogisticLoss\(fit_intercept=True\), n_outliers 10, SensitivitySampler\(kind='auto', quiet=True\), calibrated; "
         r"at the anchor f_z = [\d.]+ \+- [\d.]+",
         second,
     )

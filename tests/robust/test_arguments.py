@@ -340,3 +340,25 @@ def test_a_row_that_is_no_number_is_named_though_an_anchor_is_sought_first(row, 
     for seed in range(3):
         with pytest.raises(ValueError, match=rf"X has (nan|NaN) in row {row}, column 2"):
             dm.robust_coreset(X, y, loss=loss, size=400, n_outliers=9, random_state=seed)
+
+
+@pytest.mark.parametrize(
+    ("loss", "size", "sampler"),
+    [
+        (dm.LogisticLoss(), 199, "SensitivitySampler"),  # four parameters: fewer than 50 rows for each
+        (dm.LogisticLoss(), 200, "LeverageSampler"),
+        (dm.SmoothHingeLoss(), 100, "SensitivitySampler"),
+        (dm.SquaredLoss(), 400, "SensitivitySampler"),
+        (dm.SoftmaxLoss(2), 100, "LeverageSampler"),
+        (dm.KMeansLoss(2), 100, "LayeredSampler"),
+    ],
+)
+def test_the_sampler_is_chosen_by_the_loss_and_the_size(loss, size, sampler):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1000, 3)), rng.integers(2, size=1000)
+    labels = None if isinstance(loss, dm.KMeansLoss) else y
+    core = dm.robust_coreset(X, labels, loss=loss, size=size, n_outliers=10, random_state=0)
+    assert core.sampler.startswith(sampler)
+    theta = core.anchor.theta
+    bare = dm.robust_coreset(X, labels, loss=loss, size=size, n_outliers=10, anchor=theta, random_state=0)
+    assert not bare.sampler.startswith("Sensitivity")  # which needs a radius

@@ -18,6 +18,7 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints, points
 from duramen.robust import robust_coreset
+from duramen.robust.plan import ROWS_A_PARAMETER
 from duramen.rows import Array, Rows
 from duramen.sampling import Sampler
 from duramen.seeds import generator
@@ -28,7 +29,6 @@ from duramen.trimming import kept_sum, kept_weights, outlier_weight
 __all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
 
 _LEAST = 1000  # rows of a coreset whose size is chosen here
-_ROWS_A_PARAMETER = 50  # below, a fit bends to the sample: docs/estimators.md has the measurement
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _MORE = 1.2  # rows more than the error asks for, since the error is itself an estimate
@@ -133,7 +133,7 @@ def _by_size(recipe: Recipe, data: Data) -> tuple[Coreset, Solution, list[Trial]
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
     seed, n = _seed(recipe.random_state), data.X.shape[0]
     n_parameters = int(np.prod(recipe.loss.parameter_shape(data.X.shape[1]) or (1,)))
-    size = max(_LEAST, _ROWS_A_PARAMETER * n_parameters) if recipe.size == "auto" else int(recipe.size)
+    size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.size == "auto" else int(recipe.size)
     anchor: Any = None
     trials: list[Trial] = []
     while True:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -35,7 +35,16 @@ from duramen.rows import (
     scratch_rows,
 )
 
-__all__ = ["LinearLoss"]
+__all__ = ["LinearLoss", "Neighbourhood"]
+
+
+class Neighbourhood(NamedTuple):
+    """Of each row: the derivatives of psi in m, the length of (x, 1), and the deviation in a ball."""
+
+    slopes: Array
+    curvatures: Array
+    norms: Array
+    deviation: Array
 
 
 @dataclass(frozen=True)
@@ -176,21 +185,28 @@ class LinearLoss(Loss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X, sparse_allowed=True)
+        reach = _reach(ball, rows, self._norms(rows))
+        return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
+
+    def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
+        """Compute all that bounds each f in a ball, by two looks at the rows."""
+        rows = self._rows(X, sparse_allowed=True)
         norms = self._norms(rows)
-        unit = np.finfo(rows.dtype).eps
-        # what rounding may move a computed predictor by: the bound holds for computed values too
-        rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
-        with np.errstate(over="ignore"):
-            reach = norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
-        tiny = np.finfo(rows.dtype).tiny
 
-        def change(m: Array, y: Array, reach: Array) -> Array:
-            here = self.pointwise(m, y)
-            highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
-            bound = (highest - here) + (self.units_off * unit * (highest + here) + tiny)
-            return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
+        def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
+            return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
 
-        return self._over_rows(change, ball.theta, rows, y, reach)[0]
+        reach = _reach(ball, rows, norms)
+        slopes, curvatures, deviation = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
+        return Neighbourhood(_finite(slopes), curvatures, norms, deviation)
+
+    def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Bound how far psi can be from psi(m) within ``reach``, for computed values too."""
+        limits = np.finfo(m.dtype)
+        here = self.pointwise(m, y)
+        highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
+        bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
+        return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
     def _over_rows(
         self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1
@@ -246,6 +262,14 @@ class LinearLoss(Loss):
         norms = self._norms(self._rows(X, sparse_allowed=True))
         with np.errstate(over="ignore", under="ignore"):
             return norms**power * factor if factor else np.zeros_like(norms)
+
+
+def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
+    """Bound how far predictors can move in a ball, by what rounding may move them, too."""
+    unit = np.finfo(rows.dtype).eps
+    rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
+    with np.errstate(over="ignore"):
+        return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
 
 def _finite(slopes: Array) -> Array:

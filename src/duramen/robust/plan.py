@@ -18,9 +18,12 @@ from duramen.sampling import LayeredSampler, RankedSampler, Sampler, Sensitivity
 from duramen.sampling.base import Seen, check_size
 from duramen.trimming import trimmed_sum
 
-__all__ = ["ByDeltaSample", "BySize", "ByTheorem", "Plan", "plan_of"]
+__all__ = ["ROWS_A_PARAMETER", "ByDeltaSample", "BySize", "ByTheorem", "Plan", "plan_of"]
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
+ROWS_A_PARAMETER = 50
+"""Fewer rows than so many for each parameter, and a fit bends to the sample: docs/estimators.md."""
+
 _SHARE = 0.2  # of the size, for the suspected; measured there too
 
 

@@ -19,7 +19,7 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
-from duramen.robust.plan import ByDeltaSample, BySize, ByTheorem, Plan, plan_of
+from duramen.robust.plan import ROWS_A_PARAMETER, ByDeltaSample, BySize, ByTheorem, Plan, plan_of
 from duramen.robust.split import split_at
 from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling import (
@@ -92,8 +92,9 @@ def robust_coreset(
         The weight to set aside: a count (1 or more), or a fraction (below 1).
     sampler : Sampler or str
         "uniform", "layered", "leverage", "sensitivity", or one of your own;
-        "auto" is leverage for losses that classify, sensitivity for the other
-        losses of a linear predictor, and layered for all others.
+        "auto" is leverage for losses that classify, unless ``size`` is below 50
+        rows a parameter; then, and for the other losses of a linear predictor,
+        sensitivity; and layered for all others.
     suspects : float
         How much weight is suspected, over ``n_outliers``; "auto" is 1.5. With 0
         nobody is: the ordinary coreset.
@@ -144,13 +145,13 @@ def robust_coreset(
     if not isinstance(calibrate, (bool, np.bool_)):
         raise TypeError(f"calibrate={calibrate!r} must be True or False")
     bare = anchor is not None and not isinstance(anchor, (Anchor, Ball))  # a theta, and no radius
-    chooser = _sampler_of(sampler, loss, plan, bare)
     rng = generator(random_state)
     seed = int(rng.integers(2**63))
     # the pass at the anchor finds NaN by itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
     points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
+    chooser = _sampler_of(sampler, loss, plan, bare, _are_few(plan, loss, points.n_columns))
     chooser.check(loss, points)
     _check_plan(plan, z, bare, chooser)
     blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
@@ -194,18 +195,24 @@ def robust_coreset(
     )
 
 
-def _best_sampler(loss: Any, bare: bool) -> Sampler:
+def _are_few(plan: Plan, loss: Loss, n_columns: int) -> bool:
+    """Tell whether so few rows are to be chosen that a fit would bend to them."""
+    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
+    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
+
+
+def _best_sampler(loss: Any, bare: bool, few: bool) -> Sampler:
     """Choose by what was measured (docs/sampling.md); sensitivities need a radius."""
     if isinstance(loss, SoftmaxLoss):
         return LeverageSampler()
     if not isinstance(loss, LinearLoss):
         return LayeredSampler()
-    if loss.classifies:
+    if loss.classifies and (bare or not few):
         return LeverageSampler()
     return LayeredSampler() if bare else SensitivitySampler(quiet=True)
 
 
-def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool) -> Sampler:
+def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool, few: bool) -> Sampler:
     if isinstance(plan, ByDeltaSample):
         if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
             raise TypeError(
@@ -214,7 +221,7 @@ def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool) -> Sampler:
         return UniformSampler()
     if isinstance(sampler, str):
         if sampler == "auto":
-            return _best_sampler(loss, bare)
+            return _best_sampler(loss, bare, few)
         if sampler not in _SAMPLERS:
             raise ValueError(
                 f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"

@@ -10,10 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from duramen.ball import Anchor, dual_norms
 from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
@@ -21,11 +19,11 @@ from duramen.losses.base import Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.sampling.base import RankedSampler, Seen
+from duramen.sampling.local import METHODS, Local, constant_of, scratch_bytes
 
 __all__ = ["SensitivitySampler", "quadratic_fraction"]
 
-KINDS = ("auto", "lipschitz", "smooth", "hessian")
-_METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian_lipschitz"}
+KINDS = ("auto", *METHODS)
 _NONE = 1e300  # stands for a constant without bound
 
 
@@ -129,10 +127,10 @@ class SensitivitySampler(RankedSampler):
 
     def check(self, loss: Loss, points: WeightedPoints) -> None:
         one = points.take(slice(0, 1))
-        has = [kind for kind in KINDS[1:] if _constant(loss, kind, one) is not None]
+        has = [kind for kind in KINDS[1:] if constant_of(loss, kind, one) is not None]
         if self.kind != "auto" and self.kind not in has:
             raise MissingPropertyError(
-                f"{self!r} needs {loss!r} to have {_METHODS[self.kind]}, and it has none; "
+                f"{self!r} needs {loss!r} to have {METHODS[self.kind]}, and it has none; "
                 f"take one of {['auto', *has]}, or LayeredSampler(), which needs only values"
             )
         if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
@@ -189,15 +187,14 @@ class SensitivitySampler(RankedSampler):
         def work(chunk: slice) -> tuple[Array, Array]:
             weights = heavy[chunk]
             live = weights > 0
-            part = _Local.of(seen.take(chunk))
+            part = Local.of(seen.take(chunk))
             rows = [part.values, part.lipschitz, part.smooth, part.hessian, part.deviation]
             with np.errstate(invalid="ignore", over="ignore"):
                 sums = [np.where(live, weights * column, 0.0).sum() for column in map(_numbers, rows)]
-            pulled = 0.0 if part.gradients is None else part.gradients.T @ weights
-            return np.array(sums), np.asarray(pulled)
+            return np.array(sums), part.pulled(weights)
 
         with one_blas_thread():
-            sums, gradient = sum_over_chunks(work, len(seen), rows_per_chunk(_scratch(seen)))
+            sums, gradient = sum_over_chunks(work, len(seen), rows_per_chunk(scratch_bytes(seen)))
         total = float(heavy.sum())
         means = np.nan_to_num(sums / total, posinf=_NONE)
         return {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
@@ -207,21 +204,21 @@ class SensitivitySampler(RankedSampler):
         bounds, costs = np.full(len(seen), np.inf), np.full(len(seen), np.inf)
 
         def work(chunk: slice) -> None:
-            part = _Local.of(seen.take(chunk))
+            part = Local.of(seen.take(chunk))
             with np.errstate(over="ignore", invalid="ignore"):
                 for bound, cost in self._forms(part, seen):
                     np.fmin(bounds[chunk], bound, out=bounds[chunk])
                     np.fmin(costs[chunk], cost, out=costs[chunk])
 
         with one_blas_thread():
-            for_each_chunk(work, len(seen), rows_per_chunk(_scratch(seen)), fixed=True)
+            for_each_chunk(work, len(seen), rows_per_chunk(scratch_bytes(seen)), fixed=True)
         return bounds, costs
 
     def _least(self, seen: Seen) -> float:
         """Bound the mean loss over the ball from below, by the best of all kinds; not above 0 if none can."""
-        return max(self._lows(_Local.of(seen.take(slice(0, 1))), seen).values())
+        return max(self._lows(Local.of(seen.take(slice(0, 1))), seen).values())
 
-    def _lows(self, part: _Local, seen: Seen) -> dict[str, float]:
+    def _lows(self, part: Local, seen: Seen) -> dict[str, float]:
         """Bound the mean loss over the ball from below, by each kind of continuity that the loss has."""
         reach, convex = np.float64(seen.anchor.radius), seen.loss.convex
         value, slope, bend, twist, deviation = seen.anchor.frozen["sensitivity"].tolist()
@@ -229,7 +226,7 @@ class SensitivitySampler(RankedSampler):
         with np.errstate(over="ignore", invalid="ignore"):
             if part.lipschitz is not None:
                 lows["lipschitz"] = value - slope * reach
-            if part.gradients is not None:
+            if part.has_gradients:
                 tangent = value - reach * _dual(seen)
                 if convex:
                     lows["convex"] = tangent
@@ -241,7 +238,7 @@ class SensitivitySampler(RankedSampler):
         wanted = {*KINDS, "none", "convex"} if self.kind == "auto" else {self.kind, "none", "convex"}
         return {kind: float(low) for kind, low in lows.items() if kind in wanted}
 
-    def _forms(self, part: _Local, seen: Seen) -> Iterator[tuple[Array, Array]]:
+    def _forms(self, part: Local, seen: Seen) -> Iterator[tuple[Array, Array]]:
         """Give, for each kind of continuity asked for, the bounds, and the most that each point can cost."""
         reach, lows = np.float64(seen.anchor.radius), self._lows(part, seen)
         value, _, bend, twist, _ = seen.anchor.frozen["sensitivity"].tolist()
@@ -268,49 +265,6 @@ class SensitivitySampler(RankedSampler):
             yield _share(cost, least), cost
 
 
-@dataclass(frozen=True, eq=False)
-class _Local:
-    """What is known of some points at the anchor; None where the loss does not say."""
-
-    values: Array
-    gradients: Any
-    norms: Array
-    lipschitz: Array | None
-    smooth: Array | None
-    hessian: Array | None
-    deviation: Array | None
-
-    @staticmethod
-    def of(seen: Seen) -> _Local:
-        loss, theta, points = seen.loss, seen.anchor.theta, seen.points
-        constants = {kind: _constant(loss, kind, points) for kind in KINDS[1:]}
-        twist = constants["hessian"]
-        if twist is not None:
-            curved = loss.hessian_norms(theta, points.X, points.y)
-            twist = None if curved is None else curved + twist * (seen.anchor.radius / 3)
-        gradients, norms = None, np.zeros(len(points))
-        if loss.convex or constants["smooth"] is not None or twist is not None:
-            gradients = loss.gradients(theta, points.X, points.y)
-            norms = np.asarray(dual_norms(gradients), dtype=np.float64)
-            if not sparse.issparse(gradients):
-                gradients = gradients.reshape(len(points), -1)
-        try:
-            deviation = loss.deviation(seen.anchor.ball, points.X, points.y)
-        except MissingPropertyError:
-            deviation = None
-        values = np.asarray(seen.losses, dtype=np.float64)
-        return _Local(values, gradients, norms, constants["lipschitz"], constants["smooth"], twist, deviation)
-
-    def products(self, gradient: Array) -> Array:
-        """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
-
-
-def _constant(loss: Loss, kind: str, points: WeightedPoints) -> Array | None:
-    constant = getattr(loss, _METHODS[kind])(points.X, points.y)
-    return None if constant is None else np.asarray(constant, dtype=np.float64)
-
-
 def _dual(seen: Seen) -> float:
     gradient = seen.anchor.frozen["sensitivity_gradient"]
     return float(dual_norms(gradient.reshape(1, *seen.anchor.theta.shape))[0])
@@ -322,8 +276,3 @@ def _share(cost: Array, low: float) -> Array:
 
 def _numbers(column: Array | None) -> Array:
     return np.zeros(1) if column is None else np.asarray(column, dtype=np.float64)
-
-
-def _scratch(seen: Seen) -> int:
-    """Count the bytes a row that the gradients take."""
-    return 16 * int(seen.anchor.theta.size)
