@@ -82,14 +82,15 @@ def test_rows_that_are_no_numbers_are_named(value, given):
 def test_anchors_of_other_kinds():
     points = dm.points(X0, Y0)
     solution = dm.solve(points, LOGISTIC, 10)
-    plain = build(anchor=solution.theta, n_outliers=10)
+    plain = build(anchor=solution.theta, n_outliers=10, sampler="leverage")
     for anchor in (
         solution,
         list(solution.theta),
         dm.Ball(solution.theta, 0.5),
         dm.Anchor(solution.theta, 0.5),
     ):
-        np.testing.assert_array_equal(build(anchor=anchor, n_outliers=10).ids, plain.ids)
+        same = build(anchor=anchor, n_outliers=10, sampler="leverage")
+        np.testing.assert_array_equal(same.ids, plain.ids)
     assert build(anchor=dm.Ball(solution.theta, 0.5)).anchor.radius == 0.5
 
 
@@ -362,3 +363,8 @@ def test_the_sampler_is_chosen_by_the_loss_and_the_size(loss, size, sampler):
     theta = core.anchor.theta
     bare = dm.robust_coreset(X, labels, loss=loss, size=size, n_outliers=10, anchor=theta, random_state=0)
     assert not bare.sampler.startswith("Sensitivity")  # which needs a radius
+    again = dm.robust_coreset(
+        X, labels, loss=loss, size=size, n_outliers=10, anchor=bare.anchor, random_state=0
+    )
+    assert again.sampler == bare.sampler
+    np.testing.assert_array_equal(again.ids, bare.ids)

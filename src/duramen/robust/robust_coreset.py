@@ -151,20 +151,24 @@ def robust_coreset(
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
     points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
-    chooser = _sampler_of(sampler, loss, plan, bare, _are_few(plan, loss, points.n_columns))
-    chooser.check(loss, points)
-    _check_plan(plan, z, bare, chooser)
+    named = _sampler_of(sampler, plan)
+    if named is not None:
+        named.check(loss, points)
+    _check_plan(plan, z, bare, named)
     blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
     if blind:
         seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
     else:
         place = _anchor_of(anchor, points, loss, n_outliers, rng)
+        named = named or _best_sampler(loss, place.radius > 0, _are_few(plan, loss, points.n_columns))
         if calibrate and plan.calibrates:
             losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
         else:
             losses, marks = loss.values(place.theta, points.X, points.y), None
         losses = _checked_losses(losses, loss, points)
         seen = Seen(points, loss, place, losses)
+    chooser = named
+    assert chooser is not None
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
     inner = replace(seen, points=points.weighing(split.inner))
     _refuse_infinite(inner)
@@ -201,18 +205,22 @@ def _are_few(plan: Plan, loss: Loss, n_columns: int) -> bool:
     return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
 
 
-def _best_sampler(loss: Any, bare: bool, few: bool) -> Sampler:
-    """Choose by what was measured (docs/sampling.md); sensitivities need a radius."""
+def _best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
+    """Choose by what was measured (docs/sampling.md); sensitivities need a radius.
+
+    A function of what a coreset keeps: its anchor, handed back, chooses the same.
+    """
     if isinstance(loss, SoftmaxLoss):
         return LeverageSampler()
     if not isinstance(loss, LinearLoss):
         return LayeredSampler()
-    if loss.classifies and (bare or not few):
+    if loss.classifies and not (few and has_radius):
         return LeverageSampler()
-    return LayeredSampler() if bare else SensitivitySampler(quiet=True)
+    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
 
 
-def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool, few: bool) -> Sampler:
+def _sampler_of(sampler: Any, plan: Plan) -> Sampler | None:
+    """Find the sampler by its name; None for "auto", which depends on the anchor."""
     if isinstance(plan, ByDeltaSample):
         if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
             raise TypeError(
@@ -221,7 +229,7 @@ def _sampler_of(sampler: Any, loss: Any, plan: Plan, bare: bool, few: bool) -> S
         return UniformSampler()
     if isinstance(sampler, str):
         if sampler == "auto":
-            return _best_sampler(loss, bare, few)
+            return None
         if sampler not in _SAMPLERS:
             raise ValueError(
                 f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
@@ -249,7 +257,7 @@ def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bo
     return points
 
 
-def _check_plan(plan: Plan, z: float, bare: bool, sampler: Sampler) -> None:
+def _check_plan(plan: Plan, z: float, bare: bool, sampler: Sampler | None) -> None:
     if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
         raise ValueError(
             f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
