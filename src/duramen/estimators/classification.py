@@ -175,9 +175,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def losses(self, X: Any, y: Any) -> Array:
         """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
         rows = self._new_rows(X, sparse=True)
-        labels = np.asarray(y)
-        codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
-        if labels.shape != (rows.shape[0],) or not (self.classes_[codes] == labels).all():
+        numbers = {name: number for number, name in enumerate(self.classes_.tolist())}
+        seen, inverse = np.unique(np.asarray(y), return_inverse=True)
+        codes = np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
+        if codes.shape != (rows.shape[0],) or (codes < 0).any():
             raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} a row")
         return self._loss(len(self.classes_)).values(self.solution_.theta, rows, codes)
 

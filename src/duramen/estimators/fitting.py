@@ -172,7 +172,7 @@ def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Cor
 def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
     if recipe.is_linear and len(on) * on.X.shape[1] <= _SMALL:
-        problem["tol"] = 1e-14
+        problem["tol"] = 1e-16
     if isinstance(on, WeightedPoints):
         problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
     if init is None and isinstance(recipe.loss, LinearLoss) and len(on) <= on.X.shape[1]:

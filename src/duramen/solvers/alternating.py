@@ -32,6 +32,7 @@ __all__ = ["Run", "Stopping", "alternate", "fit_of"]
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
+_ALL_DIGITS = 1e-13  # a tolerance that asks for theta's last digits, too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 _NOTHING = 1e-9  # a unit of weight: losses of classes and counts are that small only where nothing stops them
 _HALVINGS = 20
@@ -77,7 +78,10 @@ def fit_of(problem: Problem) -> Fit:
 def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        run = _alternate(fit_of(problem), theta, stopping)
+        fit = fit_of(problem)
+        run = _alternate(fit, theta, stopping)
+        if run.status.converged and stopping.tol <= _ALL_DIGITS:
+            run = run._replace(theta=fit.finished(run.theta))
         return run._replace(status=_judged(problem, run))
 
 

@@ -52,6 +52,10 @@ class Fit(ABC):
     def refit(self, here: Place) -> Array:
         """Find parameters that are no worse on the weights kept here, or return those here."""
 
+    def finished(self, theta: Array) -> Array:
+        """Find the last digits of a minimum, which the objective no longer shows."""
+        return theta
+
 
 class GradientFit(Fit):
     """L-BFGS, for any loss with gradients: what a loss of your own, or one of very many columns, gets."""

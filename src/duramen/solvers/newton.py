@@ -29,6 +29,8 @@ _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: what is flatter is known by its rounding only
+_FINISHING = 3  # steps: at a minimum each doubles the digits
+_SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
@@ -62,15 +64,11 @@ class DampedNewton(Fit):
 
     @one_blas_thread()
     def refit(self, here: Place) -> Array:
-        slope, bend, pulls = self.derivatives(here.theta, here.kept)
-        slope += (self.ridge * here.theta).ravel()
-        _add_to_diagonal(bend, self.ridge.ravel())
-        steepest = self.problem.kept_weight * self.most_curved / self.units**2
-        system = _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
+        slope, bend, system = self._system(here)
         for _ in range(_ATTEMPTS):
             move = -system.solve(slope, self.damping)
             downhill = float(-(slope @ move))
-            there = here.theta + self.frame.turned_back(move.reshape(here.theta.shape))
+            there = self._after(here.theta, move)
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
                 break
             losses = self._losses_if_any(there)
@@ -85,6 +83,30 @@ class DampedNewton(Fit):
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
         return here.theta
+
+    @one_blas_thread()
+    def finished(self, theta: Array) -> Array:
+        here, last = self.evaluate(theta), np.inf
+        for _ in range(_FINISHING):
+            slope, _, system = self._system(here)
+            move = -system.solve(slope, 0.0)
+            length = float(np.linalg.norm(move / self.units))
+            there = self.evaluate(self._after(here.theta, move)) if length < last else here
+            if not there.objective <= here.objective * (1 + _SAME):
+                break
+            here, last = there, length
+        return here.theta
+
+    def _system(self, here: Place) -> tuple[Array, Array, _DampedSystem]:
+        """Give the gradient, the Hessian, and what solves with it."""
+        slope, bend, pulls = self.derivatives(here.theta, here.kept)
+        slope += (self.ridge * here.theta).ravel()
+        _add_to_diagonal(bend, self.ridge.ravel())
+        steepest = self.problem.kept_weight * self.most_curved / self.units**2
+        return slope, bend, _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
+
+    def _after(self, theta: Array, move: Array) -> Array:
+        return theta + self.frame.turned_back(move.reshape(theta.shape))
 
     def _block(self, chunk: slice) -> Rows:
         """Give the rows of a chunk, less the middle and with a column of ones for the intercept."""
