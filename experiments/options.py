@@ -59,6 +59,8 @@ class Parser(argparse.ArgumentParser):
             self.error(f"--outliers {options.outliers} and --seeds {options.seeds} must be 1 or more")
         if options.out and not options.out.absolute().parent.is_dir():
             self.error(f"--out {options.out}: there is no folder {options.out.parent}")
+        if options.out and options.out.is_dir():
+            self.error(f"--out {options.out} is a folder; name a file in it")
         return options
 
 

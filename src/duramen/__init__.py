@@ -60,16 +60,18 @@ _ESTIMATORS = (
 )
 
 
-def __getattr__(name: str) -> _Any:
-    if name not in _ESTIMATORS:
-        raise AttributeError(f"module 'duramen' has no attribute {name!r}")
-    from duramen import estimators
+if not _TYPE_CHECKING:
 
-    return getattr(estimators, name)
+    def __getattr__(name: str) -> _Any:
+        if name not in _ESTIMATORS:
+            raise AttributeError(f"module 'duramen' has no attribute {name!r}")
+        from duramen import estimators
+
+        return getattr(estimators, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]
 
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
 
@@ -91,6 +92,32 @@ def test_a_class_of_few_rows_among_many(seed):
     assert (kept.predict(X[:6]) == 2).all()
 
 
+def test_classes_of_object_type_are_named_too():
+    X, positive = two_classes(n=3000)
+    y = np.array(["no", "yes"], dtype=object)[positive.astype(int)]
+    with pytest.raises(ValueError, match=r"could set aside the whole class '(no|yes)'"):
+        dm.RobustLogisticRegression(2900).fit(X, y)
+    y[:2] = "rare"
+    with pytest.warns(UserWarning, match="all rows of the class 'rare' were set aside"):
+        dm.RobustLogisticRegression(300, random_state=0).fit(X * [1, 3], y)
+
+
+def test_probabilities_where_predictors_overflow():
+    X, positive = two_classes()
+    model = dm.RobustLogisticRegression(coreset_size=500, random_state=0).fit(X, positive)
+    far = np.array([[1e308, 0.0], [-1e308, 0.0]])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(model.predict_proba(far), [[0, 1], [1, 0]])
+        assert model.predict_log_proba(far)[0, 1] == 0
+
+
+def test_classes_that_can_be_told_apart_have_no_minimum_without_a_penalty():
+    X = np.repeat(np.eye(3) * 9, 20, axis=0) + np.random.default_rng(0).normal(size=(60, 3))
+    y = np.repeat([0, 1, 2], 20)
+    with pytest.warns(ConvergenceWarning, match="no minimum; pass a finite C"):
+        dm.RobustLogisticRegression(0, C=np.inf, random_state=0).fit(X, y)
+
+
 def test_unusable_classes_are_named():
     X, positive = two_classes(n=100)
     one = np.full(100, "only")
@@ -100,8 +127,10 @@ def test_unusable_classes_are_named():
         dm.RobustLogisticRegression().fit(X, one)
     y = np.where(positive, "often", "seldom")
     y[:3] = "rare"
-    with pytest.raises(ValueError, match="the class 'rare' has no weight; leave its rows out"):
-        dm.RobustLogisticRegression().fit(X, y, sample_weight=(y != "rare").astype(float))
+    absent = dm.RobustLogisticRegression().fit(X, y, sample_weight=(y != "rare").astype(float))
+    assert absent.classes_.tolist() == ["often", "seldom"]
+    with pytest.raises(ValueError, match=r"labels of several kinds, int and str; make them all of one"):
+        dm.RobustLogisticRegression().fit(X, np.array(["a", 1] * 50, dtype=object))
     y = np.array(["often"] * 98 + ["rare"] * 2)
     with pytest.raises(
         ValueError, match=r"n_outliers=0\.02 could set aside the whole class 'rare', of weight 2"

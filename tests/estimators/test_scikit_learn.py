@@ -23,6 +23,7 @@ CHECKED = [
     dm.RobustLogisticRegression(),
     dm.RobustLinearRegression(),
     dm.RobustLinearRegression("huber"),
+    dm.RobustLinearRegression("poisson"),
     dm.RobustKMeans(),
     dm.RobustKMedians(),
     dm.RobustBregmanClustering(),
@@ -79,7 +80,7 @@ class TestEveryEstimator:
         assert model.coreset_.columns == ("age", "height", "visits")
         assert model.n_features_in_ == 3
         plain = case.fit(X, y, coreset_size=500)
-        np.testing.assert_array_equal(model.solution_.theta, plain.solution_.theta)
+        np.testing.assert_allclose(model.solution_.theta, plain.solution_.theta, rtol=1e-9, atol=1e-12)
         model.score(frame, y)
         with pytest.raises(ValueError, match=r"feature names.*\n?.*order|order.*feature names"):
             model.score(frame[["height", "age", "visits"]], y)

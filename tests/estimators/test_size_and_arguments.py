@@ -1,6 +1,7 @@
 """The size that is picked by error bars; arguments that make no sense; fits that do not end well."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
@@ -98,7 +99,7 @@ def test_distinct_rows_that_a_coreset_would_miss():
 
 def test_a_fit_that_does_not_end_says_what_to_do():
     X, y, _ = CASES[0].data()
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=1 .* raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match=r"after 1 iterations \(max_iter\).* raise max_iter"):
         model = dm.RobustLogisticRegression(max_iter=1, random_state=0).fit(X, y)
     assert model.n_iter_ == 1
     separable = np.arange(20.0)[:, None]
@@ -109,7 +110,10 @@ def test_a_fit_that_does_not_end_says_what_to_do():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"coreset_size": 0}, "coreset_size=0 must be a whole number of 1 or more, 'auto', or None"),
+        ({"coreset_size": 0}, "coreset_size=0 must be a whole number of 2 or more, 'auto', or None"),
+        ({"coreset_size": 1}, "coreset_size=1 must be a whole number of 2 or more"),
+        ({"coreset_size": np.array([3, 4])}, "coreset_size=.* must be a whole number"),
+        ({"random_state": 0.0}, "random_state=0.0 must be None, a seed"),
         ({"coreset_size": "many"}, "coreset_size='many' must be a whole number"),
         ({"coreset_size": 2.5}, "coreset_size=2.5 must be a whole number"),
         ({"tol": 0}, "tol=0 must be a positive number"),
@@ -134,6 +138,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message
     ("model", "message"),
     [
         (dm.RobustLogisticRegression(C=0), "C=0 must be a positive number"),
+        (dm.RobustLogisticRegression(C=1e-320), "C=1e-320 is too small"),
         (dm.RobustLogisticRegression(C="1"), "C='1' must be a positive number"),
         (dm.RobustLinearRegression(alpha=-1), "alpha=-1 must be zero or a positive"),
         (dm.RobustLinearRegression("absolute"), r"loss='absolute' is not known; take one of \['squared'"),
@@ -185,3 +190,112 @@ def test_a_sampler_without_error_bars_needs_a_size():
     with pytest.raises(ValueError, match=r"goes by error bars, and Halves\(\) gives none; pass a number"):
         dm.RobustKMeans(2, sampler=Halves()).fit(X)
     assert dm.RobustKMeans(2, sampler=Halves(), coreset_size=300).fit(X).coreset_size_ == 300
+
+
+class OneClass(dm.Sampler):
+    """A black box that keeps only one class, or one row again and again."""
+
+    def reduce(self, points, size, rng):
+        return points.take(np.flatnonzero(points.y > 0)[:size] if points.y is not None else slice(0, 1))
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=lambda case: case.name)
+def test_a_sampler_that_leaves_out_too_much_is_refused(case):
+    X, y, _ = case.data(n=500)
+    with pytest.raises(ValueError, match=r"leaves out whole classes, or keeps too few .*another sampler"):
+        case.fit(X, y, sampler=OneClass(), coreset_size=50, n_outliers=0)
+
+
+@every
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(case):
+    X, y, _ = case.data(n=300)
+    model = case.fit(pd.DataFrame(X, columns=list("abc")), y)
+    before = dict(vars(model))
+    bad = X[:, :2].copy()
+    bad[5, 1] = np.nan
+    for rows, settings in ((bad, {}), (X, {"n_outliers": 10**6})):
+        model.set_params(**settings)
+        with pytest.raises(ValueError):
+            model.fit(rows, y)
+        model.set_params(n_outliers=0.02)
+        assert list(vars(model)) == list(before)
+        assert all(vars(model)[name] is value for name, value in before.items() if name != "n_outliers")
+
+
+@every
+def test_rows_without_weight_may_hold_anything(case):
+    X, y, _ = case.data(n=300)
+    weights = np.ones(300)
+    weights[::3] = 0
+    live = np.flatnonzero(weights)
+    short = case.fit(X[live], None if y is None else y[live])
+    X[::3] = -7e7 if not case.positive else 7e7
+    long = case.fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(long.solution_.theta, short.solution_.theta, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(long.outliers_, live[short.outliers_])
+    np.testing.assert_array_equal(np.sort(long.coreset_.ids), live)
+    if hasattr(long, "labels_"):
+        np.testing.assert_array_equal(long.labels_, long.predict(X))
+    with pytest.raises(ValueError, match=r"(?i)zero"):
+        case.fit(X, y, sample_weight=np.zeros(300))
+
+
+def test_one_weight_for_all_rows():
+    X, y, _ = CASES[0].data(n=300)
+    two = dm.RobustLogisticRegression(random_state=0).fit(X, y, sample_weight=2.0)
+    assert two.coreset_.total_weight == 600
+
+
+def test_what_a_small_coreset_led_to_does_not_mislead_a_larger_one():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 30))
+    y = rng.poisson(np.exp(X @ rng.normal(size=30) / 30**0.5 + 0.5)).astype(float)
+    X[:6000] *= 10
+    y[:6000] = 0
+    losses = [
+        dm.RobustLinearRegression("poisson", n_outliers=6000, coreset_size=size, random_state=0)
+        .fit(X, y)
+        .trimmed_loss_
+        for size in ("auto", None)
+    ]
+    assert losses[0] < 1.1 * losses[1]
+
+
+def test_scales_are_medians_by_weight_of_rows_taken_by_chance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 2))
+    y = X[:, 0] + np.where(np.arange(40_000) % 2, 1.0, 0.01) * rng.normal(size=40_000)
+    huber = dm.RobustLinearRegression("huber", random_state=0)
+    weights = np.tile([0.0, 1.0], 20_000)
+    half = huber.fit(X[1::2], y[1::2]).delta_
+    assert huber.fit(X, y, sample_weight=weights).delta_ == pytest.approx(half, rel=0.05)
+    assert half == pytest.approx(1.35, rel=0.1)
+    y[0] = 1e12
+    assert huber.set_params(n_outliers=1).fit(X, y).delta_ < 2
+    truth = dm.TruthDiscovery(random_state=0)
+    claims = X * np.where(np.arange(40_000) % 2, 1.0, 0.01)[:, None]
+    alone = truth.fit(claims[1::2]).scale_
+    assert truth.fit(claims, sample_weight=weights).scale_ == pytest.approx(alone, rel=0.05)
+    assert truth.fit((X * 1e20).astype(np.float32)).scale_ == pytest.approx(
+        1e20 * truth.fit(X).scale_, rel=1e-3
+    )
+    assert np.isfinite(truth.truth_).all()
+    with pytest.raises(ValueError, match="scale=1e-50 is too small: the claims overflow float32"):
+        dm.TruthDiscovery(scale=1e-50).fit(X.astype(np.float32))
+    X[77, 1] = np.nan
+    with pytest.raises(ValueError, match="X has NaN in row 77, column 1"):
+        truth.fit(X)
+
+
+def test_settings_changed_after_a_fit_wait_for_the_next():
+    X, y, _ = CASES[4].data(n=300)
+    counts = dm.RobustLinearRegression("poisson", random_state=0).fit(X, y)
+    before = counts.predict(X)
+    np.testing.assert_array_equal(counts.set_params(loss="squared").predict(X), before)
+    X, y, _ = CASES[0].data(n=300)
+    model = dm.RobustLogisticRegression(random_state=0).fit(X, y)
+    before = model.losses(X, y)
+    np.testing.assert_array_equal(model.set_params(fit_intercept=False).losses(X, y), before)
+    huber = dm.RobustLinearRegression("huber", random_state=0).fit(X, X[:, 0])
+    assert huber.delta_ > 0
+    assert not hasattr(huber.set_params(loss="squared").fit(X, X[:, 0]), "delta_")

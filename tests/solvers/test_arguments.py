@@ -117,7 +117,8 @@ def test_a_loss_of_ones_own_says_what_it_lacks():
 
 def test_a_warning_when_there_was_more_to_gain():
     with pytest.warns(
-        ConvergenceWarning, match=r"max_iter=1 iterations, .* still gained .*; raise max_iter, or solve's tol"
+        ConvergenceWarning,
+        match=r"after 1 iterations \(max_iter\), .* still gained .*; raise max_iter, or tol",
     ):
         solution = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init="random", max_iter=1, random_state=0)
     assert not solution.converged

@@ -10,10 +10,10 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from duramen.estimators.base import RobustEstimator
-from duramen.estimators.fitting import Recipe
+from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
+from duramen.estimators.fitting import Data, Recipe
 from duramen.losses import LogisticLoss, SoftmaxLoss
-from duramen.rows import Array, Rows
+from duramen.rows import Array
 from duramen.sampling import Sampler
 from duramen.solvers.problem import is_number
 from duramen.trimming import outlier_weight
@@ -128,6 +128,9 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
+    _BOUNDED = "a finite C"
+
+    @whole_or_not_at_all
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustLogisticRegression:
         """Fit the model.
 
@@ -140,13 +143,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             A row of weight w counts as w rows.
         """
         X, y = self._rows(X, y=y, reset=True, sparse=True)
+        data = self._data(X, y, sample_weight)
+        classes, codes = _classes(np.asarray(data.y))
         check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        heavy = self._class_weights(classes, codes, sample_weight, X)
-        fitted = self._fit(self._recipe_of(len(classes)), X, codes, sample_weight)
+        heavy = self._class_weights(classes, codes, data)
+        fitted = self._fit(self._recipe_of(len(classes)), data._replace(y=codes))
         self.classes_ = classes
         self._keep(fitted.solution.theta, X.shape[1])
-        self._warn_of_lost_classes(codes, heavy, sample_weight)
+        self._warn_of_lost_classes(codes, heavy, fitted.outliers, data)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -163,8 +167,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""
-        scores = self.decision_function(X)
-        return np.asarray(softmax(_both_sides(scores), axis=1))
+        return np.asarray(softmax(_both_sides(self.decision_function(X)), axis=1))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithm of the probability of each class."""
@@ -180,7 +183,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         codes = np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
         if codes.shape != (rows.shape[0],) or (codes < 0).any():
             raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} a row")
-        return self._loss(len(self.classes_)).values(self.solution_.theta, rows, codes)
+        return self.solution_.loss.values(self.solution_.theta, rows, codes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -195,23 +198,22 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _recipe_of(self, n_classes: int) -> Recipe:
         if not (is_number(self.C) and self.C > 0):
             raise ValueError(f"C={self.C!r} must be a positive number; np.inf is no penalty")
+        if 1 / np.finfo(np.float64).max > self.C:
+            raise ValueError(f"C={self.C!r} is too small: one over it is no number; take 1e-300 or more")
         return self._recipe(self._loss(n_classes), l2=1 / float(self.C))
 
-    def _class_weights(self, classes: Array, codes: Array, sample_weight: Any, X: Rows) -> Array:
+    def _class_weights(self, classes: Array, codes: Array, data: Data) -> Array:
         """Weigh the classes; refuse what cannot be told apart."""
-        weights = self._weights(sample_weight, X)
-        heavy = np.bincount(codes, weights, minlength=len(classes))
-        if np.count_nonzero(heavy > 0) < 2:
-            only = classes[np.argmax(heavy)].item() if heavy.any() else classes[0]
-            raise ValueError(f"two or more classes are needed; all rows of weight are of one class, {only!r}")
-        if not (heavy > 0).all():
-            absent = classes[np.argmin(heavy)]
-            raise ValueError(f"the class {absent.item()!r} has no weight; leave its rows out")
+        heavy = np.bincount(codes, data.weights, minlength=len(classes)).astype(np.float64)
+        if len(classes) < 2:
+            raise ValueError(
+                f"two or more classes are needed; all rows of weight are of one class, {_shown(classes[0])}"
+            )
         z = outlier_weight(self.n_outliers, float(heavy.sum()))
         if len(classes) == 2 and z >= heavy.min():
             raise ValueError(
                 f"n_outliers={self.n_outliers} could set aside the whole class "
-                f"{classes[np.argmin(heavy)].item()!r}, of weight {heavy.min():g}; take fewer outliers than "
+                f"{_shown(classes[np.argmin(heavy)])}, of weight {heavy.min():g}; take fewer outliers than "
                 "the smaller class weighs"
             )
         return heavy
@@ -223,18 +225,36 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.coef_ = parameters[:, :n_columns].copy()
         self.intercept_ = parameters[:, n_columns].copy() if self.fit_intercept else np.zeros(len(parameters))
 
-    def _warn_of_lost_classes(self, codes: Array, heavy: Array, sample_weight: Any) -> None:
-        weights = np.ones(len(codes)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        rows = self.outliers_
-        aside = np.bincount(codes[rows], weights[rows], minlength=len(heavy))
-        lost = self.classes_[aside >= heavy]
+    def _warn_of_lost_classes(self, codes: Array, heavy: Array, rows: Array, data: Data) -> None:
+        weights = None if data.weights is None else data.weights[rows]
+        aside = np.bincount(codes[rows], weights, minlength=len(heavy))
+        lost = np.flatnonzero(aside >= heavy)
         if len(lost):
             warnings.warn(
-                f"all rows of the class {lost[0].item()!r} were set aside as outliers; "
-                f"take n_outliers below its weight, {heavy[aside >= heavy][0]:g}",
-                stacklevel=3,
+                f"all rows of the class {_shown(self.classes_[lost[0]])} were set aside as outliers; "
+                f"take n_outliers below its weight, {heavy[lost[0]]:g}",
+                stacklevel=4,
             )
 
 
+def _classes(y: Array) -> tuple[Array, Array]:
+    """Find the classes, and the number of each row's."""
+    try:
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(
+            f"y holds labels of several kinds, {' and '.join(kinds)}; make them all of one"
+        ) from None
+    return classes, codes
+
+
+def _shown(label: Any) -> str:
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
 def _both_sides(scores: Array) -> Array:
+    """Give a score for each class, all of them finite."""
+    largest = np.finfo(scores.dtype).max / 4
+    scores = np.clip(scores, -largest, largest)
     return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
-from duramen.estimators.base import RobustEstimator
+from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
+from duramen.estimators.fitting import Data
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.checks import checked_k
 from duramen.rows import Array
@@ -21,6 +23,9 @@ from duramen.solvers.problem import count_distinct
 __all__ = ["RobustBregmanClustering", "RobustKMeans", "RobustKMedians"]
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
+
+
+_Self = TypeVar("_Self", bound="_Clustering")
 
 
 class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, RobustEstimator):
@@ -53,7 +58,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    @whole_or_not_at_all
+    def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
         """Find the centres.
 
         Parameters
@@ -69,12 +75,16 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             raise ValueError(
                 f"n_samples={X.shape[0]} should be >= n_clusters={k}; take fewer clusters, or more rows"
             )
-        found = self._distinct(X, sample_weight, k)
-        fitted = self._fit(self._recipe(self._loss(found)), X, None, sample_weight)
+        data = self._data(X, None, sample_weight)
+        found = self._distinct(data, k)
+        fitted = self._fit(self._recipe(self._loss(found)), data)
         order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
         centres = fitted.solution.theta[order]
         self.cluster_centers_ = centres[np.minimum(np.arange(k), found - 1)]
-        self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
+        if data.ids is None:
+            self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
+        else:
+            self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, X).astype(np.int32)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -96,16 +106,15 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         rows = self._new_rows(X)
         return self._fitted_loss().values(self.cluster_centers_, rows)
 
-    def _distinct(self, X: Array, sample_weight: Any, k: int) -> int:
+    def _distinct(self, data: Data, k: int) -> int:
         """Count how many clusters there can be, and warn if fewer than asked for."""
-        weights = None if sample_weight is None else self._weights(sample_weight, X)
-        found = max(1, count_distinct(X, weights, k))
+        found = max(1, count_distinct(data.X, data.weights, k))
         if found < k:
             warnings.warn(
                 f"n_clusters={k} is above the number of distinct rows of positive weight, {found}: so many "
                 f"clusters are found, and the other centres repeat the last; take n_clusters={found} or less",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return found
 
@@ -117,11 +126,13 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _loss(self, k: Any) -> _Loss:
         """Make the loss of so many centres."""
 
-    def _fitted_loss(self) -> _Loss:
-        return self._loss(len(self.cluster_centers_))
+    def _fitted_loss(self, k: int | None = None) -> _Loss:
+        """Give the loss that was fitted, for all centres or for so many."""
+        fitted: Any = self.solution_.loss
+        return replace(fitted, k=k or len(self.cluster_centers_))
 
     def _lengths(self, centre: Array, rows: Array) -> Array:
-        return self._loss(1).values(centre, rows)
+        return self._fitted_loss(1).values(centre, rows)
 
 
 class RobustKMeans(_Clustering):

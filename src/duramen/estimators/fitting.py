@@ -22,8 +22,9 @@ from duramen.robust.plan import ROWS_A_PARAMETER
 from duramen.rows import Array, Rows
 from duramen.sampling import Sampler
 from duramen.seeds import generator
-from duramen.solvers import Solution, solve
+from duramen.solvers import Solution
 from duramen.solvers.problem import count_distinct, is_linear, is_number
+from duramen.solvers.solve import solved
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 __all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
@@ -31,15 +32,34 @@ __all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
 _LEAST = 1000  # rows of a coreset whose size is chosen here
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
+_SOME = 20_000  # rows to measure a scale on
 _MORE = 1.2  # rows more than the error asks for, since the error is itself an estimate
 
 
 class Data(NamedTuple):
-    """Checked rows, labels as the loss takes them, and weights."""
+    """Checked rows, labels as the loss takes them, weights, and where the rows stood if not all are here."""
 
     X: Rows
-    y: Array | None
-    weights: Array | None
+    y: Array | None = None
+    weights: Array | None = None
+    ids: Array | None = None
+
+    def some(self) -> Data:
+        """Take some rows by chance, always the same: enough to measure a scale."""
+        n = self.X.shape[0]
+        if n <= _SOME:
+            return self
+        rows = np.sort(np.random.default_rng(0).choice(n, _SOME, replace=False))
+        columns = (self.y, self.weights, self.ids)
+        return Data(self.X[rows], *(None if column is None else column[rows] for column in columns))
+
+    def median(self, values: Array) -> float:
+        """Take the median of one value a row, by weight."""
+        order = np.argsort(values)
+        steps = np.arange(1.0, len(order) + 1) if self.weights is None else np.cumsum(self.weights[order])
+        place = np.searchsorted(steps, steps[-1] / 2 * (1 - 1e-12))
+        above = np.searchsorted(steps, steps[-1] / 2 * (1 + 1e-12))
+        return float(values[order[[place, above]]].mean())
 
 
 @dataclass(frozen=True)
@@ -64,9 +84,9 @@ class Recipe:
     random_state: Any = None
 
     def __post_init__(self) -> None:
-        if not (self.size is None or self.size == "auto" or _is_whole(self.size)):
+        if not (self.size is None or self.is_auto or (_is_whole(self.size) and self.size >= 2)):
             raise ValueError(
-                f"coreset_size={self.size!r} must be a whole number of 1 or more, 'auto', or None for all"
+                f"coreset_size={self.size!r} must be a whole number of 2 or more, 'auto', or None for all"
             )
         if not (is_number(self.tol) and 0 < self.tol < np.inf):
             raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
@@ -74,6 +94,11 @@ class Recipe:
             raise ValueError(f"n_init={self.n_starts!r} must be a whole number of 1 or more")
         if not _is_whole(self.n_rounds):
             raise ValueError(f"n_rounds={self.n_rounds!r} must be a whole number of 1 or more")
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the size is to be chosen here."""
+        return isinstance(self.size, str) and self.size == "auto"
 
     @property
     def is_linear(self) -> bool:
@@ -116,7 +141,7 @@ def fit(recipe: Recipe, data: Data) -> Fitted:
         As ``robust_coreset`` and ``solve`` do.
     """
     if recipe.size is None:
-        everything = points(*data)
+        everything = points(data.X, data.y, data.weights, data.ids)
         solution = _solve(recipe, everything, _seed(recipe.random_state))
         seen = _look(recipe, solution.theta, data)
         return Fitted(solution, None, [], Estimate.of(seen[0], 0.0), *seen)
@@ -133,26 +158,32 @@ def _by_size(recipe: Recipe, data: Data) -> tuple[Coreset, Solution, list[Trial]
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
     seed, n = _seed(recipe.random_state), data.X.shape[0]
     n_parameters = int(np.prod(recipe.loss.parameter_shape(data.X.shape[1]) or (1,)))
-    size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.size == "auto" else int(recipe.size)
-    anchor: Any = None
+    size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.is_auto else int(recipe.size)
+    anchor: Any = None  # the first one: what a small coreset led to may have been misled
     trials: list[Trial] = []
     while True:
         core = _build(recipe, data, size, seed, anchor)
+        anchor = core.anchor
         if not _speaks_for_all(core, recipe):
-            size, anchor = 4 * size, core.anchor
+            if size >= n:
+                raise ValueError(
+                    f"{recipe.sampler!r} leaves out whole classes, or keeps too few distinct rows, even of a "
+                    f"coreset of {size} rows; take another sampler"
+                )
+            size = 4 * size
             continue
         solution = _solve(recipe, core, seed)
         if len(core) < core.n_points:
             for _ in range(int(recipe.n_rounds) - 1):
                 core, solution = _again(recipe, data, core, solution, seed)
-        if recipe.size != "auto":
+        if not recipe.is_auto:
             return core, solution, trials
         error = _relative_error(core, solution, recipe)
         trials.append(Trial(len(core), error))
         if error < recipe.tol or len(core) >= core.n_points:
             return core, solution, trials
         wanted = _MORE * size * (error / recipe.tol) ** 2
-        size, anchor = (n if wanted > n / 2 else int(max(wanted, 2 * size))), core.anchor
+        size = n if wanted > n / 2 else int(max(wanted, 2 * size))
 
 
 def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Coreset:
@@ -165,24 +196,24 @@ def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Cor
         sampler=recipe.sampler,
         anchor=anchor,
         sample_weight=data.weights,
+        ids=data.ids,
         random_state=seed,
     )
 
 
 def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
+    problem.update(loss=None, n_outliers=None)  # which a coreset knows
     if recipe.is_linear and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
     if isinstance(on, WeightedPoints):
         problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
     if init is None and isinstance(recipe.loss, LinearLoss) and len(on) <= on.X.shape[1]:
-        everything = solve(on, init="zero", **{**problem, "n_outliers": 0})
+        everything = solved(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
-            init = (
-                everything.theta
-            )  # what fits all rows fits those that are kept: which they are is no matter
-    return solve(on, init=init, n_starts=1 if init is not None else recipe.n_starts, **problem)
+            init = everything.theta  # what fits all rows fits those kept: which they are is no matter
+    return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
 
 
 def _again(
@@ -243,9 +274,10 @@ def _look(recipe: Recipe, theta: Array, data: Data) -> tuple[float, Array, float
 
 def _seed(random_state: Any) -> int:
     """Make one seed for all that follows; an integer is its own, so that a fit can be retraced by hand."""
-    if _is_whole(random_state) or (random_state == 0 and random_state is not False):
+    rng = generator(random_state)
+    if isinstance(random_state, (int, np.integer)):
         return int(random_state)
-    return int(generator(random_state).integers(2**63))
+    return int(rng.integers(2**63))
 
 
 def _is_whole(value: Any) -> bool:

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
-from duramen.estimators.base import RobustEstimator
-from duramen.estimators.fitting import rough_theta
+from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
+from duramen.estimators.fitting import Data, rough_theta
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
-from duramen.rows import Array, Rows
+from duramen.rows import Array
 from duramen.sampling import Sampler
 from duramen.solvers.problem import is_number
 
@@ -20,8 +20,7 @@ __all__ = ["RobustLinearRegression"]
 _LOSSES = ("squared", "huber", "poisson")
 _GAUSSIAN = 1.4826  # the standard deviation of a Gaussian, in median absolute deviations
 _EFFICIENT = 1.35  # Huber's choice: 95% as efficient as least squares on Gaussian errors
-_NOTHING = 1e-9  # of the largest label: residuals that are rounding
-_SEEN = 20_000  # rows looked at for the scale
+_NOTHING = 1e-9  # of the size of the labels: residuals that are rounding, of a perfect fit
 
 
 class RobustLinearRegression(RegressorMixin, RobustEstimator):
@@ -99,6 +98,9 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
+    _BOUNDED = "alpha above 0"
+
+    @whole_or_not_at_all
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustLinearRegression:
         """Fit the model.
 
@@ -112,10 +114,12 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         X, y = self._rows(X, y=y, reset=True, sparse=True, y_numeric=True)
         if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
             raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
-        loss = self._loss(X, y, sample_weight)
-        theta = self._fit(self._recipe(loss, l2=float(self.alpha)), X, y, sample_weight).solution.theta
+        data = self._data(X, y, sample_weight)
+        loss = self._loss(data)
+        theta = self._fit(self._recipe(loss, l2=float(self.alpha)), data).solution.theta
         self.coef_ = theta[: X.shape[1]].copy()
         self.intercept_ = float(theta[-1]) if self.fit_intercept else 0.0
+        self.__dict__.pop("delta_", None)  # of an earlier fit
         if isinstance(loss, HuberLoss):
             self.delta_ = float(loss.delta)
         return self
@@ -124,7 +128,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """Predict the label of each row, of counts their mean: (n,)."""
         rows = self._new_rows(X, sparse=True)
         predictor = np.asarray(rows @ self.coef_ + self.intercept_)
-        return np.exp(predictor) if self.loss == "poisson" else predictor
+        return np.exp(predictor) if isinstance(self.solution_.loss, PoissonLoss) else predictor
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute R^2 of the predictions, over all rows; of counts D^2, the share of deviance explained."""
@@ -140,31 +144,27 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def _loss(self, X: Rows, y: Array, sample_weight: Any) -> LinearLoss:
+    def _loss(self, data: Data) -> LinearLoss:
         if self.loss not in _LOSSES:
             raise ValueError(f"loss={self.loss!r} is not known; take one of {list(_LOSSES)}")
         if self.loss == "huber":
-            delta: Any = self._scale(X, y, sample_weight) if self.delta == "auto" else self.delta
+            auto = isinstance(self.delta, str) and self.delta == "auto"
+            delta: Any = self._scale(data) if auto else self.delta
             return HuberLoss(delta, fit_intercept=self.fit_intercept)
         kind = SquaredLoss if self.loss == "squared" else PoissonLoss
         return kind(fit_intercept=self.fit_intercept)
 
-    def _scale(self, X: Rows, y: Array, sample_weight: Any) -> float:
+    def _scale(self, data: Data) -> float:
         """Find Huber's delta from the residuals of a rough trimmed fit."""
-        data = self._data(X, y, sample_weight)
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
         theta = rough_theta(self._recipe(squared, l2=float(self.alpha)), data)
-        some = slice(None, None, max(1, X.shape[0] // _SEEN))
-        weights = np.ones(len(y)) if data.weights is None else data.weights
-        far = np.sqrt(2 * squared.values(theta, X[some], y[some]))
-        spread = _GAUSSIAN * _weighted_median(far, weights[some])
-        largest = float(np.abs(y).max())
-        return _EFFICIENT * (spread if spread > _NOTHING * largest else largest or 1.0)
-
-
-def _weighted_median(values: Array, weights: Array) -> float:
-    order = np.argsort(values)
-    steps = np.cumsum(weights[order])
-    return float(values[order[np.searchsorted(steps, steps[-1] / 2)]])
+        some = data.some()
+        labels = np.asarray(some.y, dtype=np.float64)
+        spread = some.median(np.sqrt(2 * squared.values(theta, some.X, some.y)))
+        there = labels != 0
+        weights = None if some.weights is None else some.weights[there]
+        size = some._replace(weights=weights).median(np.abs(labels[there])) if there.any() else 1.0
+        return _EFFICIENT * _GAUSSIAN * (spread if spread > _NOTHING * size else size)

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from duramen.estimators.base import RobustEstimator
+from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
+from duramen.estimators.fitting import Data
 from duramen.losses import TruthDiscoveryLoss
-from duramen.rows import Array
+from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling import Sampler
 from duramen.solvers.problem import is_number
 
 __all__ = ["TruthDiscovery"]
-
-_SEEN = 20_000  # rows looked at for the scale
 
 
 class TruthDiscovery(RobustEstimator):
@@ -78,6 +77,7 @@ class TruthDiscovery(RobustEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
+    @whole_or_not_at_all
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TruthDiscovery:
         """Find the truth.
 
@@ -90,8 +90,10 @@ class TruthDiscovery(RobustEstimator):
             A source of weight w counts as w sources.
         """
         X = self._rows(X, reset=True)
-        scale = self._scale(X)
-        fitted = self._fit(self._recipe(TruthDiscoveryLoss()), _in_units(X, scale), None, sample_weight)
+        data = self._data(X, None, sample_weight)
+        refuse_nonfinite(data.X)
+        scale = self._scale(data)
+        fitted = self._fit(self._recipe(TruthDiscoveryLoss()), data._replace(X=_in_units(data.X, scale)))
         self.scale_ = scale
         self.truth_ = fitted.solution.theta * scale
         return self
@@ -110,15 +112,27 @@ class TruthDiscovery(RobustEstimator):
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
 
-    def _scale(self, X: Array) -> float:
-        if self.scale == "auto":
-            some = X[:: max(1, len(X) // _SEEN)]
-            far = np.linalg.norm(some - np.median(some, axis=0), axis=1)
-            return float(np.median(far)) or float(far.max()) or 1.0
-        if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
-            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
-        return float(self.scale)
+    def _scale(self, data: Data) -> float:
+        if not (isinstance(self.scale, str) and self.scale == "auto"):
+            if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
+                raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+            return float(self.scale)
+        some = data.some()
+        rows = np.asarray(some.X, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            gaps = rows - [some.median(column) for column in rows.T]
+        largest = float(np.abs(gaps).max())
+        if not np.isfinite(largest):
+            raise ValueError("the claims are too far apart for float64; scale them down")
+        far = np.linalg.norm(gaps / (largest or 1.0), axis=1)
+        return (some.median(far) or float(far.max())) * largest or 1.0
 
 
 def _in_units(X: Array, scale: float) -> Array:
-    return X if scale == 1 else X / X.dtype.type(scale)
+    if scale == 1:
+        return X
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        units = X / X.dtype.type(scale)
+    if not np.isfinite(units).all():
+        raise ValueError(f"scale={scale:g} is too small: the claims overflow {X.dtype} in units of it")
+    return units

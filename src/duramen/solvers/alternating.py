@@ -23,7 +23,7 @@ from duramen.solvers.centres import BregmanFit, DistanceFit
 from duramen.solvers.fit import Fit, GradientFit, Place
 from duramen.solvers.kmeans import KMeansFit
 from duramen.solvers.newton import NewtonFit
-from duramen.solvers.problem import Problem
+from duramen.solvers.problem import Problem, is_linear
 from duramen.solvers.softmax import SoftmaxFit
 from duramen.solvers.solution import Status, Step
 from duramen.trimming import kept_sum
@@ -136,7 +136,7 @@ def _next_to_zero(problem: Problem, objective: float) -> bool:
 
 def _falls_for_ever(problem: Problem, here: Place | Run) -> bool:
     """Tell whether twice the theta costs less, though not nothing: as for classes that can be told apart."""
-    if not isinstance(problem.loss, LinearLoss) or problem.l2 or not here.objective > 0:
+    if not is_linear(problem.loss) or problem.l2 or not here.objective > 0:
         return False
     try:
         losses = problem.loss.values(2 * here.theta, problem.X, problem.y)

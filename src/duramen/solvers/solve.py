@@ -21,7 +21,7 @@ from duramen.solvers.starts import check_init, start
 from duramen.solvers.subsets import CLEARLY
 from duramen.trimming import kept_sum, kept_weights
 
-__all__ = ["solve"]
+__all__ = ["solve", "solved", "warn_of"]
 
 
 class Summary(Protocol):
@@ -129,6 +129,43 @@ def solve(
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
+    solution = solved(
+        points,
+        loss,
+        n_outliers,
+        l2=l2,
+        init=init,
+        n_starts=n_starts,
+        random_state=random_state,
+        max_iter=max_iter,
+        tol=tol,
+        callback=callback,
+        progress=progress,
+    )
+    warn_of(
+        solution,
+        "solve",
+        more="raise max_iter, or tol to be content with less",
+        bounded="pass l2 above 0, or take fewer outliers or columns",
+    )
+    return solution
+
+
+def solved(
+    points: Any,
+    loss: Any,
+    n_outliers: Any,
+    *,
+    l2: Any = 0.0,
+    init: Any = None,
+    n_starts: Any = 1,
+    random_state: Any = None,
+    max_iter: Any = 300,
+    tol: Any = None,
+    callback: Any = None,
+    progress: bool = False,
+) -> Solution:
+    """Do what :func:`solve` does, and leave it to the caller to say how it went."""
     resort = None
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
         points, loss, n_outliers, init, resort = _unpacked(points, loss, n_outliers, init)
@@ -148,9 +185,7 @@ def solve(
             if resort is not None and _is_clearly_better(problem, resort, runs):
                 runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
-    solution = _solution(problem, best, np.array([run.objective for run in runs]))
-    _warn(best, max_iter)
-    return solution
+    return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
 def _unpacked(
@@ -194,24 +229,24 @@ def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> Non
         raise TypeError(f"callback={callback!r} cannot be called; pass a function of one Step")
 
 
-def _warn(run: Run, max_iter: int) -> None:
-    if run.status is Status.MAX_ITER:
-        gain = 1 - run.objective / run.history[-2]
+def warn_of(solution: Solution, who: str, *, more: str, bounded: str, stacklevel: int = 3) -> None:
+    """Warn if a solution is none, and say the way out: ``more`` iterations, or how to make it ``bounded``."""
+    if solution.status is Status.MAX_ITER:
+        gain = 1 - solution.history[-1] / solution.history[-2]
         message = (
-            f"solve stopped after max_iter={max_iter} iterations, the last of which still gained {gain:.2g} "
-            "of the objective; raise max_iter, or solve's tol to be content with less"
+            f"{who} stopped after {solution.n_iter} iterations (max_iter), the last of which still gained "
+            f"{gain:.2g} of the objective; {more}"
         )
-    elif run.status is Status.UNBOUNDED:
+    elif solution.status is Status.UNBOUNDED:
         message = (
             "the kept points can be fitted perfectly by a theta that grows without end, so the objective has "
-            "no minimum; pass l2 above 0 (to an estimator a finite C, or alpha above 0), or take fewer "
-            "outliers or columns"
+            f"no minimum; {bounded}"
         )
     else:
         return
     from sklearn.exceptions import ConvergenceWarning  # takes a second, and brings in pandas
 
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
 
 
 def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:

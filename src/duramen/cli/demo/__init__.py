@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,7 @@ def _check(options: argparse.Namespace, size: int) -> None:
         raise ValueError(f"--picture {picture}: there is no folder {picture.parent}")
     if picture.is_dir():
         raise ValueError(f"--picture {picture} is a folder; name a file in it")
+    if picture.suffix.lower() != ".png":
+        raise ValueError(f"--picture {picture} must end in .png, which is what is written")
+    if not os.access(picture.absolute().parent, os.W_OK):
+        raise ValueError(f"--picture {picture}: nothing can be written to that folder; name another")
