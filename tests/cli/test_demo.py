@@ -108,7 +108,7 @@ def test_the_command_prints_a_table_and_saves_a_picture(tmp_path):
     assert cells["robust coreset"][-1] == "100.0%"
     assert "took 400\nof them (2%)" in done.stdout
     assert re.search(
-        r"0\.\d{4} \+- 0\.\d{4}\n.*On all rows it is 0\.\d{4}, (within|outside) that", done.stdout
+        r"0\.\d{4} \+- 0\.\d{4} \(95%\)\. On all rows it is 0\.\d{4}, (within|outside) that", done.stdout
     )
     picture = re.search(r"^picture: (.*)$", done.stdout, re.MULTILINE)[1]
     assert picture == str((tmp_path / "shown.png").resolve())

@@ -53,9 +53,9 @@ class Comparison:
     core : Coreset
         The robust one.
     estimate : Estimate
-        What it says the trimmed objective of its fit is, on all rows.
+        What it says the trimmed objective of the ideal fit is, on all rows.
     truth, best : float
-        What that is, and what it is at the ideal fit.
+        What it is at the robust fit, and at the ideal one.
     """
 
     ordinary: Fit
@@ -95,7 +95,7 @@ def compare(sample: Contaminated, size: int, seed: int, begin: Callable[[str], o
     assert core is not None
     ordinary, trimmed, plain, robust, ideal = fits
     truth, best = (_trimmed_objective(sample, one.theta) for one in (robust, ideal))
-    estimate = core.estimate(robust.theta)
+    estimate = core.estimate(ideal.theta)
     return Comparison(ordinary, trimmed, plain, robust, ideal, core, estimate, truth, best)
 
 

@@ -42,16 +42,15 @@ def _row(one: Fit, seconds: float) -> str:
 
 
 def own_word(found: Comparison) -> str:
-    """Set what the robust coreset says of its fit beside what is true; and say so where it was misled."""
+    """Set what the robust coreset says of the ideal fit beside what is true; say so where it was misled."""
     kept = found.core.total_weight - found.core.n_outliers
     value, _, low, high = (number / kept for number in found.estimate)
     truth, best = found.truth / kept, found.best / kept
-    where = "within" if low <= truth <= high else "outside"
+    where = "within" if low <= best <= high else "outside"
     lines = [
-        "What the robust coreset says of its own fit, without the data: trimmed loss a row "
-        f"{value:.4f} +- {high - value:.4f}",
-        f"(95%, for a theta not fitted on it). On all rows it is {truth:.4f}, {where} that; "
-        f"the ideal has {best:.4f}.",
+        "What the robust coreset says of that last fit, without looking at the data: trimmed loss a row",
+        f"{value:.4f} +- {high - value:.4f} (95%). On all rows it is {best:.4f}, {where} that. "
+        f"The coreset's own fit has {truth:.4f}.",
     ]
     return "\n".join(lines + _misled(found))
 
