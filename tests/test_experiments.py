@@ -10,7 +10,7 @@ import pytest
 
 robust_against_plain = pytest.importorskip("experiments.robust_against_plain", reason="not in a checkout")
 
-SMALL = {"rows": 4000, "size": 300, "trials": 6, "seed": 0}
+SMALL = {"rows": 10_000, "size": 600, "trials": 3, "seed": 0}
 ARGUMENTS = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
 
 
@@ -44,10 +44,10 @@ def test_the_page_is_printed_and_written_and_says_how_it_was_made(page):
 def test_every_sampler_stands_with_both_variants_in_every_table(page):
     (_, _), *tables = page.tables()
     assert [heading for heading, _ in tables] == [
-        "Logistic regression, z = 80 (2%)",
-        "Logistic regression, z = 63 (sqrt(n))",
-        "k-means, z = 80 (2%)",
-        "k-means, z = 63 (sqrt(n))",
+        "Logistic regression, z = 200 (2%)",
+        "Logistic regression, z = 100 (sqrt(n))",
+        "k-means, z = 200 (2%)",
+        "k-means, z = 100 (sqrt(n))",
     ]
     pairs = list(itertools.product(("uniform", "layered", "leverage", "sensitivity"), ("plain", "robust")))
     for _, (head, _, *rows) in tables:
@@ -73,14 +73,13 @@ def test_another_run_says_the_same(page, number):
 def test_robust_coresets_err_less(page):
     """Over the samplers, in every table.
 
-    As seen, by factors of 1.9 (the first table) to 114 as drawn, and 8.8 and more calibrated.
+    As seen, by factors of 4.1 to 249 as drawn, and of 12.8 and more calibrated: chance does not decide.
     """
     _, cells = next(page.tables())
     figures = np.array([row[1:] for row in cells if row[0].startswith(("Logistic", "k-means"))], dtype=float)
     assert figures.shape == (4, 8)
     plain, robust, plain_calibrated, robust_calibrated = figures.reshape(4, 4, 2)[:, :, 1].T
-    assert robust[0] < plain[0] / 1.5
-    assert (robust[1:] < plain[1:] / 10).all()
+    assert (robust < plain / 2).all()
     assert (robust_calibrated < plain_calibrated / 5).all()
 
 
