@@ -61,7 +61,8 @@ def test_means_and_worst_agree(page):
             for column, ideal in ((2, 1), (3, 0), (4, 1), (5, 1), (6, 0), (7, 1)):
                 mean, worst = (float(word.strip("()")) for word in row[column].strip("*").split())
                 assert abs(worst - ideal) >= abs(mean - ideal) - 1e-9
-                assert row[column].startswith("**") == (abs(worst - ideal) > 0.1) or abs(worst - ideal) == 0.1
+                at_the_edge = np.isclose(abs(worst - ideal), 0.1)  # as printed: what it was is not known
+                assert at_the_edge or row[column].startswith("**") == (abs(worst - ideal) > 0.1)
 
 
 @pytest.mark.parametrize("number", (0, 2))
