@@ -115,6 +115,16 @@ def test_a_loss_of_ones_own_says_what_it_lacks():
         dm.solve(PLAIN, Shapeless(), init=np.zeros(3))
 
 
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.SoftmaxLoss(2), dm.SquaredLoss()], ids=repr)
+def test_columns_whose_squares_overflow_are_refused(loss):
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    labels = (rows[:, 0] > 0).astype(int)
+    with pytest.raises(ValueError, match=r"squares of the rows overflow float64.*; scale the columns"):
+        dm.solve(dm.points(rows * 1e160, labels), loss, 2, random_state=0)
+    far = np.vstack([rows, [[1e200, 0.0, 0.0]]])
+    assert dm.solve(dm.points(far, np.append(labels, 0)), loss, 1, l2=1.0, random_state=0).theta.any()
+
+
 def test_a_warning_when_there_was_more_to_gain():
     with pytest.warns(
         ConvergenceWarning,

@@ -13,7 +13,8 @@ from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.seeds import generator, spawn
-from duramen.solvers.alternating import Run, Stopping, alternate
+from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
+from duramen.solvers.newton import DampedNewton
 from duramen.solvers.problem import Problem, is_linear, is_number, is_of_centres, problem_of
 from duramen.solvers.progress import reporting
 from duramen.solvers.solution import Solution, Status, Step
@@ -185,6 +186,7 @@ def solved(
             if resort is not None and _is_clearly_better(problem, resort, runs):
                 runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
+    _refuse_overflow(problem, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
@@ -227,6 +229,21 @@ def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> Non
         raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} cannot be called; pass a function of one Step")
+
+
+def _refuse_overflow(problem: Problem, run: Run) -> None:
+    """Raise ValueError if nothing moved from zero because the squares of the rows are no numbers."""
+    if len(run.history) > 1 or run.theta.any():
+        return
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        fit = fit_of(problem)
+        if not isinstance(fit, DampedNewton):
+            return
+        _, bend, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
+    if not np.isfinite(bend).all():
+        raise ValueError(
+            "the squares of the rows overflow float64, so no step can be taken; scale the columns"
+        )
 
 
 def warn_of(solution: Solution, who: str, *, more: str, bounded: str, stacklevel: int = 3) -> None:
