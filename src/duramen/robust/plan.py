@@ -58,11 +58,17 @@ class BySize(Plan):
     calibrates = True
 
     def suspected_weight(self, seen: Seen, z: float) -> float:
-        total = seen.points.total_weight
+        return self.suspected_of(z, seen.points.total_weight)
+
+    def suspected_of(self, z: float, total: float) -> float:
+        """Choose how much of a total weight to suspect."""
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
     def sizes(self, inner: Seen, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        n_outer, n_inner = len(split.rows), split.n_inner
+        return self.shares(len(split.rows), split.n_inner)
+
+    def shares(self, n_outer: int, n_inner: int) -> tuple[int, int]:
+        """Share the size out between so many suspected and so many others."""
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
         one = int(n_inner > 0)

@@ -8,42 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from duramen.ball import Anchor, Ball
 from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
 from duramen.frames import column_names, is_frame
-from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.distance import DistanceLoss
+from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
-from duramen.robust.plan import ROWS_A_PARAMETER, ByDeltaSample, BySize, ByTheorem, Plan, plan_of
-from duramen.robust.split import split_at
-from duramen.rows import Array, refuse_nonfinite
-from duramen.sampling import (
-    LayeredSampler,
-    LeverageSampler,
-    RankedSampler,
-    Sampler,
-    Seen,
-    SensitivitySampler,
-    UniformSampler,
+from duramen.robust.outlook import (
+    anchor_of,
+    are_few,
+    best_sampler,
+    check_plan,
+    is_bare,
+    is_built_in,
+    sampler_of,
+    seen_from,
 )
-from duramen.sampling.base import NOWHERE, Bound, frozen
+from duramen.robust.plan import ByDeltaSample, BySize, Plan, plan_of
+from duramen.robust.split import split_at
+from duramen.sampling import RankedSampler, Sampler, Seen
+from duramen.sampling.base import NOWHERE, frozen
 from duramen.seeds import generator
-from duramen.solvers import find_anchor
 from duramen.trimming import check_points_and_loss, outlier_weight
 
 __all__ = ["robust_coreset"]
-
-_SAMPLERS: dict[str, type[Sampler]] = {
-    "uniform": UniformSampler,
-    "layered": LayeredSampler,
-    "leverage": LeverageSampler,
-    "sensitivity": SensitivitySampler,
-}
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
@@ -144,29 +133,23 @@ def robust_coreset(
     plan = plan_of(size, epsilon, beta, eta, suspects)
     if not isinstance(calibrate, (bool, np.bool_)):
         raise TypeError(f"calibrate={calibrate!r} must be True or False")
-    bare = anchor is not None and not isinstance(anchor, (Anchor, Ball))  # a theta, and no radius
     rng = generator(random_state)
     seed = int(rng.integers(2**63))
     # the pass at the anchor finds NaN by itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
     points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
-    named = _sampler_of(sampler, plan)
+    named = sampler_of(sampler, plan)
     if named is not None:
         named.check(loss, points)
-    _check_plan(plan, z, bare, named)
+    check_plan(plan, z, is_bare(anchor), named)
     blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
     if blind:
         seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
     else:
-        place = _anchor_of(anchor, points, loss, n_outliers, rng)
-        named = named or _best_sampler(loss, place.radius > 0, _are_few(plan, loss, points.n_columns))
-        if calibrate and plan.calibrates:
-            losses, marks = loss.values_and_marks(place.theta, points.X, points.y)
-        else:
-            losses, marks = loss.values(place.theta, points.X, points.y), None
-        losses = _checked_losses(losses, loss, points)
-        seen = Seen(points, loss, place, losses)
+        place = anchor_of(anchor, points, loss, n_outliers, rng)
+        named = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, points.n_columns))
+        seen, marks = seen_from(place, points, loss, marked=calibrate and plan.calibrates)
     chooser = named
     assert chooser is not None
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
@@ -199,55 +182,11 @@ def robust_coreset(
     )
 
 
-def _are_few(plan: Plan, loss: Loss, n_columns: int) -> bool:
-    """Tell whether so few rows are to be chosen that a fit would bend to them."""
-    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
-    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
-
-
-def _best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
-    """Choose by what was measured (docs/sampling.md); sensitivities need a radius.
-
-    A function of what a coreset keeps: its anchor, handed back, chooses the same.
-    """
-    if isinstance(loss, SoftmaxLoss):
-        return LeverageSampler()
-    if not isinstance(loss, LinearLoss):
-        return LayeredSampler()
-    if loss.classifies and not (few and has_radius):
-        return LeverageSampler()
-    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
-
-
-def _sampler_of(sampler: Any, plan: Plan) -> Sampler | None:
-    """Find the sampler by its name; None for "auto", which depends on the anchor."""
-    if isinstance(plan, ByDeltaSample):
-        if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
-            raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
-            )
-        return UniformSampler()
-    if isinstance(sampler, str):
-        if sampler == "auto":
-            return None
-        if sampler not in _SAMPLERS:
-            raise ValueError(
-                f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
-            )
-        return _SAMPLERS[sampler]()
-    if isinstance(sampler, Bound):
-        return sampler.sampler
-    if isinstance(sampler, Sampler):
-        return sampler
-    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
-    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
-
-
 def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
     """Make points; a built-in loss finds NaN and infinity by itself, in the pass it makes anyhow."""
     if isinstance(X, WeightedPoints):
         raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
-    make = WeightedPoints if checked or not _is_built_in(loss) else WeightedPoints._unlooked
+    make = WeightedPoints if checked or not is_built_in(loss) else WeightedPoints._unlooked
     points = make(X, y, weights, ids)
     check_points_and_loss(points, loss)
     if isinstance(loss, LinearLoss) and points.y is None:
@@ -255,70 +194,6 @@ def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bo
     if not points.total_weight > 0:
         raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
     return points
-
-
-def _check_plan(plan: Plan, z: float, bare: bool, sampler: Sampler | None) -> None:
-    if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
-        raise ValueError(
-            f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
-            f"and n_outliers is {z:g} here; pass size or epsilon"
-        )
-    if bare and (isinstance(plan, ByTheorem) or isinstance(sampler, SensitivitySampler)):
-        who = "epsilon" if isinstance(plan, ByTheorem) else repr(sampler)
-        raise ValueError(
-            f"{who} needs to know how far from the anchor a solution may be; "
-            "pass anchor=dm.Anchor(theta, radius) in place of a theta alone"
-        )
-
-
-def _anchor_of(
-    given: Any, points: WeightedPoints, loss: Loss, n_outliers: float, rng: np.random.Generator
-) -> Anchor:
-    shape = loss.parameter_shape(points.n_columns)
-    if given is None:
-        if shape is None:
-            raise ValueError(
-                f"{loss!r} does not give the shape of theta, so no anchor can be sought; "
-                "pass anchor=, a rough solution of your own"
-            )
-        try:
-            return find_anchor(points, loss, n_outliers, rng)
-        except MissingPropertyError as error:
-            raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
-        except ValueError:
-            refuse_nonfinite(points.X)  # with the number of the row here, not in a sample
-            raise
-    if isinstance(given, Ball):
-        given = Anchor(given.theta, given.radius)
-    place = given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
-    if shape is not None and place.theta.shape != tuple(shape):
-        raise ValueError(
-            f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {points.n_columns} columns "
-            f"needs shape {tuple(shape)}"
-        )
-    return place
-
-
-def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
-    """Raise ValueError unless a loss of the user's own gave one number a point, zero or more."""
-    if _is_built_in(loss):
-        return losses
-    values = np.asarray(losses)
-    if values.shape != (len(points),) or values.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{loss!r} gave values of shape {values.shape} and type {values.dtype} for {len(points)} points; "
-            "one number a point is needed"
-        )
-    wrong = np.flatnonzero(~(values >= 0))
-    if wrong.size:
-        raise ValueError(
-            f"{loss!r} gave the loss {values[wrong[0]]} to id {points.ids[wrong[0]]}; no loss is negative"
-        )
-    return values
-
-
-def _is_built_in(loss: Any) -> bool:
-    return isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss, BregmanLoss))
 
 
 def _refuse_infinite(inner: Seen) -> None:

@@ -11,7 +11,7 @@ from duramen.rows import Array
 from duramen.sampling.ranks import apportion
 from duramen.trimming import kept_weights
 
-__all__ = ["Split", "rungs", "split_at"]
+__all__ = ["Split", "rung_of", "rungs", "shared_rungs", "split_at"]
 
 _LOOK = 4096  # losses that show where the level about is
 _A_DOUBLING = 8  # rungs of the ladder, where the size allows for them
@@ -94,12 +94,27 @@ def rungs(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array
     sizes, totals : arrays
         How many to draw of each, and its weight.
     """
+    names, place = np.unique(rung_of(losses), return_inverse=True)
+    groups, sizes, totals = shared_rungs(names, np.bincount(place), np.bincount(place, weights), size)
+    return groups[place], sizes, totals
+
+
+def rung_of(losses: Array) -> Array:
+    """Give the number of each loss's rung on the finest ladder: (n,) integers."""
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
-    names, groups = np.unique(np.floor(height * _A_DOUBLING).astype(np.int64), return_inverse=True)
+    return np.floor(height * _A_DOUBLING).astype(np.int64)
+
+
+def shared_rungs(names: Array, counts: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
+    """Pool rungs until each can have a few points of the size: the group of each rung, sizes and totals.
+
+    ``names`` are the numbers of the rungs that are there, going up.
+    """
+    groups = np.arange(len(names))
     while 4 * len(names) > size and len(names) > 1:  # a rung needs a few points: take two steps at a time
         names, pooled = np.unique(names >> 1 if names[-1] > names[0] + 1 else 0 * names, return_inverse=True)
         groups = pooled[groups]
     totals = np.bincount(groups, weights, minlength=len(names))
-    counts = np.bincount(groups, minlength=len(names))
-    return groups.astype(np.int32), apportion(totals, counts, size), totals
+    many = np.bincount(groups, counts, minlength=len(names)).astype(np.int64)
+    return groups.astype(np.int32), apportion(totals, many, size), totals

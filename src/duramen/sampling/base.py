@@ -221,11 +221,17 @@ def grouped(
     if numbers is None:
         return None, np.array([size]), np.array([float(weights.sum())])
     strata, place, seats = strata_of(numbers, weights)
-    pooled, sizes = sampler.allocate(strata, size)
-    _check_allocation(sampler, strata, np.asarray(pooled), np.asarray(sizes), size)
+    pooled, sizes = shared_out(sampler, strata, size)
     lookup = np.full(int(place.max()) + 1, -1, dtype=np.int32)
     lookup[seats] = pooled
-    return lookup.take(place), np.asarray(sizes), np.bincount(pooled, strata.weights)
+    return lookup.take(place), sizes, np.bincount(pooled, strata.weights)
+
+
+def shared_out(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
+    """Have the sampler share the size out, and check what it says: groups of strata, and their sizes."""
+    pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
+    _check_allocation(sampler, strata, pooled, sizes, size)
+    return pooled, sizes
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:

@@ -13,6 +13,7 @@ the sample is a function of the points that are there now.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from duramen.chunks import for_each_chunk
 from duramen.rows import Array
 
-__all__ = ["Draw", "apportion", "draw", "scaled_weights", "smallest", "uniforms"]
+__all__ = ["Draw", "apportion", "draw", "scaled", "scaled_weights", "smallest", "uniforms"]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD = (
@@ -187,7 +188,19 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Ar
     >>> scaled_weights(found, np.ones(6), None, np.array([6.0]))
     array([1.        , 2.22222222, 2.77777778])
     """
-    own = weights[found.rows]
+
+    def rest(group: int, kept: Array) -> float:
+        return _sum_without(found.rows[kept], weights, groups, group)
+
+    return scaled(found, weights[found.rows], totals, rest)
+
+
+def scaled(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
+    """Do what :func:`scaled_weights` does, for whoever holds only what was drawn.
+
+    ``own`` are the weights of the rows found, and ``rest(group, kept)`` must weigh
+    a group less the rows ``found.rows[kept]``.
+    """
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
     for group in np.unique(found.groups):
@@ -195,7 +208,7 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Ar
         kept, drawn = mine[certain[mine]], mine[~certain[mine]]
         left = float(totals[group]) - float(own[kept].sum())
         if left < 0.5 * totals[group]:  # a difference of sums would lose light points beside heavy ones
-            left = _sum_without(found.rows[kept], weights, groups, group)
+            left = rest(int(group), kept)
         if len(drawn):
             scaled[drawn] *= left / scaled[drawn].sum()
         elif left:  # chance took only those that were certain: they must stand for the others too

@@ -18,14 +18,13 @@ from duramen.solvers.problem import Problem, is_of_centres, problem_of
 from duramen.solvers.sample import Sampler
 from duramen.solvers.starts import check_init, rough
 
-__all__ = ["find_anchor"]
+__all__ = ["find_anchor", "found_anchor"]
 
 _ANCHORS = 2
 _LEAST, _MOST = 600, 3000  # rows a sample
 _LEAST_LINEAR = 1000  # of a few hundred, outliers are well explained by some theta (docs/solving.md)
 
 
-@one_blas_thread()
 def find_anchor(
     points: WeightedPoints, loss: Loss, n_outliers: float = 0, random_state: Any = None, *, init: Any = None
 ) -> Anchor:
@@ -58,12 +57,26 @@ def find_anchor(
     >>> [0.0, 0.0] in dm.Ball(anchor.theta[0], 0.3)
     True
     """
+    return found_anchor(points, loss, n_outliers, random_state, init=init)
+
+
+@one_blas_thread()
+def found_anchor(
+    points: WeightedPoints,
+    loss: Loss,
+    n_outliers: float,
+    random_state: Any,
+    *,
+    init: Any = None,
+    n_rows: int | None = None,
+) -> Anchor:
+    """Do what :func:`find_anchor` does, on points that may be a sample of ``n_rows``."""
     problem = problem_of(points, loss, n_outliers)
     if isinstance(init, str):
         raise TypeError(f"init={init!r}: an anchor is sought in its own way; pass a theta, or leave init out")
     ready = check_init(problem, init)
     rngs = spawn(generator(random_state), _ANCHORS)
-    sampler, size = Sampler(problem), _size(problem)
+    sampler, size = Sampler(problem), _size(problem, n_rows or len(points))
     samples = [sampler.draw(size, rng) for rng in rngs]
     found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=lambda theta: sampler.score(samples, theta))
@@ -73,13 +86,13 @@ def find_anchor(
     return Anchor(theta, radius, ids)
 
 
-def _size(problem: Problem) -> int:
+def _size(problem: Problem, n_rows: int) -> int:
     """Choose the rows of one sample: half of 1%, within what it takes."""
     shape = problem.loss.parameter_shape(problem.points.n_columns)
     enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
     least = _LEAST_LINEAR if isinstance(problem.loss, LinearLoss) else _LEAST
     least = max(least, 10 * int(getattr(problem.loss, "k", 1)))
-    return max(least, min(enough, (len(problem.points) - 1) // (100 * _ANCHORS)))
+    return max(least, min(enough, (n_rows - 1) // (100 * _ANCHORS)))
 
 
 def _matched(other: Array, theta: Array, exchangeable: bool) -> Array:
