@@ -8,7 +8,7 @@ import duramen as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Anchor", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "Estimate", "HuberLoss",
+        "Anchor", "AnchorReport", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
         "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
         "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "Seen", "SensitivitySampler",

@@ -8,6 +8,7 @@ from duramen import theory
 from duramen.ball import Anchor, Ball
 from duramen.certificate import Certificate, certify
 from duramen.coreset import Coreset, Estimate, load_coreset
+from duramen.dynamic import AnchorReport, DynamicCoreset
 from duramen.losses import (
     BregmanLoss,
     CustomDivergence,
@@ -76,11 +77,13 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Anchor",
+    "AnchorReport",
     "Ball",
     "BregmanLoss",
     "Certificate",
     "Coreset",
     "CustomDivergence",
+    "DynamicCoreset",
     "Estimate",
     "HuberLoss",
     "KMeansLoss",

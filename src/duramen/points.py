@@ -11,7 +11,7 @@ from scipy import sparse
 
 from duramen.rows import Array, Rows, as_column, as_rows, take_rows
 
-__all__ = ["WeightedPoints", "points"]
+__all__ = ["WeightedPoints", "checked_ids", "checked_weights", "points"]
 
 
 @final
@@ -61,8 +61,8 @@ class WeightedPoints:
         if not n:
             raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
         labels = None if y is None else as_column(y, n, "y")
-        heavy = np.ones(n) if weights is None else _checked_weights(weights, n)
-        named = np.arange(n, dtype=np.int64) if ids is None else _checked_ids(ids, n)
+        heavy = np.ones(n) if weights is None else checked_weights(weights, n)
+        named = np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n)
         self._set(rows, labels, heavy, named)
 
     def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
@@ -192,7 +192,8 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
     return WeightedPoints(X, y, weights, ids)
 
 
-def _checked_weights(weights: Any, n: int) -> Array:
+def checked_weights(weights: Any, n: int) -> Array:
+    """Turn weights into (n,) float64; raise if one is negative, or they add up to infinity."""
     heavy = as_column(weights, n, "weights").astype(np.float64, copy=False)
     negative = np.flatnonzero(heavy < 0)
     if negative.size:
@@ -204,7 +205,8 @@ def _checked_weights(weights: Any, n: int) -> Array:
     return heavy
 
 
-def _checked_ids(ids: Any, n: int) -> Array:
+def checked_ids(ids: Any, n: int) -> Array:
+    """Turn ids into (n,) int64; raise if one is no integer, too large, or stands twice."""
     named = as_column(ids, n, "ids")
     if named.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers; found type {named.dtype}, for instance {named[0]!r} in row 0")

@@ -112,7 +112,10 @@ def dense_block(rows: Array, chunk: slice) -> Array:
     In C order a row's sum of products is always taken in the same order, so
     its loss is the same, bit for bit, wherever the row stands.
     """
-    return np.require(rows[chunk], requirements=["C", "A"])
+    block = rows[chunk]
+    if block.flags.c_contiguous and block.flags.aligned:
+        return block
+    return np.require(block, requirements=["C", "A"])
 
 
 def take_rows(rows: Rows, which: Array) -> Rows:
@@ -142,6 +145,8 @@ def row_products(block: Array, other: Array) -> Array:
     Wide rows go in fixed groups of columns, within what einsum sums in one go.
     """
     subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
+    if block.shape[1] <= _GROUP:
+        return np.einsum(subscripts, block, other)
     total = np.einsum(subscripts, block[:, :_GROUP], other[..., :_GROUP])
     for start in range(_GROUP, block.shape[1], _GROUP):
         group = slice(start, start + _GROUP)

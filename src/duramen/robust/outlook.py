@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -34,6 +34,7 @@ __all__ = [
     "checked_losses",
     "is_bare",
     "is_built_in",
+    "refuse_infinite",
     "sampler_of",
     "seen_from",
 ]
@@ -174,3 +175,10 @@ def checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 def is_built_in(loss: Any) -> bool:
     """Tell whether a loss is ours, so that its values need no checks, and it finds NaN by itself."""
     return isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss, BregmanLoss))
+
+
+def refuse_infinite(name: Any, loss: Any) -> NoReturn:
+    """Raise ValueError for a point that costs infinitely much, and yet is not suspected."""
+    raise ValueError(
+        f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or take more outliers"
+    )

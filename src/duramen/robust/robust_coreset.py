@@ -22,6 +22,7 @@ from duramen.robust.outlook import (
     check_plan,
     is_bare,
     is_built_in,
+    refuse_infinite,
     sampler_of,
     seen_from,
 )
@@ -202,10 +203,7 @@ def _refuse_infinite(inner: Seen) -> None:
         return
     odd = np.flatnonzero(~np.isfinite(inner.losses) & (inner.points.weights > 0))
     if odd.size:
-        raise ValueError(
-            f"id {inner.points.ids[odd[0]]} has the loss {inner.losses[odd[0]]} at the anchor; "
-            "scale the columns, pass float64, or take more outliers"
-        )
+        refuse_infinite(inner.points.ids[odd[0]], inner.losses[odd[0]])
 
 
 def _say_if_all(plan: Plan, sizes: tuple[float, float], n_outer: int, n_inner: int) -> None:

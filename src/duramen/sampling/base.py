@@ -185,6 +185,13 @@ def frozen(sampler: RankedSampler, seen: Seen) -> Seen:
     return Seen(seen.points, seen.loss, seen.anchor.freeze(**new), seen.losses) if new else seen
 
 
+def measured(weights: Any, scores: Any) -> Any:
+    """Compute size measures, weight times score: not so faint that a rank overflows, and counts as absent."""
+    if isinstance(scores, float):
+        return max(weights * scores, _FAINT)
+    return np.maximum(weights * scores, _FAINT)
+
+
 def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
     """Compute the ranks, u over weight times score; refuse scores that are not positive numbers."""
     weights = seen.points.weights
@@ -201,10 +208,7 @@ def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
                 "scores must be positive numbers"
             )
         scores = np.where(weights > 0, scores, 1.0)
-    measures = weights * scores
-    faint = (measures < _FAINT) & (weights > 0)
-    if faint.any():  # not so faint that the rank overflows: it would count as absent
-        measures[faint] = _FAINT
+    measures = np.where(weights > 0, measured(weights, scores), 0.0)
     ranks = uniforms(seed, seen.points.ids)
     with np.errstate(divide="ignore", over="ignore"):
         ranks /= measures

@@ -27,6 +27,7 @@ from duramen.ball import Anchor
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
+from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.trimming import kept_sum
@@ -71,15 +72,32 @@ class Known:
 
     def columns(self, points: WeightedPoints) -> Array:
         """Compute the numbers of few points: (m, q)."""
-        theta, X, y = self.anchor.theta, points.X, points.y
-        parts = [np.asarray(self.loss.values(theta, X, y), dtype=np.float64)[:, None]]
+        losses, marks = self.loss.values_and_marks(self.anchor.theta, points.X, points.y)
+        return self.columns_of(points, losses, marks)
+
+    def columns_of(self, points: WeightedPoints, losses: Array, marks: Array | None) -> Array:
+        """Compute the numbers of points whose losses and marks at the anchor are known: (m, q)."""
+        columns = np.zeros((len(points), self.n_columns))
+        columns[:, 0] = losses
+        counts = columns[:, 1 : self.centres + 1]
         if self.centres:
-            parts.append(np.eye(self.centres)[self.loss.nearest(theta, X)])  # type: ignore[attr-defined]
+            if marks is None:
+                marks = self.loss.nearest(self.anchor.theta, points.X)  # type: ignore[attr-defined]
+            counts[np.arange(len(points)), marks] = 1.0
         if self.gradient:
-            slopes: Any = self.loss.gradients(theta, X, y)
-            slopes = slopes.toarray() if sparse.issparse(slopes) else slopes
-            parts.append(np.asarray(slopes, dtype=np.float64).reshape(len(points), -1))
-        return np.concatenate(parts, axis=1)
+            self._put_gradients(columns[:, self.centres + 1 :], points, marks)
+        return columns
+
+    def _put_gradients(self, columns: Array, points: WeightedPoints, marks: Array | None) -> None:
+        X, d = points.X, points.n_columns
+        if isinstance(self.loss, LinearLoss) and marks is not None and not sparse.issparse(X):
+            np.multiply(X, marks[:, None], out=columns[:, :d], dtype=np.float64)
+            if self.loss.fit_intercept:
+                columns[:, d] = marks
+            return
+        gradients: Any = self.loss.gradients(self.anchor.theta, X, points.y)
+        gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
+        columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(points), -1)
 
 
 def known_of(loss: Loss, anchor: Anchor, size: int, points: WeightedPoints) -> Known:

@@ -69,7 +69,11 @@ class LeverageSampler(RankedSampler):
         with np.errstate(over="ignore", invalid="ignore"):
             images = rows @ frame[:-1]  # in float64: in float32 rounding would show in the choice
             images += frame[-1]
-            norms = np.sqrt(np.square(images, out=images) @ np.ones(images.shape[1]))
+            if len(images) == 1:
+                squares = np.vdot(images, images)[None]
+            else:
+                squares = np.square(images, out=images) @ np.ones(images.shape[1])
+            norms = np.sqrt(squares, out=squares)
             norms += 1.0
         return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
 

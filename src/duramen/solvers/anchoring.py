@@ -18,7 +18,7 @@ from duramen.solvers.problem import Problem, is_of_centres, problem_of
 from duramen.solvers.sample import Sampler
 from duramen.solvers.starts import check_init, rough
 
-__all__ = ["find_anchor", "found_anchor"]
+__all__ = ["find_anchor", "found_anchor", "matched"]
 
 _ANCHORS = 2
 _LEAST, _MOST = 600, 3000  # rows a sample
@@ -81,7 +81,7 @@ def found_anchor(
     found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=lambda theta: sampler.score(samples, theta))
     centres = theta.ndim == 2 and is_of_centres(loss)
-    radius = max(distance(theta, _matched(other, theta, centres)) for other in found)
+    radius = max(distance(theta, matched(other, theta, centres)) for other in found)
     ids = np.unique(np.concatenate([part.points.ids for part in samples]))
     return Anchor(theta, radius, ids)
 
@@ -95,7 +95,7 @@ def _size(problem: Problem, n_rows: int) -> int:
     return max(least, min(enough, (n_rows - 1) // (100 * _ANCHORS)))
 
 
-def _matched(other: Array, theta: Array, exchangeable: bool) -> Array:
+def matched(other: Array, theta: Array, exchangeable: bool) -> Array:
     """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
     if not exchangeable:
         return other

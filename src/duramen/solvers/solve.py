@@ -22,7 +22,14 @@ from duramen.solvers.starts import check_init, start
 from duramen.solvers.subsets import CLEARLY
 from duramen.trimming import kept_sum, kept_weights
 
-__all__ = ["solve", "solved", "warn_of"]
+__all__ = ["WAYS_OUT", "solve", "solved", "warn_of"]
+
+
+WAYS_OUT: dict[str, Any] = {
+    "more": "raise max_iter, or tol to be content with less",
+    "bounded": "pass l2 above 0, or take fewer outliers or columns",
+}
+"""What a caller of :func:`solve` can do about a solution that is none."""
 
 
 class Summary(Protocol):
@@ -41,8 +48,19 @@ class Summary(Protocol):
     def anchor(self) -> Anchor | None: ...
 
 
+class Live(Protocol):
+    """A summary that changes, and remembers where the last search ended."""
+
+    @property
+    def solution(self) -> Solution | None: ...
+
+    def coreset(self) -> Summary: ...
+
+    def _remember(self, solution: Solution) -> None: ...
+
+
 def solve(
-    points: WeightedPoints | Summary,
+    points: WeightedPoints | Summary | Live,
     loss: Loss | None = None,
     n_outliers: float | None = None,
     *,
@@ -67,7 +85,7 @@ def solve(
 
     Parameters
     ----------
-    points : WeightedPoints or Coreset
+    points : WeightedPoints, Coreset or DynamicCoreset
         As made by :func:`duramen.points`. X is never copied.
     loss : Loss
         The learning problem, built in or of your own. A coreset knows its own.
@@ -83,7 +101,8 @@ def solve(
         them free of outliers); by default zero, unless subsets do clearly
         better on a sample. Losses of your own start from zero. A coreset
         starts from zero for linear losses, and from its anchor too where that
-        is clearly better; for all others from its anchor.
+        is clearly better; for all others from its anchor. A dynamic coreset
+        starts from its latest solution, once there is one.
     n_starts : int
         How often to start, each time from another place; the best is kept. A
         theta given as ``init``, or zero, is the first of them only.
@@ -130,6 +149,7 @@ def solve(
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
+    live: Any = points if hasattr(points, "_remember") else None
     solution = solved(
         points,
         loss,
@@ -143,12 +163,9 @@ def solve(
         callback=callback,
         progress=progress,
     )
-    warn_of(
-        solution,
-        "solve",
-        more="raise max_iter, or tol to be content with less",
-        bounded="pass l2 above 0, or take fewer outliers or columns",
-    )
+    warn_of(solution, "solve", **WAYS_OUT)
+    if live is not None:
+        live._remember(solution)
     return solution
 
 
@@ -169,7 +186,9 @@ def solved(
     """Do what :func:`solve` does, and leave it to the caller to say how it went."""
     resort = None
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
-        points, loss, n_outliers, init, resort = _unpacked(points, loss, n_outliers, init)
+        last = getattr(points, "solution", None)
+        core = points.coreset() if hasattr(points, "coreset") else points
+        points, loss, n_outliers, init, resort = _unpacked(core, loss, n_outliers, init, last)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
     _check_numbers(n_starts, max_iter, tol, callback)
     ready = check_init(problem, init)
@@ -191,7 +210,7 @@ def solved(
 
 
 def _unpacked(
-    core: Summary, loss: Loss | None, n_outliers: float | None, init: Any
+    core: Summary, loss: Loss | None, n_outliers: float | None, init: Any, last: Solution | None
 ) -> tuple[WeightedPoints, Loss, float, Any, Array | None]:
     """Take from a coreset what was not given: also where to start, and a last resort.
 
@@ -200,7 +219,12 @@ def _unpacked(
     """
     if loss is not None and loss != core.loss:
         raise ValueError(f"this coreset was made for {core.loss!r}, not {loss!r}; leave loss out")
-    z = core.n_outliers / core.points.total_weight if n_outliers is None else n_outliers
+    total = core.points.total_weight
+    z = n_outliers
+    if z is None:
+        z = core.n_outliers / total if core.n_outliers < total else core.n_outliers
+    if init is None and last is not None:
+        return core.points, core.loss, z, last.theta, None if core.anchor is None else core.anchor.theta
     if init is not None or core.anchor is None:
         return core.points, core.loss, z, init, None
     if is_linear(core.loss):

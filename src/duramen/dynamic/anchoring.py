@@ -1,0 +1,125 @@
+"""The anchor of changing data: found on a sample of what is there, with all that the sampler freezes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.dynamic.slots import Slots
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.robust.outlook import (
+    anchor_of,
+    are_few,
+    best_sampler,
+    check_plan,
+    is_bare,
+    sampler_of,
+    seen_from,
+)
+from duramen.robust.plan import BySize
+from duramen.robust.split import split_at
+from duramen.rows import Array
+from duramen.sampling import RankedSampler, Sampler
+from duramen.sampling.base import frozen
+from duramen.sampling.ranks import uniforms
+
+__all__ = ["Recipe", "rows_needed", "sample_of"]
+
+_SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
+_ROWS_A_PARAMETER = 20  # of fewer, a fit bends to the rows so much that it says little of others
+_SALT = 0x5851F42D4C957F2D  # an anchor's sample is drawn by other numbers than the coreset
+
+
+def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
+    """Count the rows from which the first anchor is made: more than the size, and 20 a parameter."""
+    shape = loss.parameter_shape(n_columns)
+    return max(size + 1, _ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
+
+
+def sample_of(slots: Slots, seed: int) -> WeightedPoints:
+    """Take points of positive weight, at most 20,000 by chance, in the order of their ids.
+
+    A function of the points that are there: the smallest random numbers of their ids.
+    """
+    there = slots.in_use()
+    there = there[slots.weights[there] > 0]
+    if len(there) > _SAMPLE:
+        chance = uniforms(seed ^ _SALT, slots.ids[there])
+        there = there[np.sort(np.argpartition(chance, _SAMPLE)[:_SAMPLE])]
+    return slots.points(there)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make an anchor: the problem, how many rows to choose, by whom, and the seed."""
+
+    loss: Loss
+    plan: BySize
+    sampler: Sampler | str
+    seed: int
+
+    def anchor(
+        self, points: WeightedPoints, given: Any, fraction: float, n_rows: int
+    ) -> tuple[Anchor, Sampler]:
+        """Make an anchor of a sample of ``n_rows`` points, ``fraction`` of whose weight are outliers.
+
+        Parameters
+        ----------
+        points : WeightedPoints
+        given : Anchor, Ball, array or None
+            Taken as it is, and only what the sampler misses in it is frozen anew.
+        fraction : float
+        n_rows : int
+
+        Returns
+        -------
+        anchor : Anchor
+        sampler : Sampler
+
+        Raises
+        ------
+        TypeError, ValueError
+            If these points do not allow for one.
+        """
+        named = sampler_of(self.sampler, self.plan)
+        if named is not None:
+            named.check(self.loss, points)
+        z = fraction * points.total_weight
+        check_plan(self.plan, z, is_bare(given), named)
+        rng = np.random.default_rng(self.seed)
+        place = anchor_of(given, points, self.loss, fraction, rng, n_rows)
+        named = named or best_sampler(
+            self.loss, place.radius > 0, are_few(self.plan, self.loss, points.n_columns)
+        )
+        if not isinstance(named, RankedSampler):
+            return place, named
+        seen, _ = seen_from(place, points, self.loss, marked=False)
+        split = split_at(points, seen.losses, self.plan.suspected_of(z, points.total_weight))
+        if split.n_inner:
+            seen = replace(seen, points=points.weighing(split.inner))
+        return frozen(named, seen).anchor, named
+
+    def is_ready(self, points: WeightedPoints, given: Any) -> bool:
+        """Tell whether an anchor that was given has all that the sampler would freeze."""
+        if not isinstance(given, Anchor):
+            return False
+        place, _ = self.anchor(points, given, 0.0, len(points))
+        return set(place.frozen) <= set(given.frozen)
+
+
+def same_anchor(one: Anchor, other: Anchor) -> bool:
+    """Tell whether two anchors make the same choices."""
+    if one is other:
+        return True
+    if one.radius != other.radius or not np.array_equal(one.theta, other.theta):
+        return False
+    names = set(one.frozen)
+    return names == set(other.frozen) and all(_same(one.frozen[n], other.frozen[n]) for n in names)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other)

@@ -1,0 +1,164 @@
+"""Rows that arrive: checked before anything changes, and brought into the form that the slots hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from duramen.frames import column_names, is_frame
+from duramen.losses.base import Loss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
+from duramen.points import checked_weights
+from duramen.rows import Array, as_column, as_rows, refuse_nonfinite
+
+__all__ = ["Arrivals", "Gate"]
+
+
+class Arrivals(NamedTuple):
+    """Checked rows: their labels and weights, or None where none were given."""
+
+    rows: Array
+    labels: Array | None
+    weights: Array | None
+
+
+class Gate:
+    """What rows must be like to come in: the first ones decide on their type, width and labels.
+
+    Attributes
+    ----------
+    n_columns : int
+    dtype : float32 or float64
+    labelled : bool
+    columns : tuple of str, or None
+        The names of the columns, where the first rows had them.
+    """
+
+    def __init__(self, loss: Loss, X: Any, y: Any) -> None:
+        rows = _rows(X)
+        self.loss = loss
+        self.n_columns, self.dtype = int(rows.shape[1]), rows.dtype
+        self.needs_labels = isinstance(loss, (LinearLoss, SoftmaxLoss))
+        self.labelled = self.needs_labels or y is not None
+        self.columns = tuple(column_names(X)) if is_frame(X) else None
+        self._classifies = isinstance(loss, LinearLoss) and loss.classifies
+        self._classes: frozenset[float] = frozenset()
+
+    def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> Arrivals:
+        """Check rows before they come in; labels may be left out if ``keeping`` those that are there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the row, the value and the way out.
+        """
+        self._check_columns(X)
+        rows = _rows(X)
+        if rows.shape[1] != self.n_columns:
+            raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
+        names = column_names(X) if is_frame(X) else None
+        refuse_nonfinite(rows, "X", names)
+        if rows.dtype != self.dtype:
+            with np.errstate(over="ignore"):
+                rows = rows.astype(self.dtype)
+            refuse_nonfinite(rows, f"X as {self.dtype}", names)
+        labels = self._labels(y, len(rows), keeping)
+        heavy = None
+        if weights is not None:
+            heavy = checked_weights(np.atleast_1d(weights) if np.ndim(weights) == 0 else weights, len(rows))
+        return Arrivals(np.require(rows, requirements=["C", "A"]), labels, heavy)
+
+    def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> Arrivals | None:
+        """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
+        if not (isinstance(X, np.ndarray) and X.dtype == self.dtype and X.shape == (self.n_columns,)):
+            return None
+        if not (X.flags.c_contiguous and math.isfinite(X.sum())):
+            return None
+        label = None
+        if self.labelled and not (keeping and y is None):
+            if not isinstance(y, (int, float, np.integer, np.floating)):
+                return None
+            value = float(y)
+            if value not in self._classes and not self._takes(value):
+                return None
+            label = np.array([value])
+        elif y is not None:
+            return None
+        if weight is None:
+            return Arrivals(X[None], label, None)
+        if not (isinstance(weight, (int, float)) and 0 <= weight < math.inf):
+            return None
+        return Arrivals(X[None], label, np.array([float(weight)]))
+
+    def admit(self, labels: Array | None) -> None:
+        """Remember the classes that came in: labels are 0 and 1, or -1 and +1, but not both."""
+        if labels is None or not self._classifies:
+            return
+        if len(labels) > 1 or float(labels[0]) not in self._classes:
+            self._classes |= frozenset(np.unique(labels).tolist())
+
+    def _takes(self, label: float) -> bool:
+        """Tell whether a label that is no class seen before is surely right: one of a regression."""
+        if not isinstance(self.loss, LinearLoss) or self.loss.classifies or not math.isfinite(label):
+            return False
+        try:
+            self.loss.check_labels(np.array([label]))
+        except ValueError:
+            return False
+        return abs(label) <= np.finfo(self.dtype).max
+
+    def _check_columns(self, X: Any) -> None:
+        if self.columns is not None and is_frame(X) and tuple(column_names(X)) != self.columns:
+            raise ValueError(
+                f"X has the columns {_few(column_names(X))}; the rows here have {_few(self.columns)}, "
+                "in this order"
+            )
+
+    def _labels(self, y: Any, n: int, keeping: bool) -> Array | None:
+        if y is None:
+            if self.labelled and not keeping:
+                raise ValueError(f"{self.loss!r} needs labels; pass y, one label a row")
+            return None
+        if not self.labelled:
+            raise ValueError("the rows here have no labels, and y was passed; leave it out")
+        labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
+        if self.needs_labels:
+            self.loss.check_labels(labels)  # type: ignore[attr-defined]
+            if self._classes:
+                self._check_classes(labels)
+        return labels.astype(np.float64)
+
+    def _check_classes(self, labels: Array) -> None:
+        """Raise ValueError if these labels do not go with those that are here."""
+        seen = np.array(sorted(self._classes))
+        try:
+            self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))  # type: ignore[attr-defined]
+        except ValueError:
+            raise ValueError(
+                f"labels are {_few(np.unique(labels).tolist())}, and those here {_few(seen.tolist())}; "
+                f"{type(self.loss).__name__} takes -1 and +1, or 0 and 1, but not both"
+            ) from None
+
+
+def _rows(X: Any) -> Array:
+    if sparse.issparse(X):
+        raise TypeError(
+            "a dynamic coreset keeps dense rows; pass X.toarray(), or make a coreset of sparse rows "
+            "with dm.robust_coreset"
+        )
+    if not is_frame(X) and not (isinstance(X, np.ndarray) and X.ndim == 2):
+        flat = np.asarray(X)
+        if flat.ndim == 1 and flat.dtype != object and flat.size:
+            X = flat[None]
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[0] == 0 and X.shape[1]:
+        return np.empty(X.shape, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
+    return np.asarray(as_rows(X, check_values=False))
+
+
+def _few(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

@@ -1,0 +1,389 @@
+"""The live coreset of a table that changes: the paper's four operations, single and in batches."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from typing import Any, final
+
+import numpy as np
+
+from duramen.chunks import one_blas_thread
+from duramen.coreset import Coreset
+from duramen.dynamic.anchoring import Recipe, same_anchor
+from duramen.dynamic.arrivals import Gate
+from duramen.dynamic.reading import Reading
+from duramen.dynamic.roster import Roster
+from duramen.dynamic.state import Settings, State
+from duramen.dynamic.tree import check_shape
+from duramen.losses.base import Loss
+from duramen.robust.outlook import sampler_of
+from duramen.robust.plan import BySize, plan_of
+from duramen.rows import Array
+from duramen.sampling import RankedSampler, Sampler
+from duramen.seeds import generator
+from duramen.solvers import Solution
+from duramen.solvers.problem import is_number
+from duramen.solvers.solve import WAYS_OUT, solved, warn_of
+from duramen.trimming import outlier_weight
+
+__all__ = ["DynamicCoreset"]
+
+
+@final
+class DynamicCoreset(Reading):
+    """A coreset of data that change: rows come, go and are corrected, and so does the number of outliers.
+
+    At any moment ``coreset()`` is what :func:`duramen.robust_coreset` would make of
+    the points that are there, with the same anchor and seed: which points were
+    there before leaves no trace. (A tree keeps the paper's merge-and-reduce
+    summary instead, which depends on how the points came.)
+
+    Parameters
+    ----------
+    loss : Loss
+        The learning problem.
+    size : int
+        How many rows the coreset has.
+    n_outliers : float
+        The weight to set aside: a count (1 or more), which stays, or a fraction
+        (below 1), which follows the points.
+    sampler : Sampler or str
+        As for :func:`duramen.robust_coreset`.
+    engine : "auto", "ranked" or "tree"
+        "ranked" for samplers that score each point by itself; "tree" for any, a
+        user's own too. "auto" is ranked where it can be.
+    suspects : float
+        How much weight is suspected, over ``n_outliers``.
+    calibrate : bool
+        Whether to adjust weights to known totals; a tree does not.
+    random_state : None, int or numpy Generator
+    anchor : Anchor or array, optional
+        A rough solution. Otherwise one is found from the first rows: as soon as
+        there are more than ``size``, and 20 for each parameter. Until then the
+        coreset is simply all points.
+    bucket_size, height : int, optional
+        Of a tree: how many points a bucket holds (eight times ``size`` by default), or
+        how many levels there are.
+
+    Notes
+    -----
+    One insertion or deletion takes tens of microseconds, whatever the number of
+    points; a batch about a microsecond or two a row (docs/dynamic.md). Rows are
+    copied. Beyond them it takes about 80 bytes a point.
+
+    Safe to use from several threads: every operation holds a lock, and coresets
+    that were handed out never change. An operation that raises an error has
+    changed nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(5000, 2))
+    >>> dyn = dm.DynamicCoreset(dm.KMeansLoss(1), size=200, n_outliers=0.02, random_state=0)
+    >>> ids = dyn.insert(X)
+    >>> dyn.delete(ids[:1000])
+    >>> dyn.update(7000 - 2001, [0.5, 0.5])
+    >>> len(dyn), len(dyn.coreset()), round(dyn.coreset().total_weight)
+    (4000, 200, 4000)
+    >>> alike = dm.robust_coreset(
+    ...     np.vstack([X[1000:4999], [[0.5, 0.5]]]),
+    ...     loss=dm.KMeansLoss(1),
+    ...     size=200,
+    ...     n_outliers=0.02,
+    ...     ids=np.arange(1000, 5000),
+    ...     anchor=dyn.anchor,
+    ...     random_state=0,
+    ... )
+    >>> bool((alike.ids == dyn.coreset().ids).all())
+    True
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        size: int = 4000,
+        n_outliers: float = 0,
+        sampler: Sampler | str = "auto",
+        engine: str = "auto",
+        suspects: float | str = "auto",
+        calibrate: bool = True,
+        random_state: Any = None,
+        *,
+        anchor: Any = None,
+        bucket_size: int | None = None,
+        height: int | None = None,
+    ) -> None:
+        if not isinstance(loss, Loss):
+            found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
+            raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+        if not isinstance(calibrate, (bool, np.bool_)):
+            raise TypeError(f"calibrate={calibrate!r} must be True or False")
+        plan = plan_of(size, None, None, 0.1, suspects)
+        assert isinstance(plan, BySize)
+        self.loss, self.size = loss, plan.size
+        self._n_outliers = _checked_outliers(n_outliers, math.inf)
+        self.seed = int(generator(random_state).integers(2**63))
+        tree = _is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
+        recipe = Recipe(loss, plan, sampler, self.seed)
+        self._settings = Settings(recipe, anchor, tree, bool(calibrate), bucket_size, height)
+        self._lock = threading.RLock()
+        self._state: State | None = None
+        self._roster = Roster()
+        self._core: Coreset | None = None
+        self._solution: Solution | None = None
+
+    # the paper's operations
+
+    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
+        """Put rows in: one (a vector), or many.
+
+        Parameters
+        ----------
+        X : array (d,) or (n, d), or a data frame
+            Dense rows. The first ones decide how many columns there are, and of
+            which type.
+        y : number or sequence, optional
+            One label a row.
+        sample_weight : number or sequence, optional
+            One weight a row; 1 by default. Weight 0 is as good as absent.
+        ids : integers, strings or UUIDs, optional
+            What names the rows: each once, and none that is here already. By
+            default the numbers after the largest that there was.
+
+        Returns
+        -------
+        array (n,) of int64
+            Their ids. Those of strings and UUIDs are numbers made from them;
+            ``names_of`` translates back.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the row and the way out; nothing has changed.
+        """
+        with self._lock:
+            state = self._state
+            if state is not None and state.view is not None:
+                one = state.gate.check_one(X, y, sample_weight)
+                name = None if one is None else self._roster.one(ids, state.slots)
+                if one is not None and name is not None:
+                    self._sound().insert_one(one, name)
+                    self._roster.next = max(self._roster.next, name + 1)
+                    self._core = None
+                    return np.array([name])
+            gate = Gate(self.loss, X, y) if state is None else self._sound().gate
+            new = gate.check(X, y, sample_weight)
+            numbers, named = self._roster.new(ids, len(new.rows), None if state is None else state.slots)
+            if len(numbers):
+                state = state or State(self._settings, gate, self._n_outliers)
+                state.insert(new, numbers)
+                self._state = state
+                self._roster.admit(numbers, named)
+                self._core = None
+            return numbers
+
+    def delete(self, ids: Any) -> None:
+        """Take points out, and overwrite what was kept of them.
+
+        Parameters
+        ----------
+        ids : one id, or many
+            Each once.
+
+        Raises
+        ------
+        KeyError
+            If one is not here; nothing has changed.
+        """
+        with self._lock:
+            slots = self._found(ids)
+            if not len(slots):
+                return
+            state = self._sound()
+            self._roster.forget(state.slots.ids[slots])
+            if len(slots) == 1:
+                state.delete_one(int(slots[0]))
+            else:
+                state.delete(slots)
+            self._core = None
+
+    def update(self, ids: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
+        """Put other rows in the place of points that are here; they keep their ids.
+
+        Parameters
+        ----------
+        ids : one id, or many
+        X : array (d,) or (n, d), or a data frame
+        y, sample_weight : optional
+            Labels and weights stay what they were, where none are given.
+
+        Raises
+        ------
+        KeyError
+            If an id is not here; nothing has changed.
+        TypeError, ValueError
+            If a row, label or weight is wrong; nothing has changed.
+        """
+        with self._lock:
+            slots = self._found(ids)
+            state = self._sound()
+            one = None
+            if len(slots) == 1 and state.view is not None:
+                one = state.gate.check_one(X, y, sample_weight, keeping=True)
+            if one is not None:
+                state.update_one(int(slots[0]), one)
+            else:
+                new = state.gate.check(X, y, sample_weight, keeping=True)
+                if len(new.rows) != len(slots):
+                    raise ValueError(f"X has {len(new.rows)} rows for {len(slots)} ids; pass one row an id")
+                if len(slots):
+                    state.update(slots, new)
+            self._core = None
+
+    def set_outliers(self, n_outliers: float) -> None:
+        """Set another number of outliers: a count, or a fraction.
+
+        The cost is that of the points that change sides.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is no number, or not below the total weight; nothing has changed.
+        """
+        with self._lock:
+            checked = _checked_outliers(n_outliers, self.total_weight or math.inf)
+            if self._state is not None:
+                self._sound().set_outliers(checked)
+            self._n_outliers = checked
+            self._core = None
+
+    def merge(self, other: DynamicCoreset) -> DynamicCoreset:
+        """Take in all points of another, which stays as it is; returns this one.
+
+        With the same anchor and seed, the result is what one that had seen all
+        the points would be. The settings are those of this one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the loss, the seed or the anchor differ, or an id is in both; nothing has changed.
+        """
+        if not isinstance(other, DynamicCoreset):
+            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
+        first, second = sorted((self, other), key=id)
+        with first._lock, second._lock:
+            _check_alike(self, other)
+            if other._state is None or not len(other._state.slots):
+                return self
+            points = other._state.slots.points(other._state.slots.in_use())
+            named = other._roster.names
+            self.insert(
+                points.X, points.y, points.weights, points.ids if named is None else named.of(points.ids)
+            )
+            return self
+
+    # the anchor
+
+    def reanchor(self, theta: Any = None) -> None:
+        """See everything from another anchor.
+
+        Parameters
+        ----------
+        theta : Anchor, Ball, Solution or array, optional
+            A rough solution; an anchor with all that is frozen in it makes the
+            choices it made elsewhere. By default one is found on a sample of the
+            points that are here.
+
+        Raises
+        ------
+        ValueError
+            If there are no points, or they do not allow for one; nothing has changed.
+        """
+        with self._lock:
+            self._filled().reanchor(theta)
+            self._core = None
+
+    # the coreset and its solution
+
+    @one_blas_thread()
+    def coreset(self) -> Coreset:
+        """Make the coreset of the points that are here; the same one until something changes.
+
+        Raises
+        ------
+        ValueError
+            If there are no points, or no more than may be set aside.
+        """
+        with self._lock:
+            if self._core is None:
+                state = self._filled()
+                self._core = state.coreset()
+            return self._core
+
+    def fit(self, **settings: Any) -> Solution:
+        """Solve on the coreset, from the latest solution on: :func:`duramen.solve`, with its settings."""
+        solution = solved(self, settings.pop("loss", None), settings.pop("n_outliers", None), **settings)
+        warn_of(solution, "fit", **WAYS_OUT)
+        self._remember(solution)
+        return solution
+
+    def _remember(self, solution: Solution) -> None:
+        """Keep a solution to start from; say so, if it left the ball that bounds were made for."""
+        with self._lock:
+            self._solution = solution
+            report = self.anchor_report()
+        if report.is_outside:
+            warnings.warn(
+                f"the solution is {report.distance:.4g} from the anchor, outside the radius of "
+                f"{report.radius:.4g} that bounds were made for; reanchor() looks from closer by",
+                stacklevel=3,
+            )
+
+
+def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
+    """Tell which engine is meant; raise where it cannot be."""
+    if engine not in ("auto", "ranked", "tree"):
+        raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
+    ranked = sampler is None or isinstance(sampler, RankedSampler)
+    if engine == "ranked" and not ranked:
+        raise TypeError(
+            f"{sampler!r} does not score points by themselves, so it has no ranks; "
+            "take engine='tree', or make it a RankedSampler"
+        )
+    tree = engine == "tree" or (engine == "auto" and not ranked)
+    if not tree and not (bucket_size is None and height is None):
+        raise TypeError(
+            f"bucket_size={bucket_size!r} and height={height!r} are of a tree; pass engine='tree' with them"
+        )
+    if tree:
+        check_shape(bucket_size, height)
+    return tree
+
+
+def _checked_outliers(n_outliers: Any, total: float) -> float:
+    """Check a number of outliers, and take a fraction in single precision for what it was meant to be."""
+    if not math.isfinite(total):  # nobody is here yet, who could be too few
+        total = 2 * float(n_outliers) if is_number(n_outliers) and n_outliers >= 1 else 1.0
+    outlier_weight(n_outliers, total)
+    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
+        return float(str(n_outliers))
+    return float(n_outliers)
+
+
+def _check_alike(one: DynamicCoreset, other: DynamicCoreset) -> None:
+    """Raise unless two can be merged."""
+    if one is other:
+        raise ValueError("a dynamic coreset cannot be merged with itself")
+    if one.loss != other.loss:
+        raise ValueError(f"this is for {one.loss!r}, the other for {other.loss!r}; they cannot be merged")
+    if one.seed != other.seed:
+        raise ValueError(
+            f"the seeds {one.seed} and {other.seed} differ, so that chance chose differently; make both with "
+            "the same random_state, an integer"
+        )
+    if one.anchor is not None and other.anchor is not None and not same_anchor(one.anchor, other.anchor):
+        raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")

@@ -1,0 +1,335 @@
+"""The state of a dynamic coreset: the points, and the view of them once there is an anchor.
+
+Every operation has two parts. First all that can fail: checks, the look at new
+rows, a first anchor. Then the change itself, which does not; should it be cut
+short all the same (an interrupt, no memory), ``whole`` stays False.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.ball import Anchor
+from duramen.coreset import Coreset
+from duramen.dynamic.anchoring import Recipe, rows_needed, sample_of
+from duramen.dynamic.arrivals import Arrivals, Gate
+from duramen.dynamic.look import Look, Looked
+from duramen.dynamic.slots import Slots
+from duramen.dynamic.view import View
+from duramen.losses.base import MissingPropertyError
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.sampling import Sampler
+from duramen.trimming import outlier_weight
+
+__all__ = ["Settings", "State"]
+
+_MOST_AT_FIRST = 0.25  # of the weight: more is not set aside for a first anchor, however large a count z is
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What does not change: the recipe for anchors, an anchor that was given, and the engine."""
+
+    recipe: Recipe
+    given: Any
+    tree: bool
+    calibrate: bool
+    bucket_size: int | None = None
+    height: int | None = None
+    chunk: int | None = None
+
+
+class _Start(NamedTuple):
+    """A first anchor: how many of the new rows come before it, the look from it, and its sample."""
+
+    before: int
+    look: Look
+    sample: Array
+
+
+class State:
+    """Points by slot, and what is seen of them from the anchor.
+
+    Invariants
+    ----------
+    1. ``heavy`` is the number of points of positive weight.
+    2. There is a view if and only if there is an anchor; it has all of these points.
+    3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
+    """
+
+    def __init__(self, settings: Settings, gate: Gate, n_outliers: float) -> None:
+        recipe = settings.recipe
+        self._settings, self.gate, self.n_outliers = settings, gate, n_outliers
+        self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
+        self.view: View | None = None
+        self.heavy = 0
+        self.sample: set[int] = set()
+        self.n_sample = 0
+        self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
+        self._try_at = self.needed
+        self.reason = f"{self.needed:,} points are needed for a first one"
+        self.whole = True
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """The anchor, once there is one."""
+        return None if self.view is None else self.view.look.anchor
+
+    @property
+    def total_weight(self) -> float:
+        """The weight of all points."""
+        if self.view is not None:
+            return self.view.total.value
+        return float(self.slots.weights[self.slots.in_use()].sum())
+
+    # one at a time, once there is a view
+
+    def insert_one(self, new: Arrivals, name: int) -> None:
+        """Put one row in."""
+        assert self.view is not None
+        weight = 1.0 if new.weights is None else float(new.weights[0])
+        looked = self.view.look.one(new.rows, new.labels, weight, name)
+        self._refuse_overflow(weight)
+        self.whole = False
+        self._put(new, weight, name, looked)
+        self.whole = True
+
+    def delete_one(self, slot: int) -> None:
+        """Take one point out."""
+        self.whole = False
+        self._take(slot)
+        self.whole = True
+
+    def update_one(self, slot: int, new: Arrivals) -> None:
+        """Put another row in the place of one."""
+        assert self.view is not None
+        name, y = int(self.slots.ids[slot]), self.slots.y
+        weight = float(self.slots.weights[slot] if new.weights is None else new.weights[0])
+        if new.labels is None and y is not None:
+            new = new._replace(labels=y[slot : slot + 1].copy())
+        looked = self.view.look.one(new.rows, new.labels, weight, name)
+        self._refuse_overflow(weight)
+        self.whole = False
+        self._take(slot)
+        self._put(new, weight, name, looked)
+        self.whole = True
+
+    def _put(self, new: Arrivals, weight: float, name: int, looked: Looked) -> None:
+        label = None if new.labels is None else float(new.labels[0])
+        slot = self.slots.add(new.rows[0], label, weight, name)
+        self.heavy += weight > 0
+        self.gate.admit(new.labels)
+        assert self.view is not None
+        self.view.add(slot, looked)
+
+    def _take(self, slot: int) -> None:
+        self.sample.discard(int(self.slots.ids[slot]))
+        self.heavy -= bool(self.slots.weights[slot] > 0)
+        if self.view is not None:
+            self.view.remove(slot)
+        self.slots.remove(slot)
+
+    # many at a time
+
+    def insert(self, new: Arrivals, names: Array) -> None:
+        """Put rows in; the first of them may complete what a first anchor takes."""
+        weights = np.ones(len(names)) if new.weights is None else new.weights
+        points = WeightedPoints._trusted(new.rows, new.labels, weights, names)
+        self._refuse_overflow(float(weights.sum()))
+        start = self._start(points) if self.view is None else None
+        before = len(names) if self.view is None and start is None else 0 if start is None else start.before
+        look = start.look if start is not None else self.view.look if self.view is not None else None
+        rest = slice(before, len(names))
+        looked = look.many(points.take(rest)) if look is not None and before < len(names) else None
+        self.whole = False
+        self._add(points.take(slice(0, before)))
+        if start is not None:
+            self.see(start.look, start.sample)
+        if looked is not None:
+            slots = self._add(points.take(rest))
+            assert self.view is not None
+            self.view.add_many(slots, looked)
+        self.gate.admit(new.labels)
+        self.whole = True
+
+    def delete(self, slots: Array) -> None:
+        """Take points out."""
+        self.whole = False
+        self._drop(slots)
+        self.whole = True
+
+    def update(self, slots: Array, new: Arrivals) -> None:
+        """Put other rows in the place of some, in the order given."""
+        names, y = self.slots.ids[slots], self.slots.y
+        weights = self.slots.weights[slots] if new.weights is None else new.weights
+        labels = y[slots] if new.labels is None and y is not None else new.labels
+        points = WeightedPoints._trusted(new.rows, labels, weights, names)
+        self._refuse_overflow(float(weights.sum()))
+        looked = None if self.view is None else self.view.look.many(points)
+        self.whole = False
+        if self._settings.tree and self.view is not None and looked is not None:
+            for row, slot in enumerate(slots.tolist()):
+                one = Arrivals(
+                    new.rows[row : row + 1], None if labels is None else labels[row : row + 1], None
+                )
+                self._take(slot)
+                self._put(
+                    one, float(weights[row]), int(names[row]), Looked(looked.losses[row], None, None, None)
+                )
+        else:
+            self._drop(slots)
+            slots = self._add(points)
+            if self.view is not None and looked is not None:
+                self.view.add_many(slots, looked)
+        self.gate.admit(labels)
+        self.whole = True
+
+    def set_outliers(self, n_outliers: float) -> None:
+        """Suspect for another number of outliers."""
+        self.whole = False
+        self.n_outliers = n_outliers
+        if self.view is not None:
+            self.view.set_outliers(n_outliers)
+        self.whole = True
+
+    def _add(self, points: WeightedPoints) -> Array:
+        self.heavy += int(np.count_nonzero(points.weights))
+        return self.slots.add_many(points.X, points.y, points.weights, points.ids)
+
+    def _drop(self, slots: Array) -> None:
+        if self.sample:
+            self.sample.difference_update(self.slots.ids[slots].tolist())
+        self.heavy -= int(np.count_nonzero(self.slots.weights[slots]))
+        if self.view is not None:
+            self.view.remove_many(slots)
+        self.slots.remove_many(slots)
+
+    # the anchor
+
+    def reanchor(self, given: Any) -> None:
+        """See all points from another anchor: one that was given, or one found among them."""
+        recipe, sample = self._settings.recipe, sample_of(self.slots, self._settings.recipe.seed)
+        total = self.total_weight
+        z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
+        if z >= 1:
+            raise ValueError(
+                f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
+                "can be made; insert more rows, or set_outliers"
+            )
+        anchor, sampler = recipe.anchor(sample, given, z, self.heavy)
+        made = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
+        origin = sample.ids if made else anchor.ids[self.slots.index.find_many(anchor.ids) >= 0]
+        self.see(self._look(anchor, sampler, sample), origin)
+
+    def see(self, look: Look, sample: Array) -> None:
+        """See all points from another anchor; the old view stays until the new one is complete."""
+        settings = self._settings
+        self.view = View(
+            self.slots,
+            look,
+            settings.recipe.plan,
+            self.n_outliers,
+            tree=settings.tree,
+            bucket_size=settings.bucket_size,
+            height=settings.height,
+            chunk=settings.chunk,
+        )
+        self.sample, self.n_sample = set(sample.tolist()), len(sample)
+
+    def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Look:
+        recipe = self._settings.recipe
+        return Look(
+            recipe.loss,
+            anchor,
+            sampler,
+            recipe.seed,
+            size=recipe.plan.size,
+            calibrate=self._settings.calibrate and not self._settings.tree,
+            probe=probe,
+        )
+
+    def _start(self, new: WeightedPoints) -> _Start | None:
+        """Make a first anchor, if these rows complete what it takes.
+
+        It is made of the points that are there when the last of those arrives, as
+        if rows came one by one. Where they do not allow for one (all of one class,
+        say), it is tried again at twice as many.
+        """
+        steps = self.heavy + np.cumsum(new.weights > 0)
+        if self.gate.n_columns and self._is_ready(new):
+            self._try_at = 1
+        while len(steps) and steps[-1] >= self._try_at:
+            before = int(np.searchsorted(steps, self._try_at)) + 1
+            found = self._tried(new.take(slice(0, before)))
+            if found is not None:
+                return _Start(before, *found)
+            self._try_at *= 2
+        return None
+
+    def _is_ready(self, new: WeightedPoints) -> bool:
+        heavy = np.flatnonzero(new.weights > 0)
+        given = self._settings.given
+        return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), given)
+
+    def _tried(self, new: WeightedPoints) -> tuple[Look, Array] | None:
+        there = self.slots.in_use()
+        both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
+        sample = both.take(np.flatnonzero(both.weights > 0))
+        sample = sample.take(np.argsort(sample.ids))
+        total = sample.total_weight
+        share = min(self.n_outliers / total, _MOST_AT_FIRST) if self.n_outliers >= 1 else self.n_outliers
+        try:
+            anchor, sampler = self._settings.recipe.anchor(sample, self._settings.given, share, len(sample))
+            look = self._look(anchor, sampler, sample)
+            look.many(both)
+        except MissingPropertyError:
+            raise
+        except ValueError as error:
+            self.reason = f"with {len(sample):,} points: {error}"
+            return None
+        return look, sample.ids
+
+    def _refuse_overflow(self, weight: float) -> None:
+        if not math.isfinite(self.total_weight + weight if weight > 1e290 else weight):
+            raise ValueError("weights add up to infinity; scale them down")
+
+    def coreset(self) -> Coreset:
+        """Make the coreset of the points as they stand: all of them, while there is no anchor."""
+        if self.view is not None:
+            return self.view.coreset(self.gate.columns)
+        slots = self.slots.in_use()
+        points = self.slots.points(slots[self.slots.weights[slots] > 0])
+        n, z = len(points), self.n_outliers  # a count may still exceed what is there
+        return Coreset(
+            points=points,
+            suspected=np.zeros(n, dtype=bool),
+            own_weights=points.weights,
+            inclusion=np.ones(n),
+            groups=np.zeros(n, dtype=np.int32),
+            loss=self._settings.recipe.loss,
+            anchor=None,
+            threshold=math.inf,
+            n_points=n,
+            n_suspected=0,
+            n_outliers=z if z >= points.total_weight > 0 else outlier_weight(z, points.total_weight),
+            sampler="nobody: all points are here",
+            calibrated=False,
+            seed=self._settings.recipe.seed,
+            columns=self.gate.columns,
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        self.slots.check()
+        used = self.slots.in_use()
+        heavy = int(np.count_nonzero(self.slots.weights[used]))
+        assert self.heavy == heavy, f"1: heavy is {self.heavy}, and {heavy} points have weight"
+        assert self.sample <= set(self.slots.ids[used].tolist()), "3: a point of the sample is gone"
+        if self.view is not None:
+            assert len(self.view) == heavy, "2: the view has other points"
+            self.view.check()

@@ -1,0 +1,362 @@
+"""The merge-and-reduce tree: the engine for any sampler, a user's own black box too (paper, appendix C).
+
+A binary tree stands on the buckets. The node (level, index) covers 2^level
+buckets from index * 2^level on, and keeps at most ``node_size`` points that
+stand for them. It is a function of what stands in these buckets, the seed and
+its own place, never of when it was built. Hence laziness changes nothing: an
+update only drops the nodes above the buckets it touched, so that a point that
+left is in none of them, and ``choose`` builds what is missing.
+
+Each level adds its error: with e_l the largest error of a node of level l on
+what it was made of, the root's is at most the product of all 1 + e_l, less 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from duramen.dynamic.buckets import Buckets
+from duramen.dynamic.engine import Engine, Holder
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.sampling import Sampler
+from duramen.sampling.base import check_size
+
+__all__ = ["Summary", "Tree", "check_shape", "reduced_rows"]
+
+_NODES_A_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
+_SLACK = 1e-9  # relative: what rounding may add up to from the points to the root
+
+
+class Summary(NamedTuple):
+    """Slots with the weights that they stand for."""
+
+    slots: Array
+    weights: Array
+
+
+@final
+class Tree(Engine):
+    """The merge-and-reduce tree with a hot bucket.
+
+    An update takes about a microsecond and drops O(log n) nodes, those that are
+    there; ``choose`` reduces each missing node once. ``sampler`` is bound
+    already, and must choose by its arguments alone.
+
+    Parameters
+    ----------
+    holder : Holder
+    sampler : Sampler
+        The black box A; only its ``reduce`` is called.
+    seed : int
+        The node (level, index) is drawn with the generator of (seed, level, index).
+    node_size : int
+        How many points a node keeps, at most: the paper's M.
+    bucket_size : int, optional
+        How many points a bucket holds; eight times ``node_size`` by default.
+    height : int, optional
+        How many levels to have, instead: a bucket holds n / 2^(height - 1)
+        points, rounded up. It is chosen again, and all nodes are dropped,
+        whenever n has doubled or halved since; in between there may be a level
+        more or fewer.
+
+    Notes
+    -----
+    Between calls:
+
+    1. position and order are inverse to each other, and any other slot has position -1;
+    2. every bucket but the hot one is full, and the hot one has a point at least;
+    3. the bucket size is what the height asks for;
+    4. every node has a place above the buckets there are;
+    5. every node has its children stored with it;
+    6. no node holds a slot that is not in the tree;
+    7. a node holds points of the buckets below it, each at most once, with positive weights;
+    8. a node weighs what the points below it weigh;
+    9. a node is what building it again from the buckets gives.
+
+    By the fifth, the nodes above a bucket are dropped from below until one is missing.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        sampler: Sampler,
+        seed: int,
+        node_size: int,
+        *,
+        bucket_size: int | None = None,
+        height: int | None = None,
+    ) -> None:
+        _check_whole("node_size", node_size)
+        check_shape(bucket_size, height)
+        self._holder = holder
+        self._sampler = sampler
+        self._seed = seed
+        self._node_size = int(node_size)
+        self._buckets = Buckets(
+            int(bucket_size or _NODES_A_BUCKET * node_size), None if height is None else int(height)
+        )
+        self._nodes: dict[tuple[int, int], Summary] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def __repr__(self) -> str:
+        return f"Tree: {len(self):,} points in {self._buckets.count:,} buckets of {self._buckets.size:,}"
+
+    @property
+    def nbytes(self) -> int:
+        distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
+        held = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
+        return held + self._buckets.nbytes
+
+    def add(self, slot: int) -> None:
+        place, size = self._buckets.add(slot), self._buckets.size
+        if place % size:
+            self._drop(place // size)
+        else:
+            self._drop_all(place // size)
+        if self._buckets.resize():
+            self._nodes.clear()
+
+    def remove(self, slot: int) -> None:
+        place, size = self._buckets.remove(slot), self._buckets.size
+        self._drop(place // size)
+        self._drop(len(self._buckets) // size)  # whence its place was filled
+        if self._buckets.resize():
+            self._nodes.clear()
+
+    def add_many(self, slots: Array) -> None:
+        """Take points in, in the order given; none, if one cannot be."""
+        if not len(slots):
+            return
+        before, size = len(self), self._buckets.size
+        self._buckets.add_many(slots)
+        self._drop_all(before // size)  # what is above later ones, and was there, is above this one
+        if self._buckets.resize():
+            self._nodes.clear()
+
+    def choose(self, size: int) -> tuple[Array, Array]:
+        """Choose at most ``size`` points that stand for all: their slots, and weights of the same total.
+
+        Where there are no more than ``size``, it is all of them with their own
+        weights; else the root, at most ``node_size`` points, reduced if it has
+        more than ``size``. Points that weigh nothing are left out. If ``reduce``
+        raises, so does this, and the tree is as good as before.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import duramen as dm
+        >>> class Line:
+        ...     def points(self, slots):
+        ...         return dm.points(slots[:, None] + 0.0, ids=slots)
+        >>> tree = Tree(Line(), dm.UniformSampler(), seed=0, node_size=10)
+        >>> tree.add_many(np.arange(1000))
+        >>> tree.remove(17)
+        >>> slots, weights = tree.choose(5)
+        >>> len(slots), round(float(weights.sum()), 9)
+        (5, 999.0)
+        """
+        if not len(self):
+            return np.empty(0, dtype=np.intp), np.empty(0)
+        check_size(size)
+        if len(self) <= size:
+            chosen, _ = self._alive(self._buckets.slots())
+        else:
+            top = self._top()
+            chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
+        return chosen.slots.astype(np.intp), chosen.weights.copy()
+
+    def slots(self) -> Array:
+        """Give the slots of all points, in the order in which they stand."""
+        return self._buckets.slots()
+
+    def check(self) -> None:
+        for number, (holds, text) in enumerate(self._verdicts(), start=1):
+            if not holds:
+                raise AssertionError(f"invariant {number} is broken: {text}")
+
+    def _drop(self, bucket: int) -> None:
+        """Drop the nodes above a bucket that was there before: where one is missing, all above are."""
+        level = 0
+        while self._nodes.pop((level, bucket >> level), None) is not None:
+            level += 1
+
+    def _drop_all(self, bucket: int) -> None:
+        """Drop the nodes above a bucket that may be new: those above it may have done without."""
+        for level in range(bucket.bit_length() + 1):
+            self._nodes.pop((level, bucket >> level), None)
+
+    def _top(self) -> int:
+        """Say at which level the root is."""
+        return (self._buckets.count - 1).bit_length()
+
+    def _width(self, level: int) -> int:
+        """Count the nodes of a level."""
+        return -(-self._buckets.count >> level)
+
+    def _below(self, level: int, index: int) -> Array:
+        """Find the slots in the buckets below a node: one bucket, below level 0."""
+        return self._buckets.slots(index << level, (index + 1) << level)
+
+    def _node(self, level: int, index: int, nodes: dict[tuple[int, int], Summary]) -> Summary:
+        """Find a node, or build it with whatever is missing below; what is built is kept in ``nodes``."""
+        found = nodes.get((level, index))
+        if found is None:
+            found = self._merged(level, index, nodes) if level else self._leaf(index)
+            nodes[level, index] = found
+        return found
+
+    def _leaf(self, index: int) -> Summary:
+        alive, points = self._alive(self._below(0, index))
+        return self._reduced(alive, self._node_size, 0, index, points)
+
+    def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], Summary]) -> Summary:
+        """Reduce the union of two children; an only child is passed on."""
+        left = self._node(level - 1, 2 * index, nodes)
+        if 2 * index + 1 == self._width(level - 1):
+            return left
+        right = self._node(level - 1, 2 * index + 1, nodes)
+        union = Summary(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+        return self._reduced(union, self._node_size, level, index)
+
+    def _alive(self, slots: Array) -> tuple[Summary, WeightedPoints]:
+        """Leave out what weighs nothing."""
+        points = self._holder.points(slots)
+        live = np.flatnonzero(points.weights > 0)
+        if len(live) < len(slots):
+            points = points.take(live)
+        return Summary(slots[live], np.array(points.weights)), points
+
+    def _reduced(
+        self, whole: Summary, size: int, level: int, index: int, points: WeightedPoints | None = None
+    ) -> Summary:
+        """Reduce to at most ``size``; ``points`` are those of ``whole``, where they are at hand."""
+        if len(whole.slots) <= size:
+            return whole
+        if points is None:
+            points = self._holder.points(whole.slots).weighing(whole.weights)
+        rng = np.random.default_rng((self._seed, level, index))
+        rows, weights = reduced_rows(self._sampler, points, size, rng)
+        return Summary(whole.slots[rows], weights)
+
+    def _verdicts(self) -> Iterator[tuple[bool, str]]:
+        """Say of each invariant whether it holds; a later one may rely on those before it."""
+        yield from self._buckets.verdicts()
+        nodes, order = self._nodes, self._buckets.slots()
+        yield (
+            all(self._exists(*place) for place in nodes),
+            "every node has a place above the buckets there are",
+        )
+        yield (
+            all(child in nodes for place in nodes for child in self._children(*place)),
+            "every node has its children stored with it",
+        )
+        yield (
+            all(np.isin(node.slots, order).all() for node in nodes.values()),
+            "no node holds a slot that is not in the tree",
+        )
+        yield (
+            all(_stands_for(node, self._below(*place)) for place, node in nodes.items()),
+            "a node holds points of the buckets below it, each at most once, with positive weights",
+        )
+        yield (
+            all(self._weighs_right(node, self._below(*place)) for place, node in nodes.items()),
+            "a node weighs what the points below it weigh",
+        )
+        fresh: dict[tuple[int, int], Summary] = {}
+        yield (
+            all(all(map(np.array_equal, node, self._node(*place, fresh))) for place, node in nodes.items()),
+            "a node is what building it again from the buckets gives",
+        )
+
+    def _exists(self, level: int, index: int) -> bool:
+        return 0 <= level <= self._top() and 0 <= index < self._width(level)
+
+    def _children(self, level: int, index: int) -> list[tuple[int, int]]:
+        below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
+        return [(level - 1, child) for child in below]
+
+    def _weighs_right(self, node: Summary, slots: Array) -> bool:
+        total = self._holder.points(slots).total_weight
+        return abs(float(node.weights.sum()) - total) <= _SLACK * total
+
+
+def reduced_rows(
+    sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
+
+    Raises
+    ------
+    TypeError
+        If it returns something else than points.
+    ValueError
+        If it returns none, more than ``size``, others than it was given, one
+        of them twice, or weights that are not positive numbers.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> points = dm.points([[0.0], [1.0], [2.0], [3.0]], ids=[10, 11, 12, 13])
+    >>> rows, weights = reduced_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
+    >>> len(rows), weights
+    (2, array([2., 2.]))
+    """
+    reduced = sampler.reduce(points, size, rng)
+    rows = _found_again(sampler, points, reduced, size)
+    return rows, reduced.weights * (points.total_weight / reduced.total_weight)
+
+
+def _found_again(sampler: Sampler, points: WeightedPoints, reduced: Any, size: int) -> Array:
+    """Find the rows of the points that a black box returned; raise if it returned something else."""
+    if not isinstance(reduced, WeightedPoints):
+        raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
+    order = np.argsort(points.ids)
+    place = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
+    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[order[place]], reduced.ids):
+        raise ValueError(
+            f"{sampler!r} gave {len(reduced)} points where {size} of those it was given were asked for; "
+            "reduce must return some of them, with their ids"
+        )
+    twice = np.flatnonzero(np.bincount(place) > 1)
+    if twice.size:
+        raise ValueError(
+            f"{sampler!r} gave id {points.ids[order[twice[0]]]} more than once; "
+            "reduce must return each point once, with all the weight it stands for"
+        )
+    wrong = np.flatnonzero(~((reduced.weights > 0) & (reduced.weights < np.inf)))
+    if wrong.size:
+        raise ValueError(
+            f"{sampler!r} gave the weight {reduced.weights[wrong[0]]} to id {reduced.ids[wrong[0]]}; "
+            "weights must be positive numbers"
+        )
+    return np.asarray(order[place])
+
+
+def _stands_for(node: Summary, below: Array) -> bool:
+    known = len(np.unique(node.slots)) == len(node.slots) == len(node.weights)
+    return known and bool(np.isin(node.slots, below).all() and (node.weights > 0).all())
+
+
+def check_shape(bucket_size: Any, height: Any) -> None:
+    """Raise ValueError unless at most one of them is given, a whole number of 1 or more."""
+    if bucket_size is not None and height is not None:
+        raise ValueError(
+            f"bucket_size={bucket_size!r} and height={height!r} both say how large a bucket is; "
+            "pass one of them, or neither"
+        )
+    for name, value in (("bucket_size", bucket_size), ("height", height)):
+        if value is not None:
+            _check_whole(name, value)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    """Raise ValueError unless the value is a whole number of 1 or more."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not (whole and value >= 1):
+        raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")

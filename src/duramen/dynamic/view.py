@@ -1,0 +1,281 @@
+"""The view from an anchor: table L, both sides of the threshold, and the coreset they make.
+
+All that depends on the anchor is here, and nothing else is. A new anchor is a
+new view of the same slots, put in place of the old one when it is complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from duramen.coreset import Coreset
+from duramen.dynamic.columns import grown
+from duramen.dynamic.look import Look, Looked
+from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.ranklists import Suspects, nobody
+from duramen.dynamic.slots import Slots
+from duramen.dynamic.sums import ExactSum
+from duramen.dynamic.table import Moves, Table
+from duramen.dynamic.tree import Tree
+from duramen.robust.choice import Chosen, assembled
+from duramen.robust.plan import BySize
+from duramen.rows import Array
+from duramen.trimming import outlier_weight
+
+__all__ = ["View"]
+
+_BLOCK = 1 << 17  # rows looked at together when a view begins, so that they need not be copied all at once
+
+
+class View:
+    """Points as they stand, seen from an anchor.
+
+    Invariants
+    ----------
+    1. Table L is in order, and its edge is where it must be for the weight to suspect.
+    2. Every point of positive weight is on exactly one side: with the suspects if it stands
+       at the edge or above, else in the engine.
+    3. ``total`` is the weight of all points.
+
+    Those of the parts are theirs.
+
+    Parameters
+    ----------
+    slots : Slots
+        With the points that are there; they are looked at here.
+    look : Look
+    plan : BySize
+    n_outliers : float
+        A count, or a fraction.
+    bucket_size, height : int, optional
+        Of a tree; see :class:`Tree`.
+    tree : bool
+        Whether the engine is a tree.
+    chunk : int, optional
+        As for :class:`Ordered`.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        look: Look,
+        plan: BySize,
+        n_outliers: float,
+        *,
+        tree: bool,
+        bucket_size: int | None = None,
+        height: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        self._slots, self.look, self._plan = slots, look, plan
+        self.n_outliers = n_outliers
+        self.table = Table(slots, chunk)
+        self.suspects = Suspects(slots, look.seed, chunk)
+        self.total = ExactSum()
+        self.engine: Ranked | Tree
+        if tree:
+            bound = look.sampler.bind(look.loss, look.anchor)
+            self.engine = Tree(slots, bound, look.seed, plan.size, bucket_size=bucket_size, height=height)
+        else:
+            self.engine = Ranked(slots, self.table, look, chunk)
+        self.late = np.zeros(0, dtype=bool)
+        present = slots.in_use()
+        for start in range(0, len(present), _BLOCK):
+            part = present[start : start + _BLOCK]
+            self._add_together(part, look.many(slots.points(part)))
+        self.late[:] = False
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    # one at a time
+
+    def add(self, slot: int, looked: Looked) -> None:
+        """Take a point in that stands in its slot, and was looked at."""
+        if slot >= len(self.late):
+            self.late = grown(self.late, slot + 1)
+        self.late[slot] = True
+        if isinstance(self.engine, Ranked):
+            self.engine.note(slot, looked)
+        weight = float(self._slots.weights[slot])
+        if not weight:
+            return
+        self.total.add(weight)
+        loss = float(looked.losses)
+        if self.table.add(slot, loss):
+            self.suspects.add(slot, loss)
+        else:
+            self.engine.add(slot)
+        self._settle()
+
+    def remove(self, slot: int) -> None:
+        """Let a point go that still stands in its slot, and overwrite what was known of it."""
+        weight = float(self._slots.weights[slot])
+        if weight:
+            self.total.subtract(weight)
+            loss = float(self.table.losses[slot])
+            if self.table.is_suspected(slot):
+                self.suspects.remove(slot, loss)
+            else:
+                self.engine.remove(slot)
+            self.table.remove(slot)
+        self._overwrite(slot)
+        if weight:
+            self._settle()
+
+    # many at a time
+
+    def add_many(self, slots: Array, looked: Looked) -> None:
+        """Take points in, in the order given."""
+        if isinstance(self.engine, Tree):  # where points stand in it depends on how they came
+            for slot, loss in zip(slots.tolist(), looked.losses.tolist(), strict=True):
+                self.add(slot, Looked(loss, None, None, None))
+            return
+        self._add_together(slots, looked)
+
+    def _add_together(self, slots: Array, looked: Looked) -> None:
+        """Take points in at once: as good as one by one, but for where they stand in a tree."""
+        self.late = grown(self.late, self._slots.extent)
+        self.late[slots] = True
+        if isinstance(self.engine, Ranked):
+            self.engine.note(slots, looked)
+        heavy = self._slots.weights[slots] > 0
+        slots, losses = slots[heavy], looked.losses[heavy]
+        if not len(slots):
+            return
+        self.total.add_many(self._slots.weights[slots])
+        self.table.add_many(slots, losses)
+        moves = self._moved()
+        outer = self.table.are_suspected(slots)
+        self.suspects.add_many(slots[outer], losses[outer])
+        self.engine.add_many(slots[~outer])
+        if moves is not None:
+            new = np.zeros(self._slots.extent, dtype=bool)
+            new[slots] = True
+            self._shift(Moves(moves.slots[~new[moves.slots]], moves.suspected))
+
+    def remove_many(self, slots: Array) -> None:
+        """Let points go, in the order given."""
+        if isinstance(self.engine, Tree):
+            for slot in slots.tolist():
+                self.remove(slot)
+            return
+        heavy = slots[self._slots.weights[slots] > 0]
+        if len(heavy):
+            self.total.subtract_many(self._slots.weights[heavy])
+            outer = self.table.are_suspected(heavy)
+            self.suspects.remove_many(heavy[outer], self.table.losses[heavy[outer]])
+            self.engine.remove_many(heavy[~outer])
+            self.table.remove_many(heavy)
+        self._overwrite(slots)
+        if len(heavy):
+            self._settle()
+
+    def set_outliers(self, n_outliers: float) -> None:
+        """Suspect for another number of outliers: the paper's Change."""
+        self.n_outliers = n_outliers
+        self._settle()
+
+    # the coreset
+
+    def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
+        """Make the coreset of the points as they stand."""
+        z = outlier_weight(self.n_outliers, self.total.value)
+        n_outer, n_inner = self.table.n_suspected, len(self.engine)
+        sizes = self._plan.shares(n_outer, n_inner)
+        outer = self.suspects.choose(min(sizes[0], n_outer))
+        inner, calibrated = self._choose(min(sizes[1], n_inner))
+        slots = np.concatenate([outer.rows, inner.rows])
+        places = np.arange(len(slots))
+        parts = [
+            outer._replace(rows=places[: len(outer.rows)]),
+            inner._replace(rows=places[len(outer.rows) :]),
+        ]
+        return assembled(
+            self._slots.points(slots),
+            parts,
+            loss=self.look.loss,
+            anchor=self.look.anchor,
+            threshold=self.table.threshold,
+            n_points=len(self.table),
+            n_suspected=n_outer,
+            n_outliers=z,
+            sampler=repr(self.look.sampler),
+            calibrated=calibrated,
+            seed=self.look.seed,
+            columns=columns,
+        )
+
+    def _choose(self, size: int) -> tuple[Chosen, bool]:
+        if isinstance(self.engine, Ranked):
+            return self.engine.choose(size)
+        if not size:
+            return nobody(), False
+        slots, weights = self.engine.choose(size)
+        inclusion = np.full(len(slots), 1.0 if len(slots) == len(self.engine) else np.nan)
+        return Chosen(slots.astype(np.intp), weights, inclusion, np.zeros(len(slots), dtype=np.int32)), False
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays."""
+        parts = (self.table.losses, self.late)
+        trees = self.table.order.nbytes + self.suspects.nbytes + self.engine.nbytes
+        return trees + sum(part.nbytes for part in parts)
+
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        self.table.check(self._to_suspect())
+        order = self.table.order.slots()
+        outer = self.table.are_suspected(order)
+        suspects, inliers = self.suspects.slots(), self.engine.slots()
+        assert np.array_equal(np.sort(suspects), np.sort(order[outer])), "2: others than the suspected are"
+        assert np.array_equal(np.sort(inliers), np.sort(order[~outer])), "2: others than the inliers are"
+        total = float(self._slots.weights[order].sum())
+        assert abs(self.total.value - total) <= 1e-12 * total, "3: the total weight is another"
+        self.suspects.check(self.table.losses)
+        self.engine.check()
+
+    # the edge
+
+    def _to_suspect(self) -> float:
+        """Choose how much weight to suspect: of what is there, not more than all."""
+        total, given = self.total.value, self.n_outliers
+        return min(self._plan.suspected_of(given if given >= 1 else given * total, total), total)
+
+    def _moved(self) -> Moves | None:
+        return self.table.settle(self._to_suspect())
+
+    def _settle(self) -> None:
+        """Move the edge to where it must be now, and the points that it passes to the other side."""
+        moves = self._moved()
+        if moves is not None:
+            self._shift(moves)
+
+    def _shift(self, moves: Moves) -> None:
+        slots = moves.slots.astype(np.int64)
+        if len(slots) == 1 and isinstance(self.engine, Ranked):
+            self._shift_one(int(slots[0]), moves.suspected)
+            return
+        losses = self.table.losses[slots]
+        if moves.suspected:
+            self.engine.remove_many(slots)
+            self.suspects.add_many(slots, losses)
+        else:
+            self.suspects.remove_many(slots, losses)
+            self.engine.add_many(slots)
+
+    def _shift_one(self, slot: int, suspected: bool) -> None:
+        loss = float(self.table.losses[slot])
+        if suspected:
+            self.engine.remove(slot)
+            self.suspects.add(slot, loss)
+        else:
+            self.suspects.remove(slot, loss)
+            self.engine.add(slot)
+
+    def _overwrite(self, slots: Any) -> None:
+        self.late[slots] = False
+        if isinstance(self.engine, Ranked):
+            self.engine.forget(slots)

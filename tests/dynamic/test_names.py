@@ -1,0 +1,213 @@
+"""Names: which ids are names, a name's number, and the table of names with its collisions."""
+
+import pickle
+from hashlib import blake2b
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duramen.dynamic import names as module
+from duramen.dynamic.names import Names, is_names, numbers_of
+
+ONE = UUID(int=1)
+NAME = st.one_of(st.text(max_size=5), st.uuids())
+
+COLUMNS = {
+    "list": ["ann", "bob"],
+    "tuple": ("ann", "bob"),
+    "U array": np.array(["ann", "bob"]),
+    "object array": np.array(["ann", "bob"], dtype=object),
+    "Series": pd.Series(["ann", "bob"], index=[7, 8]),
+    "string Series": pd.Series(["ann", "bob"], dtype="string"),
+    "categorical": pd.Series(["ann", "bob"], dtype="category"),
+    "Arrow Series": pd.Series(["ann", "bob"], dtype=pd.ArrowDtype(pa.string())),
+    "Index": pd.Index(["ann", "bob"]),
+    "polars": pl.Series(["ann", "bob"]),
+    "Arrow array": pa.array(["ann", "bob"]),
+    "Arrow chunks": pa.chunked_array([["ann"], ["bob"]]),
+    "Arrow dictionary": pa.array(["ann", "bob"]).dictionary_encode(),
+}
+NOT_NAMES = {
+    "integer": 7,
+    "integers": [1, 2],
+    "array": np.arange(2),
+    "nothing": None,
+    "empty": [],
+    "bytes": b"ann",
+    "byte strings": [b"ann"],
+    "dict": {"ann": 1},
+    "set": {"ann"},
+    "frame": pd.DataFrame({"ann": [1]}),
+    "polars frame": pl.DataFrame({"ann": [1]}),
+    "Arrow table": pa.table({"ann": [1]}),
+    "text in two dimensions": np.array([["ann"]]),
+    "no dimension": np.array("ann"),
+    "missing first": [None, "ann"],
+    "Series of integers": pd.Series([1, 2]),
+    "Arrow integers": pa.array([1, 2]),
+}
+
+
+@pytest.fixture
+def few_hashes(monkeypatch):
+    """Let the hash be the length of the name, so that names collide."""
+    monkeypatch.setattr(module, "_digest", lambda tagged: len(tagged).to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_text_are_names_and_have_the_numbers_of_a_list(kind):
+    assert is_names(COLUMNS[kind])
+    assert numbers_of(COLUMNS[kind]).tolist() == numbers_of(["ann", "bob"]).tolist()
+    table = Names()
+    table.add(numbers_of(COLUMNS[kind]), COLUMNS[kind])
+    assert table.of(numbers_of(["bob", "ann"])).tolist() == ["bob", "ann"]
+
+
+@pytest.mark.parametrize("kind", NOT_NAMES)
+def test_all_else_is_not_names(kind):
+    assert not is_names(NOT_NAMES[kind])
+
+
+def test_single_names_and_uuids_are_names():
+    assert is_names("ann")
+    assert is_names(np.str_("ann"))
+    assert is_names(ONE)
+    assert is_names([ONE, "ann"])
+    assert is_names(np.array([ONE], dtype=object))
+    assert is_names(np.array([], dtype="U3"))
+    assert numbers_of("ann").tolist() == numbers_of(["ann"]).tolist()
+    assert numbers_of(ONE).tolist() == numbers_of([ONE]).tolist()
+    assert len(numbers_of([])) == 0
+
+
+@given(st.lists(NAME, max_size=10))
+def test_a_number_is_the_hash_of_the_name_alone(names):
+    expected = []
+    for name in names:
+        tagged = b"u" + name.bytes if isinstance(name, UUID) else b"s" + name.encode()
+        digest = blake2b(tagged, digest_size=8).digest()
+        expected.append(int.from_bytes(digest, "little") % 2**63)
+    numbers = numbers_of(names)
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == expected
+
+
+def test_numbers_are_those_of_other_days():
+    """What is stored under these numbers must be found again: unlike hash(), they may never change."""
+    assert numbers_of(["ann", "", "Zoë", ONE]).tolist() == [
+        6685440548919807615,
+        6804604419335014886,
+        5727258984720416194,
+        487996814569814534,
+    ]
+
+
+def test_a_uuid_and_its_text_are_two_names_and_odd_text_is_a_name():
+    numbers = numbers_of([ONE, str(ONE), "a\0b", "a", "\ud800", "x" * 10**6])
+    assert len(set(numbers.tolist())) == 6
+    assert (numbers >= 0).all()
+
+
+@pytest.mark.parametrize("odd", [7, None, np.nan, b"bob", pd.NA, ["bob"]])
+def test_other_entries_are_refused_with_their_row(odd):
+    with pytest.raises(TypeError, match=r"row 2 has .* of type .*; give every row a name"):
+        numbers_of(["ann", ONE, odd, 8])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["ann", None]),
+        pd.Series(["ann", None], dtype="string"),
+        pl.Series(["ann", None]),
+        pa.array(["ann", None]),
+        np.ma.array(["ann", "bob"], mask=[False, True]),
+    ],
+)
+def test_gaps_are_refused(column):
+    assert is_names(column)
+    with pytest.raises(TypeError, match="names must be strings or UUIDs; row 1 has"):
+        numbers_of(column)
+
+
+def test_numbers_look_uniform():
+    """The mean of 20,000 uniform numbers has a standard deviation of 0.29 / 141 = 0.002."""
+    numbers = numbers_of([f"row {number}" for number in range(20_000)])
+    assert (numbers / 2**63).mean() == pytest.approx(0.5, abs=0.01)
+    assert len(np.unique(numbers)) == 20_000
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(NAME, max_size=5)), max_size=8))
+def test_a_table_is_a_dict(steps):
+    table, oracle = Names(), {}
+    for adding, names in steps:
+        numbers = numbers_of(names)
+        if adding:
+            table.check(numbers, names)
+            table.add(numbers, names)
+            oracle.update(zip(numbers.tolist(), names, strict=True))
+        elif all(number in oracle for number in numbers.tolist()):
+            table.remove(numbers)
+            for number in numbers.tolist():
+                oracle.pop(number, None)
+        else:
+            with pytest.raises(KeyError, match="has no name"):
+                table.remove(numbers)
+        table.check_invariants()
+        assert len(table) == len(oracle)
+        assert table.of(np.array(list(oracle), dtype=np.int64)).tolist() == list(oracle.values())
+
+
+def test_numbers_without_names():
+    table = Names()
+    with pytest.raises(KeyError, match="id 7 has no name"):
+        table[7]
+    with pytest.raises(KeyError, match="id 7 has no name"):
+        table.of(np.array([7]))
+    assert table.of(np.array([], dtype=np.int64)).shape == (0,)
+
+
+def test_names_that_collide_are_refused_with_what_to_do(few_hashes):
+    table = Names()
+    table.add(numbers_of(["ann"]), ["ann"])
+    table.check(numbers_of(["ann", "anna", "anna"]), ["ann", "anna", "anna"])
+    with pytest.raises(ValueError, match="'ann' and 'bob' have the same number, 4, by chance; rename one"):
+        table.check(numbers_of(["anna", "bob"]), ["anna", "bob"])
+    with pytest.raises(ValueError, match="'carl' and 'dora' have the same number, 5"):
+        table.check(numbers_of(["carl", "ann", "dora"]), ["carl", "ann", "dora"])
+    with pytest.raises(ValueError, match=r"'0123456789abcdef' and UUID\('.*1'\) have the same number, 17"):
+        table.check(numbers_of(["0123456789abcdef", ONE]), ["0123456789abcdef", ONE])
+    assert len(table) == 1
+    table.remove(numbers_of("ann"))
+    table.check(numbers_of("bob"), "bob")
+
+
+def test_numbers_and_names_of_two_lengths_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        Names().check(numbers_of(["ann", "bob"]), ["ann"])
+    with pytest.raises(ValueError, match="shorter"):
+        Names().add(numbers_of(["ann", "bob"]), ["ann"])
+
+
+def test_copies_go_their_own_way():
+    table, numbers = Names(), numbers_of(["ann", ONE])
+    table.add(numbers, ["ann", ONE])
+    for other in (table.copy(), pickle.loads(pickle.dumps(table))):
+        other.remove(numbers[:1])
+        assert other[numbers[1]] == ONE
+        assert len(other) == 1
+    assert len(table) == 2
+    assert repr(table) == "Names: 2"
+
+
+def test_a_broken_invariant_is_named():
+    table = Names()
+    table.add(np.array([7]), ["ann"])
+    with pytest.raises(AssertionError, match="id 7 has the name 'ann', whose number is 6685440548919807615"):
+        table.check_invariants()

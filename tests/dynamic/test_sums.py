@@ -1,0 +1,261 @@
+"""Sums that do not drift: against Fractions, where a plain sum fails, in any mixture of single and joint moves."""
+
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duramen.dynamic import sums
+from duramen.dynamic.sums import ExactSum, ExactTotals
+
+FINITE = st.floats(-1e290, 1e290)
+BATCHES = st.lists(st.tuples(st.booleans(), st.booleans(), st.lists(FINITE, max_size=6)), max_size=8)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Let few rows reach every path; smaller blocks are split at the same power of two, so they stay exact."""
+    monkeypatch.setattr(sums, "_BLOCK", 7)
+
+
+def held(total):
+    return Fraction(float(total.high)) + Fraction(float(total.low))
+
+
+def wide(rng, shape, decades=8):
+    """Positive numbers of all magnitudes from 10^-decades to 10^decades."""
+    return 10 ** rng.uniform(-decades, decades, size=shape)
+
+
+def billionfold(rng, shape):
+    """Numbers of either sign within a factor of a billion, and zeros: what the second promise covers."""
+    return rng.choice([-1.0, 0.0, 1.0], size=shape) * wide(rng, shape, 4.4)
+
+
+@given(BATCHES)
+def test_a_sum_keeps_its_first_promise(batches):
+    """The error against fractions is at most k 2^-103 times the mass, for moves of any size and sign."""
+    total, exact, mass, moves = ExactSum(), Fraction(0), Fraction(0), 0
+    for adding, jointly, values in batches:
+        move, many = (total.add, total.add_many) if adding else (total.subtract, total.subtract_many)
+        if jointly:
+            many(np.array(values))
+        else:
+            for value in values:
+                move(value)
+        moves += len(values)
+        exact += (1 if adding else -1) * sum(map(Fraction, values))
+        mass += sum(abs(Fraction(value)) for value in values)
+        total.check_invariants()
+        assert abs(held(total) - exact) <= moves * mass / 2**103
+        assert total.value == total.high
+
+
+@given(SEEDS, st.integers(1, 60))
+def test_totals_are_sums_column_by_column(seed, m):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(m, 3)) * wide(rng, (m, 3), 150)
+    totals, columns = ExactTotals(3), [ExactSum() for _ in range(3)]
+    for start in range(0, m, 10):
+        batch = rows[start : start + 10]
+        totals.add_many(batch)
+        totals.subtract(batch[0])
+        for column, total in enumerate(columns):
+            total.add_many(batch[:, column])
+            total.subtract(batch[0, column])
+    totals.check_invariants()
+    assert totals.values.tolist() == [total.value for total in columns]
+    assert totals.low.tolist() == [total.low for total in columns]
+
+
+def test_little_is_left_of_much_and_a_plain_sum_has_lost_it():
+    """The sums stay below 200,000 * 1e8 = 2e13: 400,000 errors of 2^-105 of that are 2e-13, what is left above 1."""
+    values = wide(np.random.default_rng(0), 200_000)
+    small = np.flatnonzero(values < 1)[:100]
+    others = np.delete(values, small)
+    total, plain = ExactSum(), 0.0
+    for value in values.tolist():
+        total.add(value)
+        plain += value
+    for value in others.tolist():
+        total.subtract(value)
+        plain -= value
+    rest = math.fsum(values[small])
+    assert rest > 1
+    assert total.value == pytest.approx(rest, rel=1e-12)
+    assert plain != pytest.approx(rest, rel=1e-6)
+
+
+def test_the_same_for_columns_and_joint_moves():
+    values = wide(np.random.default_rng(1), (200_000, 3))
+    keep = np.zeros(len(values), dtype=bool)
+    keep[np.flatnonzero((values < 1).all(axis=1))[:100]] = True
+    totals = ExactTotals(3)
+    totals.add_many(values)
+    totals.subtract_many(values[~keep])
+    rest = [math.fsum(column) for column in values[keep].T]
+    assert min(rest) > 1
+    np.testing.assert_allclose(totals.values, rest, rtol=1e-12)
+    plain = values.sum(axis=0) - values[~keep].sum(axis=0)
+    assert (np.abs(plain - rest) > 1e-5).all()
+
+
+@given(SEEDS, st.integers(1, 300))
+def test_what_came_and_went_leaves_exactly_nothing(seed, n):
+    """The second promise: added one by one and in batches, removed in another order and in other batches."""
+    rng = np.random.default_rng(seed)
+    rows = billionfold(rng, (n, 2))
+    totals, one = ExactTotals(2), ExactSum()
+    half = n // 2
+    totals.add_many(rows[:half])
+    one.add_many(rows[:half, 0])
+    for row in rows[half:]:
+        totals.add(row)
+        one.add(row[0])
+    assert totals.values.tolist() == [math.fsum(column) for column in rows.T]
+    shuffled = rng.permutation(rows)
+    for row in shuffled[:half]:
+        totals.subtract(row)
+        one.subtract(row[0])
+    assert totals.values.tolist() == [math.fsum(column) for column in shuffled[half:].T]
+    totals.subtract_many(shuffled[half:])
+    one.subtract_many(shuffled[half:, 0])
+    assert not totals.high.any()
+    assert not totals.low.any()
+    assert one.high == one.low == 0.0
+
+
+@given(SEEDS)
+def test_beyond_the_second_promise_next_to_nothing_is_left(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(100, 2)) * wide(rng, (100, 2), 12)
+    totals = ExactTotals(2)
+    totals.add_many(rows)
+    for row in rng.permutation(rows):
+        totals.subtract(row)
+    assert (np.abs(totals.values) <= 1e-28 * np.abs(rows).sum(axis=0)).all()
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "float32", "integers", "reversed", "read-only"])
+def test_blocks_and_layouts_are_no_matter_and_the_input_remains(layout, small_blocks):
+    rows = np.round(billionfold(np.random.default_rng(2), (50, 4)) * 100)
+    changed = {
+        "F": np.asfortranarray(rows),
+        "float32": rows.astype(np.float32),
+        "integers": rows.astype(np.int64),
+        "reversed": rows[::-1, ::-1],
+    }.get(layout, rows.copy())
+    changed.flags.writeable = layout != "read-only"
+    before = changed.copy()
+    totals, one = ExactTotals(4), ExactSum()
+    totals.add_many(changed)
+    one.add_many(changed)
+    np.testing.assert_array_equal(changed, before)
+    assert totals.values.tolist() == [math.fsum(column) for column in changed.T]
+    assert one.value == math.fsum(changed.ravel())
+
+
+@pytest.mark.parametrize("top", [1e300, 1.6e308, 5e-324, 1e-300])
+def test_the_ends_of_the_range(top):
+    """Near the top a column is summed at another scale; beside it, the smallest numbers keep all their bits."""
+    shares = np.array([0.5, -0.25, -0.5, 0.75, -0.5, 1.0, 2.0**-30, -0.125])
+    rows = np.column_stack([top * shares, 5e-324 * np.arange(8), 1e5 * shares])
+    totals, one = ExactTotals(3), ExactSum()
+    totals.add_many(rows)
+    one.add_many(rows[:, 0])
+    assert totals.values.tolist() == [math.fsum(column) for column in rows.T]
+    assert one.value == totals.values[0]
+    for row in rows[::-1]:
+        totals.subtract(row)
+    assert not totals.values.any()
+
+
+@pytest.mark.parametrize("value", [1e308, np.inf, np.nan])
+@pytest.mark.parametrize("jointly", [False, True])
+def test_what_leaves_the_range_is_refused_and_nothing_changes(value, jointly):
+    total, totals = ExactSum(), ExactTotals(2)
+    total.add(1.7e308)
+    totals.add(np.array([1.0, 1.7e308]))
+    row = np.array([1.0, value])
+    with pytest.raises(OverflowError, match=r"the sum left the range of float64.*scale them down"):
+        total.add_many(row) if jointly else total.add(value)
+    with pytest.raises(OverflowError, match="the sum of column 1 left the range"):
+        totals.add_many(row[None]) if jointly else totals.add(row)
+    with pytest.raises(OverflowError, match="left the range"):
+        total.difference(-row)
+    assert (total.high, total.low) == (1.7e308, 0.0)
+    assert totals.values.tolist() == [1.0, 1.7e308]
+
+
+def test_the_last_bit_before_infinity():
+    """The high part alone is finite; only rounding the low part into it overflows."""
+    largest = np.finfo(float).max
+    total = ExactSum()
+    total.add(largest)
+    total.add(math.ulp(largest) / 4)
+    with pytest.raises(OverflowError):
+        total.add(math.ulp(largest) / 4)
+    total.check_invariants()
+
+
+def test_differences_do_not_cancel():
+    total = ExactSum()
+    values = wide(np.random.default_rng(3), 1000)
+    total.add_many(values)
+    order = np.argsort(values)
+    assert total.difference(values[order[3:]]) == pytest.approx(math.fsum(values[order[:3]]), rel=1e-12)
+    assert total.value == math.fsum(values)
+    assert total.difference(np.empty(0)) == total.value
+
+
+def test_copies_go_their_own_way():
+    total, totals = ExactSum(), ExactTotals(2)
+    for number in (1e16, 1.0):
+        total.add(number)
+        totals.add(np.array([number, -number]))
+    for other, others in (
+        (total.copy(), totals.copy()),
+        (pickle.loads(pickle.dumps(total)), pickle.loads(pickle.dumps(totals))),
+    ):
+        other.subtract(1e16)
+        others.subtract(np.array([1e16, -1e16]))
+        assert other.value == 1.0
+        assert others.values.tolist() == [1.0, -1.0]
+    assert total.value == 1e16 + 1
+    seen = totals.values
+    seen[0] = 7
+    assert totals.values[0] == 1e16 + 1
+    assert repr(total) == "ExactSum(1e+16)"
+    assert repr(ExactTotals(2)) == "ExactTotals([0.0, 0.0])"
+
+
+def test_none_at_all():
+    total, totals = ExactSum(), ExactTotals(3)
+    total.add_many(np.empty(0))
+    totals.add_many(np.empty((0, 3)))
+    ExactTotals(0).add_many(np.empty((5, 0)))
+    assert total.value == 0.0
+    assert totals.values.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_other_shapes_are_refused():
+    totals = ExactTotals(3)
+    with pytest.raises(ValueError, match=r"must have shape \(3,\); found \(2, 3\)"):
+        totals.add(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"must have shape \(m, 3\); found \(3,\)"):
+        totals.subtract_many(np.ones(3))
+
+
+def test_broken_invariants_are_named():
+    total, totals = ExactSum(), ExactTotals(2)
+    total.high, total.low = 1.0, 1.0
+    totals.low[1] = np.nan
+    with pytest.raises(AssertionError, match=r"high=1\.0 is not the sum"):
+        total.check_invariants()
+    with pytest.raises(AssertionError, match="column 1: high="):
+        totals.check_invariants()

@@ -1,0 +1,552 @@
+"""The merge-and-reduce tree: its invariants after every step, its laws, and black boxes that misbehave."""
+
+import copy
+import math
+import re
+from functools import reduce as fold
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import duramen as dm
+from duramen.dynamic.tree import Summary, Tree, reduced_rows
+
+ROOM = 400  # slots of the holder
+
+
+class Table:
+    """A holder of labelled rows in several clusters, with weights of which some are zero."""
+
+    def __init__(self, room=ROOM, seed=0, zeros=True):
+        rng = np.random.default_rng(seed)
+        self.X = rng.normal(size=(room, 3)) + rng.choice([0.0, 8.0], size=(room, 1))
+        self.y = rng.choice([-1.0, 1.0], size=room)
+        self.weights = rng.exponential(size=room) + 0.1
+        if zeros:
+            self.weights[::7] = 0.0
+        self.ids = rng.permutation(10 * room)[:room].astype(np.int64)
+
+    def points(self, slots):
+        assert len(slots)
+        return dm.points(self.X[slots], self.y[slots], self.weights[slots], self.ids[slots])
+
+
+class Heaviest(dm.Sampler):
+    """A user's own: the heaviest points, and one of the rest by chance, in no particular order."""
+
+    def reduce(self, points, size, rng):
+        if len(points) <= size:
+            return points
+        order = np.argsort(-points.weights)
+        rows = np.append(order[: size - 1], rng.choice(order[size - 1 :]))
+        return points.take(rng.permutation(rows))
+
+
+ANCHOR = dm.Anchor([[0.0, 0.0, 0.0], [8.0, 8.0, 8.0]], radius=1.0)
+SAMPLERS = {
+    "uniform": dm.UniformSampler(),
+    "layered": dm.LayeredSampler(),
+    "leverage": dm.LeverageSampler(),
+    "own": Heaviest(),
+}
+
+
+def bound(name="uniform"):
+    return SAMPLERS[name].bind(dm.KMeansLoss(2), ANCHOR)
+
+
+def grown(n=40, sampler=None, holder=None, **kind):
+    """Make a tree of n points with all its nodes built."""
+    tree = Tree(holder or Table(), sampler or bound(), 7, **({"node_size": 4, "bucket_size": 3} | kind))
+    tree.add_many(np.arange(n))
+    tree.choose(1)
+    return tree
+
+
+def state(tree):
+    buckets = tree._buckets
+    return buckets.order.tolist(), buckets.position.tolist(), buckets.size, buckets._measured
+
+
+def assert_same_choice(one, two, size=5):
+    for a, b in zip(one.choose(size), two.choose(size), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+KINDS = st.one_of(
+    st.builds(dict, bucket_size=st.integers(1, 6)), st.builds(dict, height=st.integers(1, 5)), st.just({})
+)
+
+
+class Comings(RuleBasedStateMachine):
+    """Points come and go; the tree is compared with a list, and with a twin that works one point at a time."""
+
+    @initialize(name=st.sampled_from(sorted(SAMPLERS)), node_size=st.integers(1, 5), kind=KINDS)
+    def set_up(self, name, node_size, kind):
+        self.table = Table()
+        self.tree, self.twin = (Tree(self.table, bound(name), 3, node_size, **kind) for _ in range(2))
+        self.node_size = node_size
+        self.inside = []
+
+    def absent(self, data, most):
+        free = sorted(set(range(60)) - set(self.inside))
+        return data.draw(st.lists(st.sampled_from(free), min_size=1, max_size=most, unique=True))
+
+    def present(self, data, most):
+        return data.draw(st.lists(st.sampled_from(self.inside), min_size=1, max_size=most, unique=True))
+
+    @precondition(lambda self: len(self.inside) < 60)
+    @rule(data=st.data())
+    def add(self, data):
+        (slot,) = self.absent(data, 1)
+        self.tree.add(slot)
+        self.twin.add(slot)
+        self.inside.append(slot)
+
+    @precondition(lambda self: len(self.inside) < 60)
+    @rule(data=st.data())
+    def add_many(self, data):
+        slots = self.absent(data, 30)
+        self.tree.add_many(np.array(slots))
+        for slot in slots:
+            self.twin.add(slot)
+        self.inside += slots
+
+    @precondition(lambda self: self.inside)
+    @rule(data=st.data())
+    def remove(self, data):
+        (slot,) = self.present(data, 1)
+        self.tree.remove(slot)
+        self.twin.remove(slot)
+        self.inside.remove(slot)
+        assert not any(slot in node.slots for node in self.tree._nodes.values())
+
+    @precondition(lambda self: self.inside)
+    @rule(data=st.data())
+    def remove_many(self, data):
+        slots = self.present(data, 30)
+        self.tree.remove_many(np.array(slots))
+        for slot in slots:
+            self.twin.remove(slot)
+        self.inside = [slot for slot in self.inside if slot not in slots]
+        assert not any(np.isin(slots, node.slots).any() for node in self.tree._nodes.values())
+
+    @rule(size=st.integers(1, 70))
+    def choose(self, size):
+        slots, weights = self.tree.choose(size)
+        own = self.table.weights[self.inside]
+        assert weights.sum() == pytest.approx(own.sum(), rel=1e-12)
+        assert len(slots) == len(set(slots.tolist())) == len(weights) <= size
+        assert set(slots.tolist()) <= set(self.inside)
+        assert (weights > 0).all()
+        if len(self.inside) <= size:
+            assert len(slots) == np.count_nonzero(own)
+            np.testing.assert_array_equal(weights, self.table.weights[slots])
+        else:
+            assert len(slots) <= self.node_size
+
+    @rule(size=st.integers(1, 5))
+    def choose_on_a_copy_without_nodes(self, size):
+        """What is built lazily, here and there, is what building all of it now gives."""
+        other = copy.copy(self.tree)
+        other._nodes = {}
+        assert_same_choice(self.tree, other, size)
+
+    @invariant()
+    def it_holds_what_came_and_did_not_go(self):
+        if hasattr(self, "tree"):
+            self.tree.check()
+            assert state(self.tree) == state(self.twin)
+            assert sorted(self.tree._buckets.order) == sorted(self.inside)
+            assert len(self.tree) == len(self.inside)
+
+
+TestComings = Comings.TestCase
+TestComings.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("kind", [{"bucket_size": 3}, {"height": 3}, {}], ids=str)
+def test_choosing_after_each_update_or_only_at_the_end(name, kind):
+    rng = np.random.default_rng(1)
+    lazy, eager = (Tree(Table(), bound(name), 5, 4, **kind) for _ in range(2))
+    inside = []
+    for slot in range(120):
+        gone = inside.pop(rng.integers(len(inside))) if inside and rng.random() < 0.4 else None
+        for tree in (lazy, eager):
+            tree.add(slot)
+            if gone is not None:
+                tree.remove(gone)
+        inside.append(slot)
+        eager.choose(4)
+    eager.check()
+    assert_same_choice(lazy, eager)
+    lazy.check()
+    assert lazy.nbytes == eager.nbytes
+
+
+@given(st.permutations(range(30)), st.integers(0, 30), st.integers(1, 6))
+def test_many_at_once_are_one_after_the_other(slots, gone, height):
+    many, single = (Tree(Table(), bound(), 0, 2, height=height) for _ in range(2))
+    many.add_many(np.array(slots))
+    for slot in slots:
+        single.add(slot)
+    assert state(many) == state(single)
+    many.remove_many(np.array(slots[:gone], dtype=int))
+    for slot in slots[:gone]:
+        single.remove(slot)
+    assert state(many) == state(single)
+    assert_same_choice(many, single)
+
+
+def test_the_seed_and_the_arrangement_decide():
+    assert_same_choice(grown(), grown())
+    other = Tree(Table(), bound(), 8, 4, bucket_size=3)
+    other.add_many(np.arange(40))
+    assert not np.array_equal(grown().choose(4)[0], other.choose(4)[0])
+
+
+def test_an_empty_tree_chooses_nothing():
+    tree = Tree(Table(), bound(), 0, 3)
+    for _ in range(2):
+        slots, weights = tree.choose(5)
+        assert (slots.shape, slots.dtype.kind, weights.shape) == ((0,), "i", (0,))
+        tree.check()
+        tree.add(3)
+        tree.remove(3)
+    tree.add_many(np.empty(0, dtype=int))
+    assert len(tree) == 0
+
+
+def test_points_that_weigh_nothing_stand_for_nothing():
+    table = Table()
+    table.weights[:] = 0.0
+    table.weights[17] = 2.5
+    tree = grown(holder=table)
+    for size in (3, 100):
+        slots, weights = tree.choose(size)
+        assert (slots.tolist(), weights.tolist()) == ([17], [2.5])
+    tree.remove(17)
+    assert len(tree.choose(3)[0]) == 0
+    tree.check()
+
+
+def test_what_was_chosen_is_the_callers():
+    tree = grown()
+    slots, weights = tree.choose(4)
+    slots[:], weights[:] = 0, 0.0
+    tree.check()
+
+
+@pytest.mark.parametrize("height", [1, 2, 4, 7])
+def test_the_height_is_kept_to_within_a_level(height):
+    tree = Tree(Table(1000), bound(), 0, 2, height=height)
+    for slot in range(1000):
+        tree.add(slot)
+        if slot >= 2 ** (height + 1):
+            assert height <= tree._top() + 1 <= height + 1
+    for slot in range(1000 - 2 ** (height + 1)):
+        tree.remove(slot)
+        assert height - 1 <= tree._top() + 1 <= height + 1
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_no_node_outlives_the_buckets_it_was_built_on(height):
+    """The first bucket is not touched while points come and go at the end; only its size changes."""
+    tree = grown(32, bucket_size=None, height=height)
+    for slot in range(31, 2, -1):
+        tree.remove(slot)
+        tree.check()
+    for slot in range(3, 40):
+        tree.choose(1)
+        tree.add(slot)
+        tree.check()
+
+
+@pytest.mark.parametrize("kind", [{"bucket_size": 3}, {"bucket_size": None, "height": 3}], ids=str)
+@pytest.mark.parametrize("n", [5, 8, 9, 12, 15, 18])
+@pytest.mark.parametrize("more", [1, 3, 4, 20])
+def test_many_may_come_to_a_tree_that_is_built(kind, n, more):
+    tree = grown(n, **kind)
+    tree.add_many(np.arange(n, n + more))
+    tree.check()
+    assert_same_choice(tree, grown(n + more, **kind), 4)
+
+
+def test_a_bucket_holds_two_node_sizes_by_default():
+    tree = grown(41, node_size=5, bucket_size=None)
+    assert repr(tree) == "Tree: 41 points in 5 buckets of 10"
+    assert tree.nbytes >= 4 * 82 + sum(12 * len(tree._nodes[0, i].slots) for i in range(5))
+
+
+def test_arguments_that_contradict_or_make_no_sense():
+    with pytest.raises(ValueError, match=r"bucket_size=4 and height=3 both .* pass one of them, or neither"):
+        grown(bucket_size=4, height=3)
+    for name in ("node_size", "bucket_size", "height"):
+        for value in (0, -2, 2.0, True, "many"):
+            with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} must be a whole number")):
+                grown(**({"bucket_size": None} | {name: value}))
+    with pytest.raises(ValueError, match="node_size=None must be"):
+        grown(node_size=None)
+    with pytest.raises(ValueError, match="size=0 must be a whole number"):
+        grown().choose(0)
+
+
+def test_slots_that_cannot_come_or_go_change_nothing():
+    tree = grown(10)
+    before = state(tree)
+    for slots in ([3], [-1], [-99], [50, 51, 3], [50, 51, -1]):
+        with pytest.raises(ValueError, match=f"slot {slots[-1]} cannot be added; it is negative, or here"):
+            tree.add_many(np.array(slots))
+        with pytest.raises(ValueError, match="cannot be added"):
+            tree.add(slots[-1])
+    with pytest.raises(ValueError, match="must be distinct"):
+        tree.add_many(np.array([20, 21, 20]))
+    for slot in (-1, 10, 399):
+        with pytest.raises(KeyError, match=f"slot {slot} is not here"):
+            tree.remove(slot)
+    tree.check()
+    assert state(tree)[0] == before[0]
+    assert len(tree) == 10
+
+
+# Black boxes that misbehave
+
+
+def foreign(points, size, rng):
+    return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
+
+
+def too_many(points, size, rng):
+    return points.take(slice(0, size + 1))
+
+
+def none(points, size, rng):
+    return points.take(slice(0, 0))
+
+
+def twice(points, size, rng):
+    return points.pick(np.array([1, 1]), np.ones(2))
+
+
+def weightless(points, size, rng):
+    return points.take(slice(0, size)).weighing(np.zeros(size))
+
+
+def endless(points, size, rng):
+    return points.take(slice(0, size)).weighing(np.full(size, np.inf))
+
+
+def rows_only(points, size, rng):
+    return points.X[:size]
+
+
+def tired(points, size, rng):
+    raise RuntimeError("no more")
+
+
+class Moody(dm.Sampler):
+    """It behaves for some calls."""
+
+    def __init__(self, bad, calls):
+        self.bad, self.calls = bad, calls
+
+    def reduce(self, points, size, rng):
+        self.calls -= 1
+        return self.bad(points, size, rng) if self.calls < 0 else Heaviest().reduce(points, size, rng)
+
+
+WRONGS = [
+    (foreign, ValueError, r"Moody\(\) gave 4 points where 4 of those .* with their ids"),
+    (too_many, ValueError, r"Moody\(\) gave 5 points where 4 "),
+    (none, ValueError, r"Moody\(\) gave 0 points where 4 "),
+    (twice, ValueError, r"Moody\(\) gave id \d+ more than once"),
+    (weightless, ValueError, r"Moody\(\) gave the weight 0.0 to id \d+; weights must be positive"),
+    (endless, ValueError, r"Moody\(\) gave the weight inf to id \d+"),
+    (rows_only, TypeError, r"Moody\(\) must return points from reduce; found ndarray"),
+    (tired, RuntimeError, "no more"),
+]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3, 6])
+@pytest.mark.parametrize("bad, error, words", WRONGS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, error, words, calls):
+    sampler = Moody(bad, calls)
+    tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
+    tree.add_many(np.arange(40))
+    with pytest.raises(error, match=words):
+        tree.choose(4)
+    tree.remove(11)
+    tree.add(60)
+    sampler.calls = 10**9
+    tree.check()
+    again = Tree(tree._holder, Heaviest(), 7, 4, bucket_size=6)
+    again.add_many(np.array(tree._buckets.order))
+    assert_same_choice(tree, again)
+
+
+def test_reduced_rows_are_found_whatever_order_they_are_in():
+    points = Table(zeros=False).points(np.arange(50))
+    rows, weights = reduced_rows(Heaviest(), points, 10, np.random.default_rng(0))
+    assert set(np.argsort(-points.weights)[:9]) <= set(rows.tolist())
+    assert weights.sum() == pytest.approx(points.total_weight, rel=1e-14)
+    np.testing.assert_allclose(weights / weights[0], points.weights[rows] / points.weights[rows[0]])
+
+
+# The error of merging and reducing
+
+
+def composed(first, second):
+    """The paper's appendix C: a coreset of a coreset errs by this at most."""
+    return first + second + first * second
+
+
+@given(st.lists(st.floats(0.0, 2.0), min_size=1, max_size=12))
+def test_errors_of_levels_compose_to_a_product(errors):
+    assert fold(composed, errors) == pytest.approx(math.prod(1 + e for e in errors) - 1, rel=1e-9, abs=1e-12)
+
+
+LOGISTIC = dm.LogisticLoss()
+PROBLEMS = [
+    (dm.KMeansLoss(2), ANCHOR, np.random.default_rng(0).normal(size=(20, 2, 3)) + ANCHOR.theta),
+    (LOGISTIC, dm.Anchor([0.1, 0.2, -0.2, 0.0], 1.0), np.random.default_rng(0).normal(size=(20, 4))),
+]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("loss, anchor, thetas", PROBLEMS, ids=["k-means", "logistic"])
+def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, thetas):
+    """A node stands for its parts with an error e_l, these for theirs, and so on: (1 + e_0) ... (1 + e_L) - 1."""
+    table = Table(zeros=False)
+    tree = Tree(table, SAMPLERS[name].bind(loss, anchor), 2, 40, bucket_size=50)
+    tree.add_many(np.arange(ROOM - 30))
+    chosen = Summary(*tree.choose(40))
+
+    def costs(summary):
+        losses = [loss.values(theta, table.X[summary.slots], table.y[summary.slots]) for theta in thetas]
+        return np.array(losses) @ summary.weights
+
+    def parts(level, index):
+        below = tree._below(level, index)
+        below_it = [tree._nodes[child] for child in tree._children(level, index)]
+        whole = [Summary(below, table.weights[below])]
+        return sum(costs(part) for part in (below_it if level else whole))
+
+    errors = np.zeros(tree._top() + 1)
+    for (level, index), node in tree._nodes.items():
+        errors[level] = max(errors[level], np.abs(costs(node) / parts(level, index) - 1).max())
+    assert (errors > 0).all()
+    everyone = Summary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
+    error = np.abs(costs(chosen) / costs(everyone) - 1).max()
+    assert 0 < error <= math.prod(1 + errors) - 1
+
+
+# What check finds
+
+
+def test_the_class_lists_what_check_verifies():
+    listed = re.findall(r"^ {4}(\d)\. (.*)[;.]$", Tree.__doc__, re.MULTILINE)
+    verified = [(str(i), text) for i, (_, text) in enumerate(grown()._verdicts(), start=1)]
+    assert listed == verified
+
+
+def swap_in_order(tree):
+    order = tree._buckets.order
+    order[0], order[1] = order[1], order[0]
+
+
+def repeat_in_order(tree):
+    tree._buckets.order[0] = tree._buckets.order[1]
+
+
+def lose_from_order(tree):
+    tree._buckets.order.pop()
+
+
+def hole_in_order(tree):
+    tree._buckets.order[2] = -1
+
+
+def ghost_position(tree):
+    tree._buckets.position.append(5)
+
+
+def bad_buckets(tree):
+    tree._buckets.size = 0
+
+
+def short_bucket(tree):
+    whole = tree._buckets.slots
+    tree._buckets.slots = lambda first=0, stop=None: whole(first, stop)[: 3 if stop == 2 else None]
+
+
+def other_size(tree):
+    tree._buckets.size += 1
+
+
+def stale_size(tree):
+    tree._buckets._measured //= 4
+
+
+def node_out_of_place(tree):
+    tree._nodes[0, 99] = tree._nodes[0, 0]
+
+
+def node_above_the_root(tree):
+    tree._nodes[tree._top() + 1, 0] = tree._nodes[tree._top(), 0]
+
+
+def missing_child(tree):
+    del tree._nodes[0, 1]
+
+
+def change(tree, slots=None, weights=None):
+    node = tree._nodes[1, 0]
+    tree._nodes[1, 0] = Summary(
+        node.slots if slots is None else slots(node.slots),
+        node.weights if weights is None else weights(node.weights),
+    )
+
+
+def put(value):
+    return lambda array: np.append(array[:-1], array.dtype.type(value))
+
+
+def put_first(array):
+    return put(array[0])(array)
+
+
+CORRUPTIONS = [
+    (1, swap_in_order),
+    (1, repeat_in_order),
+    (1, lose_from_order),
+    (1, hole_in_order),
+    (1, ghost_position),
+    (2, bad_buckets),
+    (2, short_bucket),
+    (3, other_size),
+    (3, stale_size),
+    (4, node_out_of_place),
+    (4, node_above_the_root),
+    (5, missing_child),
+    (6, lambda tree: change(tree, slots=put(200))),
+    (7, lambda tree: change(tree, slots=put(39))),
+    (7, lambda tree: change(tree, slots=put_first)),
+    (7, lambda tree: change(tree, weights=put(-1.0))),
+    (8, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
+    (9, lambda tree: change(tree, slots=np.flip)),
+    (9, lambda tree: setattr(tree, "_seed", 8)),
+]
+
+
+@pytest.mark.parametrize("number, corrupt", CORRUPTIONS, ids=lambda value: getattr(value, "__name__", None))
+def test_check_finds(number, corrupt):
+    tree = grown(40, node_size=3, bucket_size=None, height=4)
+    tree.check()
+    corrupt(tree)
+    text = re.search(rf"{number}\. (.*)[;.]\n", Tree.__doc__)[1]
+    with pytest.raises(AssertionError, match=f"^invariant {number} is broken: {re.escape(text)}$"):
+        tree.check()
