@@ -8,22 +8,26 @@ of its own: the checks of a batch would take longer than the point itself.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from duramen.ball import Anchor
+from duramen.chunks import for_each_chunk, one_blas_thread
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.robust.outlook import seen_from
-from duramen.rows import Array, row_products
+from duramen.rows import Array, row_products, scratch_rows
 from duramen.sampling import RankedSampler, Sampler, Seen
 from duramen.sampling.base import measured
 from duramen.sampling.calibration import Known, known_of
 from duramen.sampling.ranks import uniform_of, uniforms
 
 __all__ = ["Look", "Looked"]
+
+_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 class Looked(NamedTuple):
@@ -114,9 +118,23 @@ class Look:
         losses = np.asarray(seen.losses, dtype=np.float64)
         if self.ranked is None:
             return Looked(losses, marks, None, None)
-        numbers = self.ranked.strata(seen)
-        ranks = _ranks(self.ranked, seen, uniforms(self.seed, points.ids))
-        return Looked(losses, marks, ranks, None if numbers is None else np.asarray(numbers))
+        return Looked(losses, marks, *self._ranked(self.ranked, seen))
+
+    def _ranked(self, sampler: RankedSampler, seen: Seen) -> tuple[Array, Array | None]:
+        """Compute ranks and strata, by chunks on all cores."""
+        ranks = uniforms(self.seed, seen.points.ids)
+        probe = sampler.strata(seen.take(slice(0, 1)))
+        strata = None if probe is None else np.empty(len(seen), dtype=np.asarray(probe).dtype)
+
+        def work(chunk: slice) -> None:
+            part = seen.take(chunk)
+            _divide(ranks[chunk], sampler, part)
+            if strata is not None:
+                strata[chunk] = sampler.strata(part)
+
+        with one_blas_thread() if len(seen) > _FEW else nullcontext():
+            for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
+        return ranks, strata
 
     def one(self, row: Array, label: Any, weight: float, name: int) -> Looked:
         """Look at one checked row, (1, d), with its label, (1,)."""
@@ -178,14 +196,13 @@ class Look:
         return np.asarray(self.contributions(points, np.array([loss]), marks)[0])
 
 
-def _ranks(sampler: RankedSampler, seen: Seen, ranks: Array) -> Array:
+def _divide(ranks: Array, sampler: RankedSampler, seen: Seen) -> None:
     """Divide by weight times score; a score that is not a positive number makes an infinite rank."""
     scores = np.asarray(sampler.scores(seen))
     if scores.shape != (len(seen),):
         raise ValueError(
             f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; one a point is needed"
         )
-    ranks /= measured(seen.points.weights, scores)
     with np.errstate(invalid="ignore"):
+        ranks /= measured(seen.points.weights, scores)
         ranks[~((scores > 0) & (scores < np.inf))] = np.inf
-    return ranks

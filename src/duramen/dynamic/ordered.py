@@ -296,12 +296,18 @@ class Ordered:
         # the first entry of equal key is most often the only one
         tied = np.flatnonzero((keys[near] == new_keys) & (self._named.ids[slots[near]] < names))
         if len(tied):
-            ends = keys.searchsorted(new_keys[tied], "right")
-            cuts = np.flatnonzero(np.diff(places[tied])) + 1
-            for run, end in zip(np.split(tied, cuts), ends[np.append(0, cuts)].tolist(), strict=True):
-                first = int(places[run[0]])
-                places[run] = first + self._named.ids[slots[first:end]].searchsorted(names[run])
+            places[tied] = self._among_equals(keys, slots, places[tied], new_keys[tied], names[tied])
         return places
+
+    def _among_equals(self, keys: Array, slots: Array, low: Array, tied: Array, names: Array) -> Array:
+        """Find where ids are among the entries of equal key, which begin at ``low``: bisections abreast."""
+        high = keys.searchsorted(tied, "right")
+        while (low < high).any():
+            middle = (low + high) // 2
+            below = (middle < high) & (self._named.ids[slots[np.minimum(middle, len(slots) - 1)]] < names)
+            low = np.where(below, middle + 1, low)
+            high = np.where(below, high, np.minimum(middle, high))
+        return low
 
     def _by_chunk(self, keys: Array, names: Array) -> Iterator[tuple[int, slice]]:
         """Give the chunk of each run of sorted entries, from the last to the first: later ones may split."""
@@ -314,8 +320,19 @@ class Ordered:
     def _rebuild(self, keys: Array, slots: Array) -> None:
         self._clear()
         self._length = len(keys)
-        for number, part in enumerate(self._cuts(len(keys))):
-            self._open(number, keys[part], slots[part])
+        parts = self._cuts(len(keys))
+        if not parts:
+            return
+        self._sizes = [part.stop - part.start for part in parts]
+        rooms = [self._room_for(size) for size in self._sizes]
+        self._keys = [roomy(keys[part], room) for part, room in zip(parts, rooms, strict=True)]
+        self._slots = [roomy(slots[part], room) for part, room in zip(parts, rooms, strict=True)]
+        ends = np.array([part.stop - 1 for part in parts])
+        self._last_keys.extend(keys[ends].tolist())
+        self._last_names.extend(self._named.ids[slots[ends]].tolist())
+
+    def _room_for(self, size: int) -> int:
+        return min(self._chunk, size + size // 16 + 4)
 
     def _cuts(self, n: int) -> list[slice]:
         """Cut ``n`` entries into chunks that have room for more."""
@@ -325,7 +342,7 @@ class Ordered:
         return [slice(first, end) for first, end in itertools.pairwise(edges)]
 
     def _open(self, number: int, keys: Array, slots: Array) -> None:
-        room = min(self._chunk, len(keys) + len(keys) // 16 + 4)
+        room = self._room_for(len(keys))
         self._keys.insert(number, roomy(keys, room))
         self._slots.insert(number, roomy(slots, room))
         self._sizes.insert(number, len(keys))

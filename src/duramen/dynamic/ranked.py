@@ -21,6 +21,7 @@ from duramen.dynamic.ranklists import RankLists, nobody
 from duramen.dynamic.slots import Slots
 from duramen.dynamic.sums import ExactTotals
 from duramen.dynamic.table import Table
+from duramen.points import WeightedPoints
 from duramen.robust.choice import Chosen
 from duramen.robust.outlook import refuse_infinite
 from duramen.rows import Array
@@ -105,11 +106,10 @@ class Ranked(Engine):
         self.odd -= len(slots) - len(even)
         self._count_many(even, adding=False)
 
-    def choose(self, size: int) -> tuple[Chosen, bool]:
-        """Choose the points that stand for them all: also whether their weights are calibrated."""
-        live = len(self)
-        if not size or not live:
-            return nobody(), False
+    def choose(self, size: int) -> Chosen:
+        """Choose the points that stand for them all, with weights as drawn."""
+        if not size or not len(self):
+            return nobody()
         if self.odd:
             self._refuse_odd()
         sampler, seed = self._look.ranked, self._look.seed
@@ -119,10 +119,11 @@ class Ranked(Engine):
         if self._look.strata_type is not None:
             groups, sizes = shared_out(sampler, strata, size)
             totals = np.bincount(groups, strata.weights)
-        found = self._lists.draw(seed, lambda slots: self._ranks[slots], groups, sizes, totals)
-        if self._look.known is None or size >= live:
-            return found, False
-        return self._calibrated(found, size), True
+        return self._lists.draw(seed, lambda slots: self._ranks[slots], groups, sizes, totals)
+
+    def calibrates(self, size: int) -> bool:
+        """Tell whether so many points are to be calibrated."""
+        return self._look.known is not None and 0 < size < len(self)
 
     @property
     def totals(self) -> Array | None:
@@ -197,16 +198,13 @@ class Ranked(Engine):
             refuse_infinite(name, loss)
         raise ValueError(f"{self._look.sampler!r} gave id {name} no score; scores must be positive numbers")
 
-    def _calibrated(self, found: Chosen, size: int) -> Chosen:
-        """Adjust the weights to the totals, in the order of the ids: as a coreset built anew does."""
-        order = np.argsort(self._slots.ids[found.rows])
-        found = Chosen(*(column[order] for column in found))
-        points, totals = self._slots.points(found.rows), self.totals
-        known = known_of(self._look.loss, self._look.anchor, size, points)
-        columns = known.columns_of(points, self._table.losses[found.rows], self._marks_of(found.rows))
+    def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
+        """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
+        totals = self.totals
         assert totals is not None
-        weights = Calibration(columns, found.weights).weights(totals[: known.n_columns])
-        return found._replace(weights=weights)
+        known = known_of(self._look.loss, self._look.anchor, len(slots), points)
+        columns = known.columns_of(points, self._table.losses[slots], self._marks_of(slots))
+        return Calibration(columns, points.weights).weights(totals[: known.n_columns])
 
     def _marks_of(self, slots: Array) -> Array | None:
         return None if self._look.mark_type is None else self._marks[slots]

@@ -125,6 +125,7 @@ class Slots:
 
     def remove_many(self, slots: Array) -> None:
         """Give slots up, and overwrite what they held."""
+        slots = np.sort(slots)  # in the order of memory
         self.index.remove_many(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             self._blocks[block][inside] = 0
@@ -132,7 +133,7 @@ class Slots:
         self.weights[slots] = 0.0
         if self.y is not None:
             self.y[slots] = 0.0
-        self._free.extend(slots.tolist())
+        self._free.frombytes(slots.astype(np.int32).tobytes())
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""

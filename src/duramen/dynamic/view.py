@@ -19,6 +19,7 @@ from duramen.dynamic.slots import Slots
 from duramen.dynamic.sums import ExactSum
 from duramen.dynamic.table import Moves, Table
 from duramen.dynamic.tree import Tree
+from duramen.points import WeightedPoints
 from duramen.robust.choice import Chosen, assembled
 from duramen.robust.plan import BySize
 from duramen.rows import Array
@@ -186,16 +187,19 @@ class View:
         n_outer, n_inner = self.table.n_suspected, len(self.engine)
         sizes = self._plan.shares(n_outer, n_inner)
         outer = self.suspects.choose(min(sizes[0], n_outer))
-        inner, calibrated = self._choose(min(sizes[1], n_inner))
+        size = min(sizes[1], n_inner)
+        inner = self._choose(size)
         slots = np.concatenate([outer.rows, inner.rows])
         places = np.arange(len(slots))
-        parts = [
-            outer._replace(rows=places[: len(outer.rows)]),
-            inner._replace(rows=places[len(outer.rows) :]),
-        ]
+        outer = outer._replace(rows=places[: len(outer.rows)])
+        inner = inner._replace(rows=places[len(outer.rows) :])
+        points = self._slots.points(slots)
+        calibrated = isinstance(self.engine, Ranked) and self.engine.calibrates(size)
+        if calibrated:
+            inner = self._calibrated(inner, slots, points)
         return assembled(
-            self._slots.points(slots),
-            parts,
+            points,
+            [outer, inner],
             loss=self.look.loss,
             anchor=self.look.anchor,
             threshold=self.table.threshold,
@@ -208,14 +212,22 @@ class View:
             columns=columns,
         )
 
-    def _choose(self, size: int) -> tuple[Chosen, bool]:
+    def _choose(self, size: int) -> Chosen:
         if isinstance(self.engine, Ranked):
             return self.engine.choose(size)
         if not size:
-            return nobody(), False
+            return nobody()
         slots, weights = self.engine.choose(size)
         inclusion = np.full(len(slots), 1.0 if len(slots) == len(self.engine) else np.nan)
-        return Chosen(slots.astype(np.intp), weights, inclusion, np.zeros(len(slots), dtype=np.int32)), False
+        return Chosen(slots.astype(np.intp), weights, inclusion, np.zeros(len(slots), dtype=np.int32))
+
+    def _calibrated(self, inner: Chosen, slots: Array, points: WeightedPoints) -> Chosen:
+        """Calibrate in the order of the ids, as a coreset built anew does: rounding depends on it."""
+        assert isinstance(self.engine, Ranked)
+        order = np.argsort(points.ids[inner.rows])
+        inner = Chosen(*(column[order] for column in inner))
+        taken = points.pick(inner.rows, inner.weights)
+        return inner._replace(weights=self.engine.calibrated(slots[inner.rows], taken))
 
     @property
     def nbytes(self) -> int:

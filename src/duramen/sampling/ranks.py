@@ -271,6 +271,8 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     low, high = 0.0, float(room.max()) / float(shares.min())
     for _ in range(100):  # the level at which shares, cut at both ends, add up
         level = (low + high) / 2
+        if not low < level < high:
+            break
         if np.clip(level * shares, least, room).sum() < size:
             low = level
         else:
