@@ -6,7 +6,7 @@ import numpy as np
 
 from duramen.rows import Array
 
-__all__ = ["grown", "merged", "roomy", "sorted_by"]
+__all__ = ["among_equals", "grown", "merged", "roomy", "sorted_by"]
 
 
 def grown(column: Array, length: int) -> Array:
@@ -49,3 +49,13 @@ def merged(
     all_keys[mine], all_slots[mine] = new_keys, new_slots
     all_keys[old], all_slots[old] = keys, slots
     return all_keys, all_slots
+
+
+def among_equals(keys: Array, ids: Array, slots: Array, tied: Array, names: Array) -> Array:
+    """Find where ids are among sorted entries of equal key: bisections abreast, for thousands of ties."""
+    low, high = keys.searchsorted(tied), keys.searchsorted(tied, "right")
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = (middle < high) & (ids[slots[np.minimum(middle, len(slots) - 1)]] < names)
+        low, high = np.where(below, middle + 1, low), np.where(below, high, np.minimum(middle, high))
+    return low

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -280,11 +281,22 @@ class DynamicCoreset(Reading):
             if other._state is None or not len(other._state.slots):
                 return self
             points = other._state.slots.points(other._state.slots.in_use())
-            named = other._roster.names
-            self.insert(
-                points.X, points.y, points.weights, points.ids if named is None else named.of(points.ids)
-            )
+            named, before = other._roster.names, self._settings.given
+            ids = points.ids if named is None else named.of(points.ids)
+            if self.anchor is None and other.anchor is not None:
+                self._adopt(other.anchor)
+            try:
+                self.insert(points.X, points.y, points.weights, ids)
+            except BaseException:
+                self._adopt(before)
+                raise
             return self
+
+    def _adopt(self, anchor: Any) -> None:
+        """Take an anchor from elsewhere, in place of a first one."""
+        self._settings = replace(self._settings, given=anchor)
+        if self._state is not None:
+            self._state.given = anchor
 
     # the anchor
 

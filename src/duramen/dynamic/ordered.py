@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.dynamic.columns import merged, roomy, sorted_by
+from duramen.dynamic.columns import among_equals, merged, roomy, sorted_by
 from duramen.rows import Array
 
 __all__ = ["CHUNK", "Named", "Ordered"]
@@ -296,18 +296,8 @@ class Ordered:
         # the first entry of equal key is most often the only one
         tied = np.flatnonzero((keys[near] == new_keys) & (self._named.ids[slots[near]] < names))
         if len(tied):
-            places[tied] = self._among_equals(keys, slots, places[tied], new_keys[tied], names[tied])
+            places[tied] = among_equals(keys, self._named.ids, slots, new_keys[tied], names[tied])
         return places
-
-    def _among_equals(self, keys: Array, slots: Array, low: Array, tied: Array, names: Array) -> Array:
-        """Find where ids are among the entries of equal key, which begin at ``low``: bisections abreast."""
-        high = keys.searchsorted(tied, "right")
-        while (low < high).any():
-            middle = (low + high) // 2
-            below = (middle < high) & (self._named.ids[slots[np.minimum(middle, len(slots) - 1)]] < names)
-            low = np.where(below, middle + 1, low)
-            high = np.where(below, high, np.minimum(middle, high))
-        return low
 
     def _by_chunk(self, keys: Array, names: Array) -> Iterator[tuple[int, slice]]:
         """Give the chunk of each run of sorted entries, from the last to the first: later ones may split."""

@@ -45,11 +45,16 @@ class Settings:
 
 
 class _Start(NamedTuple):
-    """A first anchor: how many of the new rows come before it, the look from it, and its sample."""
+    """A first anchor: how many of the new rows come before it, the look from it, and its sample.
+
+    Or, where there is none yet: when to try again, and why.
+    """
 
     before: int
-    look: Look
+    look: Look | None
     sample: Array
+    try_at: int
+    reason: str
 
 
 class State:
@@ -65,6 +70,7 @@ class State:
     def __init__(self, settings: Settings, gate: Gate, n_outliers: float) -> None:
         recipe = settings.recipe
         self._settings, self.gate, self.n_outliers = settings, gate, n_outliers
+        self.given = settings.given
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
         self.view: View | None = None
         self.heavy = 0
@@ -141,19 +147,17 @@ class State:
         weights = np.ones(len(names)) if new.weights is None else new.weights
         points = WeightedPoints._trusted(new.rows, new.labels, weights, names)
         self._refuse_overflow(float(weights.sum()))
-        start = self._start(points) if self.view is None else None
-        before = len(names) if self.view is None and start is None else 0 if start is None else start.before
-        look = start.look if start is not None else self.view.look if self.view is not None else None
-        rest = slice(before, len(names))
-        looked = look.many(points.take(rest)) if look is not None and before < len(names) else None
+        start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
+        first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
+        looked = start.look.many(rest) if start.look is not None and len(rest) else None
         self.whole = False
-        self._add(points.take(slice(0, before)))
-        if start is not None:
+        self._try_at, self.reason = start.try_at, start.reason
+        if len(first):
+            self._add(first)
+        if self.view is None and start.look is not None:
             self.see(start.look, start.sample)
-        if looked is not None:
-            slots = self._add(points.take(rest))
-            assert self.view is not None
-            self.view.add_many(slots, looked)
+        if self.view is not None and looked is not None:
+            self.view.add_many(self._add(rest), looked)
         self.gate.admit(new.labels)
         self.whole = True
 
@@ -253,7 +257,7 @@ class State:
             probe=probe,
         )
 
-    def _start(self, new: WeightedPoints) -> _Start | None:
+    def _start(self, new: WeightedPoints) -> _Start:
         """Make a first anchor, if these rows complete what it takes.
 
         It is made of the points that are there when the last of those arrives, as
@@ -261,45 +265,49 @@ class State:
         say), it is tried again at twice as many.
         """
         steps = self.heavy + np.cumsum(new.weights > 0)
-        if self.gate.n_columns and self._is_ready(new):
-            self._try_at = 1
-        while len(steps) and steps[-1] >= self._try_at:
-            before = int(np.searchsorted(steps, self._try_at)) + 1
-            found = self._tried(new.take(slice(0, before)))
-            if found is not None:
-                return _Start(before, *found)
-            self._try_at *= 2
-        return None
+        try_at, reason = self._try_at, self.reason
+        if self._is_ready(new):
+            try_at = 1
+        while steps[-1] >= try_at:
+            before = int(np.searchsorted(steps, try_at)) + 1
+            sample = self._with(new.take(slice(0, before)))
+            try:
+                return _Start(before, self._first_look(sample), sample.ids, try_at, reason)
+            except MissingPropertyError:
+                raise
+            except ValueError as error:
+                reason = f"with {len(sample):,} points: {error}"
+            try_at *= 2
+        return _Start(len(new), None, new.ids[:0], try_at, reason)
 
     def _is_ready(self, new: WeightedPoints) -> bool:
+        """Tell whether an anchor was given with all that is frozen in it: it needs no points."""
         heavy = np.flatnonzero(new.weights > 0)
-        given = self._settings.given
-        return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), given)
+        return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), self.given)
 
-    def _tried(self, new: WeightedPoints) -> tuple[Look, Array] | None:
+    def _with(self, new: WeightedPoints) -> WeightedPoints:
+        """Give the points of positive weight that are there with these, in the order of their ids."""
         there = self.slots.in_use()
         both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
-        sample = both.take(np.flatnonzero(both.weights > 0))
-        sample = sample.take(np.argsort(sample.ids))
-        total = sample.total_weight
-        share = min(self.n_outliers / total, _MOST_AT_FIRST) if self.n_outliers >= 1 else self.n_outliers
-        try:
-            anchor, sampler = self._settings.recipe.anchor(sample, self._settings.given, share, len(sample))
-            look = self._look(anchor, sampler, sample)
-            look.many(both)
-        except MissingPropertyError:
-            raise
-        except ValueError as error:
-            self.reason = f"with {len(sample):,} points: {error}"
-            return None
-        return look, sample.ids
+        heavy = np.flatnonzero(both.weights > 0)
+        return both.take(heavy[np.argsort(both.ids[heavy])])
+
+    def _first_look(self, sample: WeightedPoints) -> Look:
+        total, z = sample.total_weight, self.n_outliers
+        share = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
+        anchor, sampler = self._settings.recipe.anchor(sample, self.given, share, len(sample))
+        look = self._look(anchor, sampler, sample)
+        look.many(sample)  # what is wrong with a row shows here, before anything has changed
+        return look
 
     def _refuse_overflow(self, weight: float) -> None:
-        if not math.isfinite(self.total_weight + weight if weight > 1e290 else weight):
+        if not math.isfinite(self.total_weight + weight):
             raise ValueError("weights add up to infinity; scale them down")
 
     def coreset(self) -> Coreset:
         """Make the coreset of the points as they stand: all of them, while there is no anchor."""
+        if not self.heavy:
+            raise ValueError("all weights are zero: there is nothing to stand for; insert points that weigh")
         if self.view is not None:
             return self.view.coreset(self.gate.columns)
         slots = self.slots.in_use()
