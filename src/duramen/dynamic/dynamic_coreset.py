@@ -12,22 +12,20 @@ import numpy as np
 
 from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
-from duramen.dynamic.anchoring import Recipe, same_anchor
+from duramen.dynamic.anchoring import Recipe
 from duramen.dynamic.arrivals import Gate
+from duramen.dynamic.checks import check_alike, checked_outliers, is_tree
 from duramen.dynamic.reading import Reading
 from duramen.dynamic.roster import Roster
 from duramen.dynamic.state import Settings, State
-from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
 from duramen.robust.outlook import sampler_of
 from duramen.robust.plan import BySize, plan_of
 from duramen.rows import Array
-from duramen.sampling import RankedSampler, Sampler
+from duramen.sampling import Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.problem import is_number
 from duramen.solvers.solve import WAYS_OUT, solved, warn_of
-from duramen.trimming import outlier_weight
 
 __all__ = ["DynamicCoreset"]
 
@@ -126,9 +124,9 @@ class DynamicCoreset(Reading):
         plan = plan_of(size, None, None, 0.1, suspects)
         assert isinstance(plan, BySize)
         self.loss, self.size = loss, plan.size
-        self._n_outliers = _checked_outliers(n_outliers, math.inf)
+        self._n_outliers = checked_outliers(n_outliers, math.inf)
         self.seed = int(generator(random_state).integers(2**63))
-        tree = _is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
+        tree = is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
         recipe = Recipe(loss, plan, sampler, self.seed)
         self._settings = Settings(recipe, anchor, tree, bool(calibrate), bucket_size, height)
         self._lock = threading.RLock()
@@ -256,7 +254,7 @@ class DynamicCoreset(Reading):
             If it is no number, or not below the total weight; nothing has changed.
         """
         with self._lock:
-            checked = _checked_outliers(n_outliers, self.total_weight or math.inf)
+            checked = checked_outliers(n_outliers, self.total_weight or math.inf)
             if self._state is not None:
                 self._sound().set_outliers(checked)
             self._n_outliers = checked
@@ -277,7 +275,7 @@ class DynamicCoreset(Reading):
             raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock:
-            _check_alike(self, other)
+            check_alike(self, other)
             if other._state is None or not len(other._state.slots):
                 return self
             points = other._state.slots.points(other._state.slots.in_use())
@@ -354,48 +352,3 @@ class DynamicCoreset(Reading):
                 f"{report.radius:.4g} that bounds were made for; reanchor() looks from closer by",
                 stacklevel=3,
             )
-
-
-def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
-    """Tell which engine is meant; raise where it cannot be."""
-    if engine not in ("auto", "ranked", "tree"):
-        raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
-    ranked = sampler is None or isinstance(sampler, RankedSampler)
-    if engine == "ranked" and not ranked:
-        raise TypeError(
-            f"{sampler!r} does not score points by themselves, so it has no ranks; "
-            "take engine='tree', or make it a RankedSampler"
-        )
-    tree = engine == "tree" or (engine == "auto" and not ranked)
-    if not tree and not (bucket_size is None and height is None):
-        raise TypeError(
-            f"bucket_size={bucket_size!r} and height={height!r} are of a tree; pass engine='tree' with them"
-        )
-    if tree:
-        check_shape(bucket_size, height)
-    return tree
-
-
-def _checked_outliers(n_outliers: Any, total: float) -> float:
-    """Check a number of outliers, and take a fraction in single precision for what it was meant to be."""
-    if not math.isfinite(total):  # nobody is here yet, who could be too few
-        total = 2 * float(n_outliers) if is_number(n_outliers) and n_outliers >= 1 else 1.0
-    outlier_weight(n_outliers, total)
-    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
-        return float(str(n_outliers))
-    return float(n_outliers)
-
-
-def _check_alike(one: DynamicCoreset, other: DynamicCoreset) -> None:
-    """Raise unless two can be merged."""
-    if one is other:
-        raise ValueError("a dynamic coreset cannot be merged with itself")
-    if one.loss != other.loss:
-        raise ValueError(f"this is for {one.loss!r}, the other for {other.loss!r}; they cannot be merged")
-    if one.seed != other.seed:
-        raise ValueError(
-            f"the seeds {one.seed} and {other.seed} differ, so that chance chose differently; make both with "
-            "the same random_state, an integer"
-        )
-    if one.anchor is not None and other.anchor is not None and not same_anchor(one.anchor, other.anchor):
-        raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")

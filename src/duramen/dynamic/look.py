@@ -183,8 +183,7 @@ class Look:
         """Compute what one row, (1, d), adds: (q,)."""
         assert self.known is not None
         if self._linear is not None and self.known.gradient:
-            part = np.empty(self.known.n_columns)
-            pull = weight * float(mark)
+            part, pull = np.empty(self.known.n_columns), weight * float(mark)
             part[0] = weight * loss
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 np.multiply(row[0], pull, out=part[1 : row.shape[1] + 1], dtype=np.float64)

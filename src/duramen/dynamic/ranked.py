@@ -19,8 +19,8 @@ from duramen.dynamic.engine import Engine
 from duramen.dynamic.look import Look, Looked
 from duramen.dynamic.ranklists import RankLists, nobody
 from duramen.dynamic.slots import Slots
-from duramen.dynamic.sums import ExactTotals
 from duramen.dynamic.table import Table
+from duramen.dynamic.totals import Totals
 from duramen.points import WeightedPoints
 from duramen.robust.choice import Chosen
 from duramen.robust.outlook import refuse_infinite
@@ -52,8 +52,7 @@ class Ranked(Engine):
         self._ranks = np.zeros(0)
         self._strata = np.zeros(0, dtype=look.strata_type or np.int8)
         self._marks = np.zeros(0, dtype=look.mark_type or np.int8)
-        self._totals = None if look.known is None else ExactTotals(look.known.n_columns)
-        self._lost = False  # whether a sum overflowed, so that the totals must be counted again
+        self._totals = None if look.known is None else Totals(look.known.n_columns, self)
         self.odd = 0
 
     def __len__(self) -> int:
@@ -84,27 +83,29 @@ class Ranked(Engine):
         self._lists.add(self._stratum(slot), float(self._ranks[slot]), slot)
         if self._is_odd(slot):
             self.odd += 1
-        else:
-            self._count(slot, adding=True)
+        elif self._totals is not None:
+            self._totals.add(slot)
 
     def remove(self, slot: int) -> None:
         self._lists.remove(self._stratum(slot), float(self._ranks[slot]), slot)
         if self._is_odd(slot):
             self.odd -= 1
-        else:
-            self._count(slot, adding=False)
+        elif self._totals is not None:
+            self._totals.subtract(slot)
 
     def add_many(self, slots: Array) -> None:
         self._lists.add_many(self._numbers(slots), self._ranks[slots], slots)
         even = self._even(slots)
         self.odd += len(slots) - len(even)
-        self._count_many(even, adding=True)
+        if self._totals is not None:
+            self._totals.add_many(even)
 
     def remove_many(self, slots: Array) -> None:
         self._lists.remove_many(self._numbers(slots), self._ranks[slots], slots)
         even = self._even(slots)
         self.odd -= len(slots) - len(even)
-        self._count_many(even, adding=False)
+        if self._totals is not None:
+            self._totals.subtract_many(even)
 
     def choose(self, size: int) -> Chosen:
         """Choose the points that stand for them all, with weights as drawn."""
@@ -128,16 +129,7 @@ class Ranked(Engine):
     @property
     def totals(self) -> Array | None:
         """The totals over the points here, of what is known of each."""
-        if self._totals is None or not self._lost:
-            return None if self._totals is None else self._totals.values
-        totals = ExactTotals(len(self._totals.high))
-        try:
-            for part in self._contributions(self._even(self.slots())):
-                totals.add_many(part)
-        except OverflowError:  # still: then these totals say nothing, and calibration passes them over
-            return np.full(len(totals.high), np.inf)
-        self._totals, self._lost = totals, False
-        return totals.values
+        return None if self._totals is None else self._totals.values
 
     @property
     def nbytes(self) -> int:
@@ -160,14 +152,8 @@ class Ranked(Engine):
             odd += len(slots) - len(self._even(slots))
         assert odd == self.odd, f"3: odd is {self.odd}, and {odd} points are"
         self._check_ranks()
-        if self._totals is not None and not self._lost:
-            self._totals.check_invariants()
-            fresh, mass = ExactTotals(len(self._totals.high)), ExactTotals(len(self._totals.high))
-            for part in self._contributions(self._even(self.slots())):
-                fresh.add_many(part)
-                mass.add_many(np.abs(part))
-            off = np.abs(self._totals.values - fresh.values)
-            assert (off <= 1e-12 * mass.values).all(), "2: the totals drifted from a fresh sum"
+        if self._totals is not None:
+            self._totals.check()
 
     def _check_ranks(self) -> None:
         """See that ranks are those of a fresh look, up to what products of another shape may round."""
@@ -209,33 +195,22 @@ class Ranked(Engine):
     def _marks_of(self, slots: Array) -> Array | None:
         return None if self._look.mark_type is None else self._marks[slots]
 
-    def _count(self, slot: int, *, adding: bool) -> None:
-        """Add what one point contributes to the totals, or take it away."""
-        if self._totals is None or self._lost:
-            return
+    def contribution(self, slot: int) -> Array:
+        """Compute what one point adds to the totals: (q,)."""
         row, y, weight = self._slots.row(slot)[None], self._slots.y, float(self._slots.weights[slot])
         mark = None if self._look.mark_type is None else self._marks[slot]
         label = None if y is None else y[slot : slot + 1]
-        part = self._look.contribution(row, label, weight, float(self._table.losses[slot]), mark)
-        try:
-            self._totals.add(part) if adding else self._totals.subtract(part)
-        except OverflowError:
-            self._lost = True
+        return self._look.contribution(row, label, weight, float(self._table.losses[slot]), mark)
 
-    def _count_many(self, slots: Array, *, adding: bool) -> None:
-        if self._totals is None or self._lost:
-            return
-        move = self._totals.add_many if adding else self._totals.subtract_many
-        try:
-            for part in self._contributions(slots):
-                move(part)
-        except OverflowError:
-            self._lost = True
-
-    def _contributions(self, slots: Array) -> Iterator[Array]:
+    def contributions(self, slots: Array) -> Iterator[Array]:
+        """Compute what points add to the totals: (m, q), in blocks."""
         for part in _blocks(slots):
             losses, marks = self._table.losses[part], self._marks_of(part)
             yield self._look.contributions(self._slots.points(part), losses, marks)
+
+    def contributing(self) -> Array:
+        """Give the slots of the points that add to the totals."""
+        return self._even(self.slots())
 
 
 def _blocks(slots: Array) -> Iterator[Array]:
