@@ -13,6 +13,7 @@ from duramen.robust.survey import survey
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Sampler, Seen
 from duramen.sampling.base import grouped
+from duramen.sampling.black_box import reduced_rows
 from duramen.sampling.calibration import Calibration, known_of
 from duramen.sampling.ranks import Draw, draw, scaled_weights, uniforms
 
@@ -77,30 +78,9 @@ def black_box_rows(sampler: Sampler, inner: Seen, size: float, seed: int) -> Cho
     if not few:
         return Chosen(live[:0], np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
     bound = sampler.bind(inner.loss, inner.anchor)
-    reduced = bound.reduce(inner.points.take(live), few, np.random.default_rng(seed))
-    rows = _found_again(sampler, inner.points, reduced, few)
-    weights = reduced.weights * (inner.points.total_weight / reduced.total_weight)
+    rows, weights = reduced_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
     unknown = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
-    return Chosen(rows, weights, unknown, np.zeros(len(rows), dtype=np.int32))
-
-
-def _found_again(sampler: Sampler, points: WeightedPoints, reduced: Any, size: int) -> Array:
-    """Find the rows of the points that a black box returned; raise if it returned something else."""
-    if not isinstance(reduced, WeightedPoints):
-        raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
-    order = np.argsort(points.ids)
-    place = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
-    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[order[place]], reduced.ids):
-        raise ValueError(
-            f"{sampler!r} gave {len(reduced)} points where {size} of those it was given were asked for; "
-            "reduce must return some of them, with their ids"
-        )
-    light = np.flatnonzero(~(reduced.weights > 0))
-    if light.size:
-        raise ValueError(
-            f"{sampler!r} gave the weight {reduced.weights[light[0]]} to id {reduced.ids[light[0]]}"
-        )
-    return np.asarray(order[place])
+    return Chosen(live[rows], weights, unknown, np.zeros(len(rows), dtype=np.int32))
 
 
 def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:

@@ -38,7 +38,7 @@ def uniform_of(seed: int, name: int) -> float:
 
     Examples
     --------
-    >>> uniform_of(7, -3) == uniforms(7, np.array([-3]))[0]
+    >>> uniform_of(7, -3) == float(uniforms(7, np.array([-3]))[0])
     True
     """
     return ((_mixed(name * int(_GOLDEN) + _start(seed)) >> 11) + 0.5) * 2.0**-53
