@@ -9,13 +9,14 @@ import numpy as np
 
 from duramen.ball import Anchor
 from duramen.dynamic.slots import Slots
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 from duramen.robust.outlook import (
     anchor_of,
     are_few,
     best_sampler,
     check_plan,
+    given_anchor,
     is_bare,
     sampler_of,
     seen_from,
@@ -27,7 +28,7 @@ from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.base import frozen
 from duramen.sampling.ranks import uniforms
 
-__all__ = ["Recipe", "rows_needed", "sample_of"]
+__all__ = ["NoAnchorError", "Recipe", "rows_needed", "sample_of"]
 
 _SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
 _ROWS_A_PARAMETER = 20  # of fewer, a fit bends to the rows so much that it says little of others
@@ -51,6 +52,10 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
         chance = uniforms(seed ^ _SALT, slots.ids[there])
         there = there[np.sort(np.argpartition(chance, _SAMPLE)[:_SAMPLE])]
     return slots.points(there)
+
+
+class NoAnchorError(ValueError):
+    """These points do not allow for an anchor: all are of one class, say."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,10 @@ class Recipe:
 
         Raises
         ------
+        NoAnchorError
+            If these points do not allow for one; others may.
         TypeError, ValueError
-            If these points do not allow for one.
+            If the problem, or the anchor given, never will.
         """
         named = sampler_of(self.sampler, self.plan)
         if named is not None:
@@ -91,7 +98,20 @@ class Recipe:
         z = fraction * points.total_weight
         check_plan(self.plan, z, is_bare(given), named)
         rng = np.random.default_rng(self.seed)
-        place = anchor_of(given, points, self.loss, fraction, rng, n_rows)
+        if given_anchor(given, self.loss, points.n_columns) is not None:
+            return self._frozen(anchor_of(given, points, self.loss, fraction, rng), points, z, named)
+        try:
+            place = anchor_of(None, points, self.loss, fraction, rng, n_rows)
+            return self._frozen(place, points, z, named)
+        except MissingPropertyError:
+            raise
+        except ValueError as error:
+            raise NoAnchorError(str(error)) from error
+
+    def _frozen(
+        self, place: Anchor, points: WeightedPoints, z: float, named: Sampler | None
+    ) -> tuple[Anchor, Sampler]:
+        """Choose the sampler, and have it freeze what it derives from the inliers among these points."""
         named = named or best_sampler(
             self.loss, place.radius > 0, are_few(self.plan, self.loss, points.n_columns)
         )

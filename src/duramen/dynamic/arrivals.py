@@ -75,9 +75,9 @@ class Gate:
 
     def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> Arrivals | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
-        if not (isinstance(X, np.ndarray) and X.dtype == self.dtype and X.shape == (self.n_columns,)):
+        if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape != (self.n_columns,):
             return None
-        if not (X.flags.c_contiguous and math.isfinite(X.sum())):
+        if not (X.flags.c_contiguous and np.isfinite(X).all()):
             return None
         label = None
         if self.labelled and not (keeping and y is None):
@@ -101,6 +101,10 @@ class Gate:
             return
         if len(labels) > 1 or float(labels[0]) not in self._classes:
             self._classes |= frozenset(np.unique(labels).tolist())
+
+    def forget_classes(self) -> None:
+        """Forget the classes: nobody is here any more."""
+        self._classes = frozenset()
 
     def _takes(self, label: float) -> bool:
         """Tell whether a label that is no class seen before is surely right: one of a regression."""
@@ -152,12 +156,19 @@ def _rows(X: Any) -> Array:
             "with dm.robust_coreset"
         )
     if not is_frame(X) and not (isinstance(X, np.ndarray) and X.ndim == 2):
-        flat = np.asarray(X)
-        if flat.ndim == 1 and flat.dtype != object and flat.size:
-            X = flat[None]
+        X = _as_one_row(X)
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[0] == 0 and X.shape[1]:
         return np.empty(X.shape, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
     return np.asarray(as_rows(X, check_values=False))
+
+
+def _as_one_row(X: Any) -> Any:
+    """Turn a vector into one row; leave all else, for the checks of rows to judge."""
+    try:
+        flat = np.asanyarray(X)  # of a masked array, the mask stays
+    except ValueError:
+        return X
+    return flat[None] if flat.ndim == 1 and flat.dtype != object and flat.size else X
 
 
 def _few(values: Sequence[Any]) -> str:

@@ -58,5 +58,10 @@ def check_alike(one: Reading, other: Reading) -> None:
             f"the seeds {one.seed} and {other.seed} differ, so that chance chose differently; make both with "
             "the same random_state, an integer"
         )
+    mine, theirs = one.columns, other.columns
+    if mine is not None and theirs is not None and mine != theirs:
+        raise ValueError(
+            f"the other has the columns {', '.join(theirs)}; the rows here have {', '.join(mine)}"
+        )
     if one.anchor is not None and other.anchor is not None and not same_anchor(one.anchor, other.anchor):
         raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")

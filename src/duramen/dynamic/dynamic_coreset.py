@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import warnings
@@ -19,7 +20,7 @@ from duramen.dynamic.reading import Reading
 from duramen.dynamic.roster import Roster
 from duramen.dynamic.state import Settings, State
 from duramen.losses.base import Loss
-from duramen.robust.outlook import sampler_of
+from duramen.robust.outlook import as_anchor, check_plan, is_bare, sampler_of
 from duramen.robust.plan import BySize, plan_of
 from duramen.rows import Array
 from duramen.sampling import Sampler
@@ -126,6 +127,9 @@ class DynamicCoreset(Reading):
         self.loss, self.size = loss, plan.size
         self._n_outliers = checked_outliers(n_outliers, math.inf)
         self.seed = int(generator(random_state).integers(2**63))
+        if anchor is not None:
+            as_anchor(anchor)
+            check_plan(plan, 0.0, is_bare(anchor), sampler_of(sampler, plan))
         tree = is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
         recipe = Recipe(loss, plan, sampler, self.seed)
         self._settings = Settings(recipe, anchor, tree, bool(calibrate), bucket_size, height)
@@ -134,6 +138,9 @@ class DynamicCoreset(Reading):
         self._roster = Roster()
         self._core: Coreset | None = None
         self._solution: Solution | None = None
+
+    def __copy__(self) -> DynamicCoreset:
+        return copy.deepcopy(self)  # two that share their points would change under each other
 
     # the paper's operations
 
@@ -229,6 +236,8 @@ class DynamicCoreset(Reading):
         """
         with self._lock:
             slots = self._found(ids)
+            if self._state is None:
+                return
             state = self._sound()
             one = None
             if len(slots) == 1 and state.view is not None:
@@ -276,7 +285,8 @@ class DynamicCoreset(Reading):
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock:
             check_alike(self, other)
-            if other._state is None or not len(other._state.slots):
+            if other._state is None or not len(other._sound().slots):
+                self._roster.next = max(self._roster.next, other._roster.next)
                 return self
             points = other._state.slots.points(other._state.slots.in_use())
             named, before = other._roster.names, self._settings.given
@@ -288,6 +298,9 @@ class DynamicCoreset(Reading):
             except BaseException:
                 self._adopt(before)
                 raise
+            self._roster.next = max(self._roster.next, other._roster.next)
+            state = self._sound()
+            state.gate.columns = state.gate.columns or other._state.gate.columns
             return self
 
     def _adopt(self, anchor: Any) -> None:
@@ -329,8 +342,8 @@ class DynamicCoreset(Reading):
             If there are no points, or no more than may be set aside.
         """
         with self._lock:
+            state = self._filled()
             if self._core is None:
-                state = self._filled()
                 self._core = state.coreset()
             return self._core
 

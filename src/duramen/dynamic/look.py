@@ -46,12 +46,16 @@ class Looked(NamedTuple):
 class _Desk:
     """A place where one point after the other is put to be seen: a view of a point takes longer to make."""
 
-    def __init__(self, loss: Loss, anchor: Anchor, probe: WeightedPoints) -> None:
-        self.row, self.name = np.zeros((1, probe.n_columns), dtype=probe.X.dtype), np.zeros(1, dtype=np.int64)
-        self.label = None if probe.y is None else np.zeros(1)
-        self.loss = np.zeros(1, dtype=probe.X.dtype)
+    def __init__(self, loss: Loss, anchor: Anchor, n_columns: int, dtype: Any, labelled: bool) -> None:
+        self._made_of = (loss, anchor, n_columns, dtype, labelled)
+        self.row, self.name = np.zeros((1, n_columns), dtype=dtype), np.zeros(1, dtype=np.int64)
+        self.label = np.zeros(1) if labelled else None
+        self.loss = np.zeros(1, dtype=dtype)
         points = WeightedPoints._trusted(self.row, self.label, np.ones(1), self.name)
         self.seen = Seen(points, loss, anchor, self.loss)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Desk, self._made_of  # made anew: what is seen must be what is put there
 
     def put(self, row: Array, label: Any, name: int, loss: float) -> Seen:
         """Put a point there."""
@@ -61,6 +65,10 @@ class _Desk:
         if self.label is not None:
             self.label[0] = label[0]
         return self.seen
+
+    def clear(self) -> None:
+        """Leave nothing of the point."""
+        self.row[0] = 0
 
 
 class Look:
@@ -103,7 +111,7 @@ class Look:
         parameters = np.asarray(anchor.theta.ravel(), dtype=probe.X.dtype)
         self._weights, self._intercept = parameters[: probe.n_columns].copy(), parameters[-1]
         self._encoded: dict[float, Array] = {}
-        self._desk = _Desk(loss, anchor, probe)
+        self._desk = _Desk(loss, anchor, probe.n_columns, probe.X.dtype, probe.y is not None)
 
     def many(self, points: WeightedPoints) -> Looked:
         """Look at points that were not looked at before.
@@ -150,6 +158,7 @@ class Look:
         if self.strata_type is not None:
             stratum = int(self.ranked.strata(seen)[0])  # type: ignore[index]
         score = self.ranked.scores(seen)
+        self._desk.clear()
         if np.shape(score) != (1,):
             return self._one_of_many(row, label, weight, name)
         found = float(score[0])

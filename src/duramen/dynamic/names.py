@@ -19,7 +19,7 @@ import numpy as np
 from duramen.frames import is_frame
 from duramen.rows import Array
 
-__all__ = ["Name", "Names", "is_names", "numbers_of"]
+__all__ = ["Name", "Names", "is_names", "listed", "numbers_of"]
 
 Name: TypeAlias = str | UUID
 
@@ -73,9 +73,9 @@ def numbers_of(names: Any) -> Array:
     >>> numbers_of(["ann", "bob", "ann"])
     array([6685440548919807615, 3731236293512980523, 6685440548919807615])
     """
-    listed = _listed(names)
-    _refuse_others(listed)
-    digests = b"".join([_digest(_tagged(name)) for name in listed])
+    entries = listed(names)
+    _refuse_others(entries)
+    digests = b"".join([_digest(_tagged(name)) for name in entries])
     return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
 
 
@@ -128,7 +128,7 @@ class Names:
             Naming both.
         """
         fresh: dict[int, Name] = {}
-        for number, name in zip(_integers(numbers), _listed(names), strict=True):
+        for number, name in zip(_integers(numbers), listed(names), strict=True):
             holder = self._names.get(number, name)
             if holder == name:
                 holder = fresh.setdefault(number, name)
@@ -140,7 +140,7 @@ class Names:
 
     def add(self, numbers: Array, names: Sequence[Name] | Any) -> None:
         """Keep the names of numbers, which :meth:`check` has let pass."""
-        self._names.update(zip(_integers(numbers), _listed(names), strict=True))
+        self._names.update(zip(_integers(numbers), listed(names), strict=True))
 
     def remove(self, numbers: Array) -> None:
         """Forget the names of numbers.
@@ -193,14 +193,14 @@ def _tagged(name: Name) -> bytes:
     return b"u" + name.bytes
 
 
-def _listed(names: Any) -> list[Any]:
+def listed(names: Any) -> list[Any]:
     """List the entries of a column by its own method: as Python's objects."""
     if isinstance(names, _KINDS):
         return [names]
     for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
         if hasattr(names, method):
             return list(getattr(names, method)())
-    return list(names)
+    return [str(name) if isinstance(name, np.str_) else name for name in names]
 
 
 def _integers(numbers: Array) -> list[int]:

@@ -81,6 +81,11 @@ class Reading(ABC):
             return 0.0 if self._state is None else self._state.total_weight
 
     @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns, where the first rows had them."""
+        return None if self._state is None else self._state.gate.columns
+
+    @property
     def ids(self) -> Array:
         """Their ids, going up: (n,) int64."""
         with self._lock:

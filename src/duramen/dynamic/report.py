@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 __all__ = ["AnchorReport"]
 
-_FAR = 2.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
+_FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
 
 
@@ -31,9 +31,9 @@ class AnchorReport:
 
     Examples
     --------
-    >>> AnchorReport(radius=0.5, distance=1.7, n_points=100, n_late=10, n_sample=50, n_sample_gone=1)
+    >>> AnchorReport(radius=0.5, distance=2.7, n_points=100, n_late=10, n_sample=50, n_sample_gone=1)
     AnchorReport: reanchor() is advised
-      the latest solution is 1.7 from the anchor, outside the radius of 0.5: bounds no longer hold there
+      the latest solution is 2.7 from the anchor, outside the radius of 0.5: bounds no longer hold there
       10 of 100 points (10%) came or changed since
       1 of the 50 points it was made from were deleted or changed
     """
@@ -55,7 +55,7 @@ class AnchorReport:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the latest solution is clearly outside, by twice the radius: then a fit warns."""
+        """Whether the latest solution is clearly outside, by four times the radius: then a fit warns."""
         return bool(self.radius) and self.distance is not None and self.distance > _FAR * (self.radius or 0.0)
 
     @property

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
-from duramen.dynamic.names import Names, is_names, numbers_of
+from duramen.dynamic.names import Names, is_names, listed, numbers_of
 from duramen.dynamic.slots import Slots
 from duramen.points import checked_ids
 from duramen.rows import Array
@@ -32,13 +32,15 @@ def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
     (array([7, 3]), None)
     """
     if is_names(ids):
-        named = [ids] if isinstance(ids, (str, UUID)) else list(ids)
+        named = listed(ids)
         numbers = numbers_of(named)
         _refuse_repeats(numbers, named)
         return numbers, named
     given = np.asarray(ids)
     if not given.size:
         return np.empty(0, dtype=np.int64), None
+    if given.dtype == object:
+        _refuse_large(given)
     return checked_ids(given[None] if given.ndim == 0 else given, max(1, given.size)), None
 
 
@@ -101,8 +103,6 @@ class Roster:
         if named is not None:
             self.names = self.names or Names()
             self.names.add(numbers, named)
-        elif self.names is not None and not len(self.names):
-            self.names = None  # the last name went: numbers may come
         self.next = max(self.next, int(numbers.max()) + 1)
 
     def find(self, ids: Any, slots: Slots | None) -> Array:
@@ -131,6 +131,8 @@ class Roster:
         """Let ids go."""
         if self.names is not None:
             self.names.remove(numbers)
+            if not len(self.names):
+                self.names = None  # numbers may come
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
@@ -149,6 +151,13 @@ def _refuse_repeats(numbers: Array, named: Sequence[Any]) -> None:
                 f"ids must be distinct; {named[row]!r} of row {first[number]} stands again in row {row}"
             )
         first.setdefault(number, row)
+
+
+def _refuse_large(ids: Array) -> None:
+    """Raise ValueError for the first whole number that does not fit in int64."""
+    for row, one in enumerate(ids.ravel().tolist()):
+        if isinstance(one, int) and not _LEAST <= one <= _MOST:
+            raise ValueError(f"ids must fit in int64; row {row} has {one}")
 
 
 def _refuse_missing(one: Any) -> NoReturn:

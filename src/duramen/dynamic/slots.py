@@ -68,6 +68,20 @@ class Slots:
         """One more than the largest slot ever taken."""
         return self._taken
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if self._blocks:  # the last as far as it is used
+            used = self._taken - ((len(self._blocks) - 1) << self._shift)
+            state["_blocks"] = [*self._blocks[:-1], self._blocks[-1][:used]]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._blocks:
+            whole = np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype)
+            whole[: len(self._blocks[-1])] = self._blocks[-1]
+            self._blocks = [*self._blocks[:-1], whole]
+
     # one at a time
 
     def add(self, row: Array, label: float | None, weight: float, name: int) -> int:
@@ -182,7 +196,8 @@ class Slots:
         if self.y is not None:
             self.y = grown(self.y, taken)
         while len(self._blocks) << self._shift < taken:
-            self._blocks.append(np.empty((self._mask + 1, self.n_columns), dtype=self.dtype))
+            # zeros, lest memory that was used before shows rows that were deleted
+            self._blocks.append(np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype))
 
     def _by_block(self, slots: Array) -> Iterator[tuple[int, Any, Any]]:
         """Give the blocks of slots: which places in each, and which of the slots they are."""

@@ -15,13 +15,13 @@ import numpy as np
 
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.dynamic.anchoring import Recipe, rows_needed, sample_of
+from duramen.dynamic.anchoring import NoAnchorError, Recipe, rows_needed, sample_of
 from duramen.dynamic.arrivals import Arrivals, Gate
 from duramen.dynamic.look import Look, Looked
 from duramen.dynamic.slots import Slots
 from duramen.dynamic.view import View
-from duramen.losses.base import MissingPropertyError
 from duramen.points import WeightedPoints
+from duramen.robust.outlook import given_anchor
 from duramen.rows import Array
 from duramen.sampling import Sampler
 from duramen.trimming import outlier_weight
@@ -76,6 +76,7 @@ class State:
         self.heavy = 0
         self.sample: set[int] = set()
         self.n_sample = 0
+        given_anchor(settings.given, recipe.loss, gate.n_columns)  # raises if it is none for such rows
         self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
         self._try_at = self.needed
         self.reason = f"{self.needed:,} points are needed for a first one"
@@ -109,6 +110,7 @@ class State:
         """Take one point out."""
         self.whole = False
         self._take(slot)
+        self._forget_classes()
         self.whole = True
 
     def update_one(self, slot: int, new: Arrivals) -> None:
@@ -165,7 +167,12 @@ class State:
         """Take points out."""
         self.whole = False
         self._drop(slots)
+        self._forget_classes()
         self.whole = True
+
+    def _forget_classes(self) -> None:
+        if not len(self.slots):
+            self.gate.forget_classes()
 
     def update(self, slots: Array, new: Arrivals) -> None:
         """Put other rows in the place of some, in the order given."""
@@ -273,9 +280,7 @@ class State:
             sample = self._with(new.take(slice(0, before)))
             try:
                 return _Start(before, self._first_look(sample), sample.ids, try_at, reason)
-            except MissingPropertyError:
-                raise
-            except ValueError as error:
+            except NoAnchorError as error:
                 reason = f"with {len(sample):,} points: {error}"
             try_at *= 2
         return _Start(len(new), None, new.ids[:0], try_at, reason)

@@ -29,9 +29,11 @@ from duramen.solvers.anchoring import found_anchor
 __all__ = [
     "anchor_of",
     "are_few",
+    "as_anchor",
     "best_sampler",
     "check_plan",
     "checked_losses",
+    "given_anchor",
     "is_bare",
     "is_built_in",
     "refuse_infinite",
@@ -129,26 +131,45 @@ def anchor_of(
     n_rows: int | None = None,
 ) -> Anchor:
     """Take the anchor that was given, or find one; ``n_rows`` of which the points may be a sample."""
-    shape = loss.parameter_shape(points.n_columns)
+    place = given_anchor(given, loss, points.n_columns)
+    if place is not None:
+        return place
+    try:
+        return found_anchor(points, loss, n_outliers, rng, n_rows=n_rows)
+    except MissingPropertyError as error:
+        raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
+    except ValueError:
+        refuse_nonfinite(points.X)  # with the number of the row here, not in a sample
+        raise
+
+
+def as_anchor(given: Any) -> Anchor:
+    """Make an anchor of an Anchor, a Ball, a Solution or a theta; raise ValueError if it is none of them."""
+    if isinstance(given, Ball):
+        return Anchor(given.theta, given.radius)
+    return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
+
+
+def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
+    """Take what was given for an anchor; None where one is to be sought, if it can be.
+
+    Raises
+    ------
+    ValueError
+        If it is none for this loss on so many columns, or none was given and none can be sought.
+    """
+    shape = loss.parameter_shape(n_columns)
     if given is None:
         if shape is None:
             raise ValueError(
                 f"{loss!r} does not give the shape of theta, so no anchor can be sought; "
                 "pass anchor=, a rough solution of your own"
             )
-        try:
-            return found_anchor(points, loss, n_outliers, rng, n_rows=n_rows)
-        except MissingPropertyError as error:
-            raise MissingPropertyError(f"{error}; or pass anchor=, a rough solution of your own") from None
-        except ValueError:
-            refuse_nonfinite(points.X)  # with the number of the row here, not in a sample
-            raise
-    if isinstance(given, Ball):
-        given = Anchor(given.theta, given.radius)
-    place = given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
+        return None
+    place = as_anchor(given)
     if shape is not None and place.theta.shape != tuple(shape):
         raise ValueError(
-            f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {points.n_columns} columns "
+            f"the anchor's theta has shape {place.theta.shape}; {loss!r} on {n_columns} columns "
             f"needs shape {tuple(shape)}"
         )
     return place

@@ -1,0 +1,393 @@
+"""Bad input to a live coreset: one clear error that names the value and the way out, and nothing has changed."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from tests.dynamic.test_reading import (
+    LOGISTIC,
+    ROW,
+    every_engine,
+    everywhere,
+    live,
+    rows,
+    small_blocks,  # noqa: F401 (for all tests here)
+    snapshot,
+)
+
+TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
+
+
+class BlackBox(dm.Sampler):
+    """A user's own: any points by chance, which scores nobody."""
+
+    def reduce(self, points, size, rng):
+        if len(points) <= size:
+            return points
+        return points.take(np.sort(rng.choice(len(points), size, replace=False)))
+
+
+# the constructor
+
+REFUSED = [
+    ({"loss": dm.LogisticLoss}, TypeError, "found the class LogisticLoss; call it"),
+    ({"loss": "logistic"}, TypeError, "loss must be a Loss.*found 'logistic'"),
+    ({"loss": None}, TypeError, "loss must be a Loss.*found None"),
+    ({"size": 0}, ValueError, "size=0 must be a whole number of 1 or more"),
+    ({"size": 10.5}, ValueError, "size=10.5 must be a whole number"),
+    ({"size": None}, TypeError, "pass size=4000"),
+    ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
+    ({"n_outliers": np.nan}, ValueError, "n_outliers=nan must be 0 or more"),
+    ({"n_outliers": np.inf}, ValueError, "n_outliers=inf"),
+    ({"n_outliers": "many"}, TypeError, "n_outliers='many' is not a number"),
+    ({"n_outliers": True}, TypeError, "n_outliers=True is not a number"),
+    ({"sampler": "random"}, ValueError, "sampler='random' is not known; take one of"),
+    ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
+    ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
+    ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
+    ({"engine": None}, ValueError, "engine=None is not known"),
+    ({"engine": "ranked", "sampler": BlackBox()}, TypeError, r"BlackBox\(\) does not score points.*engine='tree'"),
+    ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
+    ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
+    ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number of 1 or more"),
+    ({"engine": "tree", "height": 2.0}, ValueError, "height=2.0 must be a whole number"),
+    ({"engine": "tree", "height": 2, "bucket_size": 9}, ValueError, "bucket_size=9 and height=2 both"),
+    ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),
+    ({"suspects": "few"}, ValueError, "suspects='few' must be 'auto'"),
+    ({"calibrate": "no"}, TypeError, "calibrate='no' must be True or False"),
+    ({"random_state": -1}, ValueError, "random_state=-1"),
+    ({"random_state": "seed"}, ValueError, "random_state='seed'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "kind", "message"), REFUSED, ids=[message for _, _, message in REFUSED])
+def test_settings_that_cannot_be(settings, kind, message):
+    with pytest.raises(kind, match=message):
+        dm.DynamicCoreset(**{"loss": LOGISTIC, **settings})
+
+
+ANCHORS = [
+    ("here", "theta='here' must be an array of numbers"),
+    (np.zeros(3), r"theta has shape \(3,\).*needs shape \(4,\)"),
+    (np.full(4, np.nan), "theta must be finite"),
+    (dm.Anchor(np.zeros(3), 1.0), r"theta has shape \(3,\).*needs shape \(4,\)"),
+    (dm.Ball(np.zeros(3), 1.0), r"theta has shape \(3,\).*needs shape \(4,\)"),
+]
+
+
+@pytest.mark.parametrize(("anchor", "message"), ANCHORS, ids=["text", "short", "nan", "Anchor", "Ball"])
+def test_an_anchor_that_cannot_be_is_told_by_the_time_it_is_used(anchor, message):
+    with pytest.raises(ValueError, match=message):
+        dm.DynamicCoreset(LOGISTIC, size=40, anchor=anchor).insert(*rows())
+
+
+def test_a_bare_anchor_where_a_radius_is_needed_is_told():
+    with pytest.raises(ValueError, match=r"pass anchor=dm.Anchor\(theta, radius\)"):
+        dm.DynamicCoreset(LOGISTIC, size=40, sampler="sensitivity", anchor=np.zeros(4)).insert(*rows())
+
+
+# rows that cannot come in: (X, y, weights, ids)
+
+ARRIVALS = [
+    ((np.zeros(4), 1), ValueError, "X has 4 columns; the rows here have 3"),
+    ((np.zeros((2, 2)), BOTH), ValueError, "X has 2 columns; the rows here have 3"),
+    ((np.zeros((2, 3, 1)), BOTH), ValueError, r"X must be two-dimensional.*found shape \(2, 3, 1\)"),
+    ((5.0, 1), ValueError, r"X must be two-dimensional.*found shape \(\)"),
+    (([[1.0, 2.0, 3.0], [1.0]], BOTH), ValueError, "row 1 has 1 values, row 0 has 3"),
+    ((np.array([0.0, np.nan, 0.0]), 1), ValueError, "X has NaN in row 0, column 1"),
+    ((np.array([0.0, 0.0, -np.inf]), 1), ValueError, "X has -inf in row 0, column 2"),
+    ((np.array([np.inf, -np.inf, 0.0]), 1), ValueError, "X has inf in row 0, column 0"),
+    (([[0, 0, 0], [0, np.inf, 0]], BOTH), ValueError, "X has inf in row 1, column 1"),
+    ((np.ma.array(ROW, mask=[0, 1, 0]), 1), ValueError, "X has a masked value in row 0"),
+    ((np.ma.array(TWO, mask=TWO > 0.5), BOTH), ValueError, "X has a masked value in row 1"),
+    ((sparse.csr_array(TWO), BOTH), TypeError, r"keeps dense rows; pass X.toarray\(\).*dm.robust_coreset"),
+    ((sparse.csc_matrix(TWO), BOTH), TypeError, r"pass X.toarray\(\)"),
+    (([["a", 1.0, 2.0]], 1), TypeError, r"X holds 'a' \(str\) in row 0, column 0; encode it"),
+    ((["a", "b", "c"], 1), TypeError, r"X holds 'a' \(str\) in row 0"),
+    (([[None, 1.0, 2.0]], 1), ValueError, r"missing value \(None\) in row 0"),
+    (([[1j, 1.0, 2.0]], 1), TypeError, "pass real numbers"),
+    ((ROW, None), ValueError, r"LogisticLoss\(fit_intercept=True\) needs labels; pass y, one label a row"),
+    ((TWO, [1]), ValueError, "y has 1 values for 2 rows"),
+    ((TWO, 1), ValueError, "y has 1 values for 2 rows"),
+    ((ROW, [1, -1]), ValueError, "y has 2 values for 1 rows"),
+    ((ROW, 0), ValueError, r"labels are 0(\.0)?, and those here -1.0, 1.0; LogisticLoss takes -1 and .1, or 0 and 1"),
+    ((TWO, [0, 1]), ValueError, r"labels are 0(\.0)?, 1(\.0)?, and those here -1.0, 1.0"),
+    ((ROW, 2), ValueError, "2"),
+    ((TWO, [1, 0.5]), ValueError, "0.5"),
+    ((ROW, np.nan), ValueError, "y has NaN in row 0"),
+    ((TWO, [1, np.inf]), ValueError, "y has inf in row 1"),
+    ((ROW, "yes"), TypeError, "y holds 'yes'"),
+    ((TWO, [1, None]), ValueError, r"y has a missing value \(None\) in row 1"),
+    ((TWO, [[1, -1], [1, 1]]), ValueError, r"y must have one value a row.*found shape \(2, 2\)"),
+    ((ROW, 1, -1.0), ValueError, "weights must not be negative; row 0 has -1.0"),
+    ((TWO, BOTH, [1, -2]), ValueError, "weights must not be negative; row 1 has -2.0"),
+    ((ROW, 1, np.nan), ValueError, "weights has NaN in row 0"),
+    ((TWO, BOTH, [1, np.nan]), ValueError, "weights has NaN in row 1"),
+    ((ROW, 1, np.inf), ValueError, "weights has inf in row 0"),
+    ((TWO, BOTH, [1e308, 1e308]), ValueError, "weights add up to infinity; scale them down"),
+    ((TWO, BOTH, [1, 2, 3]), ValueError, "weights has 3 values for 2 rows"),
+    ((ROW, 1, "heavy"), TypeError, "weights holds 'heavy'"),
+    ((ROW, 1, 1j), TypeError, "pass real numbers"),
+]  # fmt: skip
+arrivals = pytest.mark.parametrize(
+    ("new", "kind", "message"), ARRIVALS, ids=[message for _, _, message in ARRIVALS]
+)
+
+
+@arrivals
+@everywhere
+def test_rows_that_cannot_come_in(new, kind, message, n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    with pytest.raises(kind, match=message):
+        dyn.insert(*new)
+    assert snapshot(dyn) == before
+    assert dyn.insert(ROW, 1).tolist() == [n]
+
+
+@arrivals
+@everywhere
+def test_rows_that_cannot_take_the_place_of_others(new, kind, message, n, engine):
+    if new[1] is None:
+        pytest.skip("labels may stay what they were")
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    with pytest.raises(kind, match=message):
+        dyn.update([3, 4] if np.ndim(new[1]) == 1 or np.shape(new[0])[:1] == (2,) else 3, *new)
+    assert snapshot(dyn) == before
+
+
+@arrivals
+def test_first_rows_that_cannot_come_in(new, kind, message):
+    if "rows here" in message or "those here" in message:
+        pytest.skip("there are none to compare with")
+    dyn = dm.DynamicCoreset(LOGISTIC, size=40)
+    with pytest.raises(kind, match=message):
+        dyn.insert(*new)
+    assert (len(dyn), dyn.anchor_after, dyn._state, dyn._roster.next) == (0, None, None, 0)
+    dyn.insert(np.zeros(7), 0)  # another width, and other labels
+
+
+IDS = [
+    ((ROW, 3), ValueError, "id 3 of row 0 is here already; update it, or delete it first"),
+    ((ROW, [3]), ValueError, "id 3 of row 0 is here already"),
+    ((TWO, [1000, 5]), ValueError, "id 5 of row 1 is here already"),
+    ((TWO, [1000, 1000]), ValueError, "ids must be distinct; id 1000 of row 0 stands again in row 1"),
+    ((TWO, [1000]), ValueError, "ids has 1 values for 2 rows"),
+    ((TWO, []), ValueError, "ids has 0 values for 2 rows"),
+    ((ROW, [1000, 1001]), ValueError, "ids has 2 values for 1 rows"),
+    ((TWO, [[1000], [1001]]), ValueError, "ids must have one value a row"),
+    ((ROW, 1000.0), TypeError, r"ids must be integers; found type float64, for instance .*1000.0"),
+    ((TWO, [1000.0, 1001.5]), TypeError, "ids must be integers; found type float64"),
+    ((ROW, True), TypeError, "ids must be integers; found type bool"),
+    ((TWO, [True, False]), TypeError, "ids must be integers; found type bool"),
+    ((TWO, [None, 1000]), ValueError, r"ids has a missing value \(None\) in row 0"),
+    ((TWO, [1000, np.nan]), (TypeError, ValueError), "ids has NaN in row 1"),
+    ((ROW, 2**63), ValueError, "ids must fit in int64; row 0 has 9223372036854775808"),
+    ((TWO, np.array([1, 2**64 - 1], dtype=np.uint64)), ValueError, "must fit in int64; row 1 has 18446744073709551615"),
+    ((ROW, 2**64), (TypeError, ValueError), "18446744073709551616|int64"),
+    ((ROW, -(2**63) - 1), (TypeError, ValueError), "-9223372036854775809|int64"),
+    ((ROW, "ann"), TypeError, "the points here have numbers for ids, and so must new ones; found 'ann'"),
+    ((TWO, ["ann", "bob"]), TypeError, "have numbers for ids.*found 'ann'"),
+    ((TWO, ["ann", 7]), TypeError, "names must be strings or UUIDs; row 1 has 7"),
+    ((ROW, b"ann"), TypeError, "ids"),
+    ((ROW, {1000}), TypeError, "ids"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("new", "kind", "message"), IDS, ids=[message for _, _, message in IDS])
+@everywhere
+def test_ids_that_cannot_be(new, kind, message, n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    with pytest.raises(kind, match=message):
+        dyn.insert(new[0], 1 if new[0].ndim == 1 else BOTH, ids=new[1])
+    assert snapshot(dyn) == before
+    assert dyn.insert(ROW, 1).tolist() == [n]
+
+
+MISSING = [
+    (999, KeyError, "id 999 is not here; it was deleted or never inserted"),
+    ([0, 1, 999], KeyError, "id 999 is not here"),
+    (-1, KeyError, "id -1 is not here"),
+    (2**70, KeyError, "id 1180591620717411303424 is not here"),
+    ([4, 2, 4], ValueError, "ids must be distinct; id 4 of row 0 stands again in row 2"),
+    ("ann", KeyError, "id 'ann' is not here"),
+    (["ann", "bob"], KeyError, "id 'ann' is not here"),
+    (2.0, TypeError, "ids must be integers; found type float64"),
+    (True, TypeError, "ids must be integers; found type bool"),
+    ([True, False], TypeError, "ids must be integers; found type bool"),
+    ([None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 0"),
+    ([1, None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 1"),
+    ([[1, 2], [3, 4]], ValueError, r"ids must have one value a row.*found shape \(2, 2\)"),
+    ([1, "ann"], TypeError, "ids"),
+]
+
+
+@pytest.mark.parametrize(("ids", "kind", "message"), MISSING, ids=[message for _, _, message in MISSING])
+@everywhere
+def test_ids_that_are_not_there(ids, kind, message, n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    X = np.zeros((max(1, np.size(np.asarray(ids, dtype=object))), 3))
+    for change in (dyn.delete, lambda ids: dyn.update(ids, X), dyn.points):
+        with pytest.raises(kind, match=message):
+            change(ids)
+    assert snapshot(dyn) == before
+    empty = dm.DynamicCoreset(LOGISTIC)
+    for change in (empty.delete, lambda ids: empty.update(ids, X)):
+        with pytest.raises(kind, match=message.replace("999", r"\d+")):
+            change(ids)
+
+
+@everywhere
+def test_an_update_needs_a_row_for_each_id(n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    for ids, X in (([0, 1], ROW), (0, TWO), ([], ROW), ([0], np.empty((0, 3))), ([0, 1, 2], TWO)):
+        with pytest.raises(ValueError, match=rf"X has {len(np.atleast_2d(X))} rows for {np.size(ids)} ids"):
+            dyn.update(ids, X)
+    assert snapshot(dyn) == before
+
+
+@every_engine
+def test_a_bad_row_far_down_a_batch_is_named(engine):
+    X, y = rows(80_000)
+    X[70_000, 2] = np.nan
+    dyn = live(engine=engine)
+    before = snapshot(dyn)
+    for change in (lambda: dyn.insert(X, y), lambda: dyn.update(np.arange(80_000) % 300, X, y)):
+        with pytest.raises(ValueError, match=r"X has NaN in row 70000, column 2|ids must be distinct"):
+            change()
+    X[70_000, 2], y[70_001] = 0.0, 7
+    with pytest.raises(ValueError, match="7"):
+        dyn.insert(X, y)
+    weights, ids = np.ones(80_000), np.arange(1000, 81_000)
+    weights[70_002], y[70_001] = -1, 1
+    with pytest.raises(ValueError, match=r"row 70002 has -1.0"):
+        dyn.insert(X, y, weights)
+    ids[70_003] = 17
+    with pytest.raises(ValueError, match="id 17 of row 70003 is here already"):
+        dyn.insert(X, y, ids=ids)
+    ids[70_003] = 1000
+    with pytest.raises(ValueError, match="id 1000 of row 0 stands again in row 70003"):
+        dyn.insert(X, y, ids=ids)
+    assert snapshot(dyn) == before
+
+
+OUTLIERS = [
+    ("many", TypeError, "n_outliers='many' is not a number"),
+    (None, TypeError, "n_outliers=None is not a number"),
+    (True, TypeError, "n_outliers=True is not a number"),
+    (-1, ValueError, "n_outliers=-1 must be 0 or more"),
+    (-0.1, ValueError, "n_outliers=-0.1 must be 0 or more"),
+    (np.nan, ValueError, "n_outliers=nan must be 0 or more"),
+    (np.inf, ValueError, "n_outliers=inf is not below the total weight"),
+    (300, ValueError, "n_outliers=300 is not below the total weight"),
+]
+
+
+@pytest.mark.parametrize(("z", "kind", "message"), OUTLIERS, ids=[message for _, _, message in OUTLIERS])
+@everywhere
+def test_outliers_that_cannot_be_set(z, kind, message, n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    with pytest.raises(kind, match=message):
+        dyn.set_outliers(z)
+    assert snapshot(dyn) == before
+
+
+@pytest.mark.parametrize(("anchor", "message"), ANCHORS, ids=["text", "short", "nan", "Anchor", "Ball"])
+@everywhere
+def test_an_anchor_that_cannot_be_taken_leaves_the_old_one(anchor, message, n, engine):
+    dyn = live(n, engine=engine)
+    before = snapshot(dyn)
+    with pytest.raises(ValueError, match=message):
+        dyn.reanchor(anchor)
+    assert snapshot(dyn) == before
+
+
+# losses and samplers of a user's own
+
+
+class Own(dm.Loss):
+    """The distance to theta, but what ``wrong`` says of the rows with a first number above 100."""
+
+    def __init__(self, wrong):
+        self.wrong = wrong
+
+    def values(self, theta, X, y=None):
+        values = np.linalg.norm(X - theta, axis=1)
+        odd = X[:, 0] > 100
+        if odd.any():
+            values = self.wrong(values, odd)
+        return values
+
+
+WRONGS = {
+    "nan": (lambda values, odd: np.where(odd, np.nan, values), "gave the loss nan to id 1000"),
+    "negative": (lambda values, odd: np.where(odd, -1.0, values), "gave the loss -1.0 to id 1000"),
+    "shape": (lambda values, odd: values[:, None], r"gave values of shape \(\d+, 1\)"),
+    "short": (lambda values, odd: values[~odd], r"gave values of shape \(\d+,\)"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+@every_engine
+def test_losses_of_your_own_are_checked(wrong, engine):
+    answer, message = WRONGS[wrong]
+    dyn = dm.DynamicCoreset(Own(answer), size=40, engine=engine, anchor=np.zeros(3), random_state=0)
+    X = rows()[0]
+    dyn.insert(X)
+    far, dyn.loss.wrong = np.array([200.0, 0, 0]), answer
+    before = {part: getattr(dyn, part) for part in ("n_points", "n_suspected", "threshold")}, dyn.coreset()
+    for change in (
+        lambda: dyn.insert(far, ids=1000),
+        lambda: dyn.insert(np.vstack([X, far]), ids=np.arange(700, 1001)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            change()
+    with pytest.raises(ValueError, match=message.replace("1000", "5")):
+        dyn.update(5, far)
+    dyn.check_invariants()
+    assert {part: getattr(dyn, part) for part in ("n_points", "n_suspected", "threshold")} == before[0]
+    assert dyn.coreset() is before[1]
+    first = dm.DynamicCoreset(Own(answer), size=40, engine=engine, anchor=np.zeros(3))
+    with pytest.raises(ValueError, match=message):  # also where it is in the first rows
+        first.insert(np.vstack([X, far]), ids=np.arange(700, 1001))
+
+
+class Scores(dm.RankedSampler):
+    """What a function says."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def scores(self, seen):
+        return self.answer(np.where(seen.points.X[:, 0] > 100, 0.0, 1.0))
+
+
+@every_engine
+def test_scores_of_another_shape(engine):
+    with pytest.raises(ValueError, match=r"Scores\(\) gave scores of shape \(\d+, 1\)"):
+        dm.DynamicCoreset(LOGISTIC, 40, sampler=Scores(lambda s: s[:, None]), engine=engine).insert(*rows())
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, np.nan, np.inf])
+@every_engine
+def test_scores_that_are_no_positive_numbers_are_told_with_the_id(score, engine):
+    sampler = Scores(lambda scores: np.where(scores, scores, score))
+    dyn = dm.DynamicCoreset(LOGISTIC, 40, sampler=sampler, engine=engine, anchor=np.eye(4)[0], random_state=0)
+    dyn.insert(*rows())
+    plain = dyn.coreset()
+    dyn.insert([200.0, 0, 0], 1, ids=1000)
+    with pytest.raises(
+        ValueError, match=re.escape("Scores() gave ") + ".*id 1000.*scores must be positive numbers"
+    ):
+        dyn.coreset()
+    dyn.delete(1000)
+    dyn.check_invariants()
+    np.testing.assert_array_equal(dyn.coreset().ids, plain.ids)

@@ -1,0 +1,248 @@
+"""Ids: ours, and the users' own numbers, strings and UUIDs."""
+
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import duramen as dm
+from duramen.dynamic.names import numbers_of
+from tests.dynamic.test_reading import (
+    LATE,
+    LOGISTIC,
+    ROW,
+    assert_same,
+    both_phases,
+    every_engine,
+    everywhere,
+    live,
+    rows,
+    small_blocks,  # noqa: F401 (for all tests here)
+    snapshot,
+)
+
+
+def names(n):
+    return [f"row {number}" for number in range(n)]
+
+
+# numbers
+
+
+@everywhere
+def test_ours_follow_the_largest_that_ever_was(engine, n):
+    dyn = live(n, engine=engine)
+    assert dyn.ids.tolist() == list(range(n))
+    dyn.delete([n - 1, n - 2])
+    assert dyn.insert(ROW, 1).tolist() == [n]
+    assert dyn.insert(ROW, 1, ids=1000).tolist() == [1000]
+    assert dyn.insert(*rows(2)).tolist() == [1001, 1002]
+    assert dyn.insert(*rows(2), ids=[500, -7]).tolist() == [500, -7]
+    dyn.delete(dyn.ids)
+    assert dyn.insert(ROW, 1).tolist() == [1003]
+    assert dyn.insert(ROW, 1, ids=n).tolist() == [n]  # one that was, and is gone
+    assert_same(dyn, dyn)
+
+
+@everywhere
+def test_the_largest_number_can_be_an_id_and_then_ours_are_used_up(engine, n):
+    most, least = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    dyn = live(n, engine=engine)
+    for ids in (most - 1, [least, least + 1], np.array([most])):
+        dyn.insert(rows(np.size(ids))[0], rows(np.size(ids))[1], ids=ids)
+    assert (dyn.ids[0], dyn.ids[-1]) == (least, most)
+    before = snapshot(dyn)
+    for X, y in (rows(2), (ROW, 1)):
+        with pytest.raises(ValueError, match=f"the ids after {most} are beyond int64; pass ids"):
+            dyn.insert(X, y)
+    assert snapshot(dyn) == before
+    dyn.update([least, most], rows(2)[0])
+    dyn.delete([most, least])
+    dyn.check_invariants()
+
+
+@pytest.mark.parametrize(
+    "form", [np.int8, np.uint8, np.int32, np.uint64, np.array, list, pd.Series, pd.Index, pl.Series, range]
+)
+def test_numbers_may_come_in_any_type(form):
+    ids = np.arange(5, 105)
+    given = range(5, 105) if form is range else form(ids)
+    dyn = live(0)
+    dyn.insert(*rows(100), ids=given)
+    assert dyn.ids.tolist() == ids.tolist()
+    dyn.update(given[3:5], rows(2)[0])
+    dyn.delete(given[:50])
+    assert dyn.ids.tolist() == ids[50:].tolist()
+
+
+@every_engine
+def test_users_without_names_pay_nothing(engine):
+    dyn = live(engine=engine)
+    dyn.delete([3, 4])
+    assert dyn._roster.names is None
+
+
+# names
+
+FORMS = {
+    "list": list,
+    "tuple": tuple,
+    "numpy": np.array,
+    "object": lambda given: np.array(given, dtype=object),
+    "series": pd.Series,
+    "strings": lambda given: pd.Series(given, dtype="string"),
+    "polars": pl.Series,
+    "arrow": pa.array,
+    "arrow chunks": lambda given: pa.chunked_array([given[:2], given[2:]]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_strings_may_come_in_any_column(form):
+    given = names(100)
+    dyn, plain = live(0), live(0)
+    ids = dyn.insert(*rows(100), ids=FORMS[form](given))
+    plain.insert(*rows(100), ids=given)
+    np.testing.assert_array_equal(ids, numbers_of(given))
+    assert_same(dyn, plain)
+    assert dyn.names_of(ids).tolist() == given
+    assert all(type(name) is str for name in dyn.names_of(ids))
+    dyn.update(FORMS[form](given[:4]), rows(4, seed=1)[0])
+    assert dyn.points(FORMS[form](given[:4])).ids.tolist() == ids[:4].tolist()
+    dyn.delete(FORMS[form](given[:4]))
+    assert len(dyn) == 96
+    assert given[4] in dyn
+    assert given[3] not in dyn
+
+
+@pytest.mark.parametrize("form", [list, tuple, lambda given: np.array(given, dtype=object), pd.Series])
+def test_uuids_are_names(form):
+    given = [UUID(int=number) for number in range(100)]
+    dyn = live(0)
+    ids = dyn.insert(*rows(100), ids=form(given))
+    assert dyn.names_of(ids[::3]).tolist() == given[::3]
+    assert dyn.names_of(given[2]).tolist() == [given[2]]
+    dyn.delete(form(given[:50]))
+    dyn.delete(given[50])
+    assert str(given[60]) not in dyn
+    assert given[60] in dyn
+    dyn.check_invariants()
+
+
+@everywhere
+def test_one_name_at_a_time(engine, n):
+    X, y = rows(n)
+    dyn, other = live(n, ids=names(n), engine=engine), live(n, ids=names(n), engine=engine)
+    number = dyn.insert(ROW, 1, ids="ann")
+    other.insert(ROW[None], [1], ids=["ann"])
+    assert "ann" in dyn
+    assert dyn.names_of("ann").tolist() == dyn.names_of(number).tolist() == ["ann"]
+    dyn.update("ann", X[0], y[0])
+    other.update(["ann"], X[:1], y[:1])
+    assert_same(dyn, other)
+    assert int(number[0]) in dyn
+    dyn.delete("ann")
+    other.delete(["ann"])
+    assert_same(dyn, other)
+    with pytest.raises(KeyError, match="id 'ann' is not here; it was deleted or never inserted"):
+        dyn.delete("ann")
+
+
+def test_a_name_keeps_its_number_and_the_coreset_its_rows_in_any_order():
+    X, y = rows()
+    given = np.array(names(LATE))
+    dyn = dm.DynamicCoreset(LOGISTIC, 40, n_outliers=0.05, random_state=0)
+    ids = dyn.insert(X, y, ids=given)
+    order = np.random.default_rng(2).permutation(LATE)
+    other = dm.DynamicCoreset(LOGISTIC, 40, n_outliers=0.05, random_state=0, anchor=dyn.anchor)
+    for part in np.array_split(order, 7):
+        other.insert(X[part], y[part], ids=given[part])
+    assert_same(dyn, other)
+    other.delete(given[::2])
+    assert other.insert(X[::2], y[::2], ids=given[::2]).tolist() == ids[::2].tolist()
+    assert_same(dyn, other)
+
+
+@everywhere
+def test_bad_names_change_nothing(engine, n):
+    dyn = live(n, ids=names(n), engine=engine)
+    before = snapshot(dyn)
+    X, y = rows(2)
+    for ids, kind, message in [
+        (["ann", "row 5"], ValueError, "id 'row 5' of row 1 is here already"),
+        (np.array(["ann", "row 5"]), ValueError, "id 'row 5' of row 1 is here already"),
+        (["ann", "ann"], ValueError, "ids must be distinct; 'ann' of row 0 stands again in row 1"),
+        (["ann"], ValueError, "ids has 1 values for 2 rows"),
+        (["ann", None], TypeError, "names must be strings or UUIDs; row 1 has None"),
+        (pd.Series(["ann", np.nan]), TypeError, "names must be strings or UUIDs; row 1 has nan"),
+        ([1, 2], TypeError, "the points here have names, and so must new ones; found 1"),
+        ([1, "ann"], TypeError, "ids"),
+        (None, ValueError, "the points here have names; pass ids, one name a row"),
+    ]:
+        with pytest.raises(kind, match=message):
+            dyn.insert(X, y, ids=ids)
+    with pytest.raises(ValueError, match="the points here have names; pass ids"):
+        dyn.insert(ROW, 1)
+    for gone in ("ann", ["row 1", "ann"], UUID(int=3)):
+        with pytest.raises(KeyError, match=r"id (UUID\()?'.*'\)? is not here"):
+            dyn.delete(gone)
+        with pytest.raises(KeyError, match="is not here"):
+            dyn.names_of(gone)
+    with pytest.raises(ValueError, match="'row 1' of row 0 stands again in row 1"):
+        dyn.delete(["row 1", "row 1"])
+    assert snapshot(dyn) == before
+
+
+def test_two_names_of_one_number_are_told(monkeypatch):
+    dyn = live(40, ids=names(40))
+    before = snapshot(dyn)
+    number = numbers_of("row 3")
+    monkeypatch.setattr("duramen.dynamic.roster.numbers_of", lambda names: np.repeat(number, len(names)))
+    with pytest.raises(ValueError, match="the names 'row 3' and 'ann' have the same number"):
+        dyn.insert(ROW, 1, ids="ann")
+    monkeypatch.undo()
+    assert "row 3" in dyn
+    monkeypatch.setattr("duramen.dynamic.slots._BLOCK_BYTES", 1 << 11)
+    assert snapshot(dyn) == before
+
+
+@every_engine
+def test_once_the_last_name_is_gone_numbers_may_come(engine):
+    dyn = live(LATE, ids=names(LATE), engine=engine)
+    dyn.delete(names(LATE))
+    dyn.insert(*rows(5), ids=range(5))
+    assert dyn._roster.names is None
+    dyn.check_invariants()
+    dyn.delete(dyn.ids)
+    dyn.insert(*rows(5), ids=names(5))
+    dyn.check_invariants()
+    assert dyn.names_of(names(5)[2]).tolist() == ["row 2"]
+
+
+def test_once_the_last_name_is_gone_ours_may_come():
+    dyn = live(40, ids=names(40))
+    dyn.delete(names(40))
+    assert len(dyn.insert(*rows(5))) == 5
+    dyn.check_invariants()
+
+
+@both_phases
+def test_names_are_merged(n):
+    X, y = rows(n)
+    given, whole = names(n), live(n, ids=names(n))
+    half = n // 2
+    one, other = (live(0, **({} if n < LATE else {"anchor": whole.anchor})) for _ in range(2))
+    one.insert(X[:half], y[:half], ids=given[:half])
+    other.insert(X[half:], y[half:], ids=given[half:])
+    one.merge(other)
+    assert_same(one, whole)
+    assert one.names_of(given).tolist() == given
+    numbers = live(40)
+    before = snapshot(numbers), snapshot(one)
+    for mine, its in ((numbers, one), (one, numbers)):
+        with pytest.raises((TypeError, ValueError), match=r"names|numbers|anchors differ"):
+            mine.merge(its)
+    assert (snapshot(numbers), snapshot(one)) == before

@@ -1,0 +1,362 @@
+"""Rows in every form that people have them, and what can be asked of a live coreset."""
+
+import hashlib
+import pickle
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import duramen as dm
+from duramen.dynamic import slots
+
+LOGISTIC = dm.LogisticLoss()
+ENGINES = ["ranked", "tree"]
+EARLY, LATE = 30, 300  # rows, before the first anchor and after
+
+
+def rows(n=LATE, seed=0, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.where(X[:, 0] + rng.normal(size=n) > 0, 1, -1)
+
+
+def live(n=LATE, ids=None, **settings):
+    """Make a live coreset of n rows; 80 are needed for its anchor, which is sought once for all tests."""
+    settings = {"size": 40, "n_outliers": 0.05, "random_state": 0, **settings}
+    if n >= LATE and "anchor" not in settings:
+        settings["anchor"] = _anchor(n, **settings)
+    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
+    if n:
+        dyn.insert(*rows(n), ids=ids)
+    return dyn
+
+
+@cache
+def _anchor(n, **settings):
+    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
+    dyn.insert(*rows(n))
+    return dyn.anchor
+
+
+def snapshot(dyn):
+    """Give a digest of all there is of it, after a check."""
+    dyn.check_invariants()
+    if dyn.total_weight > 0:
+        dyn.coreset()
+    parts = dyn.__getstate__()
+    settings = parts.pop("_settings")  # which may be replaced by the same ones
+    return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
+
+
+def assert_same(dyn, other):
+    """See that both hold the same points and make the same coreset."""
+    for one in (dyn, other):
+        one.check_invariants()
+    np.testing.assert_array_equal(dyn.ids, other.ids)
+    for part in ("X", "y", "weights"):
+        np.testing.assert_array_equal(getattr(dyn.points(), part), getattr(other.points(), part))
+    mine, its = dyn.coreset(), other.coreset()
+    np.testing.assert_array_equal(mine.ids, its.ids)
+    np.testing.assert_allclose(mine.weights, its.weights, rtol=1e-9)
+    np.testing.assert_array_equal(mine.suspected, its.suspected)
+    assert (mine.threshold, mine.n_outliers, mine.n_points) == (its.threshold, its.n_outliers, its.n_points)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Let rows stand in many blocks, and pickles be small."""
+    monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)
+
+
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+both_phases = pytest.mark.parametrize("n", [EARLY, LATE], ids=["early", "late"])
+everywhere = pytest.mark.parametrize(
+    ("n", "engine"),
+    [(EARLY, "ranked"), (LATE, "ranked"), (LATE, "tree")],
+    ids=["early", "late", "tree"],  # early, engines have nothing to do
+)
+
+
+# one row in every form
+
+ROW = np.array([0.5, -1.0, 2.0])
+FORMS = {
+    "vector": (ROW, 1, 2),
+    "list": (ROW.tolist(), [1], [2.0]),
+    "tuple": (tuple(ROW), (1,), 2.0),
+    "matrix": (ROW[None], np.int64(1), np.float32(2)),
+    "rows": ([ROW.tolist()], 1.0, np.array(2.0)),
+    "strided": (np.repeat(ROW, 2)[::2], np.array(1), np.int8(2)),
+    "float32": (ROW.astype(np.float32), True, 2),
+    "pandas Series": (pd.Series(ROW, index=list("abc")), pd.Series([1]), pd.Series([2.0])),
+    "pandas frame": (pd.DataFrame([ROW], columns=list("abc")), 1, 2),
+    "polars frame": (pl.DataFrame([ROW], schema=list("abc"), orient="row"), pl.Series([1]), 2),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@everywhere
+def test_one_row_may_come_in_any_form(form, n, engine):
+    dyn, plain = live(n, engine=engine), live(n, engine=engine)
+    assert dyn.insert(*FORMS[form]).tolist() == [n] == plain.insert(ROW, 1, 2.0).tolist()
+    dyn.update(3, *FORMS[form])
+    plain.update([3], ROW[None], [1], [2.0])
+    assert_same(dyn, plain)
+    point = dyn.points(3)
+    assert (point.X.tolist(), point.y.tolist(), point.weights.tolist()) == ([ROW.tolist()], [1], [2])
+
+
+@everywhere
+def test_what_is_not_given_to_an_update_stays(n, engine):
+    dyn = live(0, engine=engine)
+    X, y = rows(n)
+    dyn.insert(X, y, np.linspace(1, 2, n))
+    dyn.update([5, 2], X[[7, 8]])
+    dyn.update(4, ROW)
+    got = dyn.points([2, 4, 5])
+    assert got.y.tolist() == y[[2, 4, 5]].tolist()
+    assert got.weights.tolist() == np.linspace(1, 2, n)[[2, 4, 5]].tolist()
+    assert got.X.tolist() == [X[8].tolist(), ROW.tolist(), X[7].tolist()]
+    dyn.check_invariants()
+
+
+@everywhere
+def test_rows_are_copied_and_inputs_stay_as_they_are(n, engine):
+    dyn, (X, y), weights, ids = live(0, engine=engine), rows(n), np.ones(n), np.arange(n)
+    kept = [part.copy() for part in (X, y, weights, ids)]
+    got = dyn.insert(X, y, weights, ids)
+    row = X[0].copy()
+    dyn.insert(row, 1, ids=n)
+    for part, before in zip((X, y, weights, ids), kept, strict=True):
+        np.testing.assert_array_equal(part, before)
+    before = snapshot(dyn)
+    for part in (X, y, weights, got, row):
+        part[:] = 7
+    assert snapshot(dyn) == before
+
+
+@every_engine
+def test_tables_of_float32_stay_so(engine):
+    X, y = rows()
+    dyn = live(0, engine=engine)
+    dyn.insert(X.astype(np.float32), y)
+    dyn.insert(ROW, 1)
+    dyn.update(2, ROW.astype(np.float32))
+    assert dyn.points().X.dtype == dyn.coreset().X.dtype == np.float32
+    half = live(0, engine=engine)
+    half.insert(X.astype(np.float32)[:150], y[:150])
+    half.insert(X[150:], y[150:])  # which loses digits
+    half.insert(ROW, 1)
+    half.update(2, ROW)
+    assert_same(dyn, half)
+    with pytest.raises(ValueError, match="X as float32 has inf in row 1, column 0"):
+        half.insert([[0, 0, 0], [1e300, 0, 0]], [1, 1])
+    assert_same(dyn, half)
+
+
+@every_engine
+def test_integers_and_booleans_are_numbers(engine):
+    X, y = rows()
+    whole = np.round(3 * X).astype(int)
+    dyn, plain = live(0, engine=engine), live(0, engine=engine)
+    dyn.insert(whole, y.astype(np.int8))
+    dyn.insert(whole[:2] > 0, [True, 1])
+    plain.insert(whole.astype(float), y.astype(float))
+    plain.insert((whole[:2] > 0) * 1.0, [1, 1])
+    assert_same(dyn, plain)
+
+
+@everywhere
+def test_numbers_whose_sum_overflows_are_numbers(engine, n):
+    dyn, plain = live(n, engine=engine), live(n, engine=engine)
+    huge = np.full(3, 1e308)
+    dyn.insert(huge, 1)
+    plain.insert(huge[None], [1])
+    for one in (dyn, plain):
+        one.check_invariants()
+        np.testing.assert_array_equal(one.points(n).X, huge[None])
+
+
+@everywhere
+def test_empty_batches_do_nothing(n, engine):
+    dyn = live(n, engine=engine)
+    dyn.coreset()
+    before = snapshot(dyn)
+    for ids in (None, []):
+        got = dyn.insert(np.empty((0, 3)), [], ids=ids)
+        assert (got.shape, got.dtype) == ((0,), np.int64)
+    dyn.delete([])
+    dyn.delete(np.empty(0, dtype=int))
+    dyn.update([], np.empty((0, 3)))
+    dyn.update([], np.empty((0, 3)), [], [])
+    assert len(dyn.points([])) == 0
+    assert snapshot(dyn) == before
+
+
+def test_an_empty_one_answers():
+    dyn = live(0)
+    assert (len(dyn), dyn.n_points, dyn.total_weight, dyn.n_outliers, dyn.n_suspected) == (0, 0, 0, 0, 0)
+    assert (dyn.anchor, dyn.anchor_after, dyn.solution, dyn.nbytes) == (None, None, None, 0)
+    assert dyn.threshold == np.inf
+    assert dyn.ids.dtype == np.int64
+    assert 0 not in dyn
+    assert repr(dyn).endswith("on 0 points, weight 0\n  no anchor yet: the coreset is all points")
+    dyn.insert(np.empty((0, 3)), [])
+    dyn.delete([])
+    dyn.check_invariants()
+    for ask in (dyn.coreset, dyn.points, dyn.fit, dyn.reanchor, lambda: dyn.names_of([])):
+        with pytest.raises(ValueError, match="there are no points here; insert some first"):
+            ask()
+
+
+def test_an_empty_update_of_an_empty_one_does_nothing():
+    live(0).update([], np.empty((0, 3)))
+
+
+@everywhere
+def test_it_can_be_emptied_and_filled_again(n, engine):
+    dyn = live(n, engine=engine)
+    anchor = dyn.anchor
+    dyn.delete(dyn.ids)
+    dyn.check_invariants()
+    assert (len(dyn), dyn.total_weight, dyn.n_suspected, dyn.n_outliers) == (0, 0, 0, 0)
+    with pytest.raises(ValueError, match="there are no points here"):
+        dyn.coreset()
+    again = dyn.insert(*rows(n))
+    assert again.tolist() == list(range(n, 2 * n))
+    if anchor is not None:
+        assert dyn.anchor is anchor
+    assert dyn.coreset().total_weight == pytest.approx(n)
+    dyn.check_invariants()
+
+
+# data frames
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+@everywhere
+def test_columns_keep_their_names(make, n, engine):
+    X, y = rows(n)
+    frame = make(dict(zip("abc", X.T, strict=True)))
+    dyn = live(0, engine=engine)
+    dyn.insert(frame, y)
+    assert dyn.coreset().columns == ("a", "b", "c")
+    assert_same(dyn, live(n, engine=engine))
+    dyn.insert(frame[:1], 1)
+    dyn.insert(ROW, 1)
+    dyn.update([0], frame[1:2])
+    assert dyn.coreset().columns == ("a", "b", "c")
+    before = snapshot(dyn)
+    for other in (list("acb"), list("abx")):
+        wrong = make(dict(zip(other, X.T, strict=True)))
+        for change in (lambda w=wrong: dyn.insert(w, y), lambda w=wrong: dyn.update(range(n), w)):
+            with pytest.raises(
+                ValueError, match=f"X has the columns {', '.join(other)}; the rows here have a, b, c"
+            ):
+                change()
+    assert snapshot(dyn) == before
+
+
+@every_engine
+def test_a_frame_with_nothing_but_numbers_missing(engine):
+    dyn = live(engine=engine)
+    frame = pd.DataFrame(rows(5)[0], columns=list("abc"))
+    frame.loc[3, "b"] = np.nan
+    before = snapshot(dyn)
+    with pytest.raises(ValueError, match=r"X has NaN in row 3, column 1 \('b'\)"):
+        dyn.insert(frame, np.ones(5))
+    assert snapshot(dyn) == before
+
+
+# questions
+
+
+def test_membership_takes_any_id():
+    dyn = live(EARLY)
+    for one in (0, 29, np.int64(3), np.uint8(4), np.array(5)):
+        assert one in dyn
+    for none in (30, -1, 2**63, -(2**80), "ann", 1.0, True, None, np.nan, object()):
+        assert none not in dyn
+    dyn.delete(3)
+    assert 3 not in dyn
+
+
+@everywhere
+def test_points_come_in_the_order_asked_for(n, engine):
+    ids = np.random.default_rng(1).permutation(n) * 7 - 50
+    X, y = rows(n)
+    dyn = live(n, ids=ids, engine=engine)
+    assert dyn.ids.tolist() == sorted(ids.tolist())
+    order = np.argsort(ids)
+    got = dyn.points()
+    np.testing.assert_array_equal(got.ids, ids[order])
+    np.testing.assert_array_equal(got.X, X[order])
+    got = dyn.points(ids[[9, 2, 5]])
+    assert got.ids.tolist() == ids[[9, 2, 5]].tolist()
+    np.testing.assert_array_equal(got.X, X[[9, 2, 5]])
+    np.testing.assert_array_equal(got.y, y[[9, 2, 5]])
+    with pytest.raises(KeyError, match="id 1 is not here"):
+        dyn.points([int(ids[0]), 1])
+    with pytest.raises(ValueError, match="ids must be distinct"):
+        dyn.points([int(ids[0])] * 2)
+    with pytest.raises(KeyError, match="have numbers and no names"):
+        dyn.names_of(ids[:2])
+
+
+@every_engine
+def test_what_it_says_of_itself(engine):
+    dyn = live(EARLY, engine=engine)
+    assert repr(dyn) == (
+        "DynamicCoreset: LogisticLoss(fit_intercept=True) on 30 points x 3, weight 30\n"
+        "  no anchor yet: the coreset is all points"
+    )
+    dyn = live(engine=engine, sampler="uniform")
+    assert repr(dyn) == (
+        "DynamicCoreset: LogisticLoss(fit_intercept=True) on 300 points x 3, weight 300\n"
+        f"  size 40, {engine} by UniformSampler(); weight 15 may be set aside, 23 points are suspected"
+    )
+    core = dyn.coreset()
+    assert (core.n_suspected, core.threshold, core.n_outliers) == (dyn.n_suspected, dyn.threshold, 15)
+    assert dyn.coreset() is core
+    assert dyn.engine == engine
+
+
+@every_engine
+def test_bytes_are_few_and_told(engine):
+    few, many = live(0, engine=engine), live(0, engine=engine)
+    few.insert(*rows(2000))
+    many.insert(*rows(6000))
+    for dyn in (few, many):
+        dyn.coreset()
+    assert 20 < (many.nbytes - few.nbytes) / 4000 <= 96
+
+
+@everywhere
+def test_points_that_weigh_nothing_are_here_and_stand_for_nothing(n, engine):
+    dyn, plain = live(n, engine=engine), live(n, engine=engine)
+    ids = dyn.insert(*rows(40, seed=5), np.zeros(40))
+    one = dyn.insert(ROW, 1, 0)
+    assert len(dyn) == n + 41
+    assert dyn.total_weight == n
+    assert one[0] in dyn
+    dyn.check_invariants()
+    np.testing.assert_array_equal(dyn.coreset().ids, plain.coreset().ids)
+    np.testing.assert_allclose(dyn.coreset().weights, plain.coreset().weights, rtol=1e-9)
+    dyn.update(3, dyn.points(3).X, sample_weight=0.0)
+    plain.delete(3)
+    if engine == "ranked" or n == EARLY:
+        np.testing.assert_array_equal(dyn.coreset().ids, plain.coreset().ids)
+    dyn.delete(ids)
+    dyn.check_invariants()
+
+
+def test_all_that_weighs_nothing_makes_no_coreset():
+    dyn = live(0)
+    dyn.insert(*rows(5), np.zeros(5))
+    with pytest.raises(ValueError, match="weigh"):
+        dyn.coreset()
+    dyn.insert(ROW, 1)
+    assert dyn.coreset().ids.tolist() == [5]

@@ -1,0 +1,306 @@
+"""Threads, copies, and operations that were cut short."""
+
+import copy
+import pickle
+import threading
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.dynamic.view import View
+from tests.dynamic.test_reading import (
+    LATE,
+    LOGISTIC,
+    ROW,
+    assert_same,
+    every_engine,
+    everywhere,
+    live,
+    rows,
+    small_blocks,  # noqa: F401 (for all tests here)
+    snapshot,
+)
+
+# one writer, many readers
+
+
+def consistent(core, total):
+    """See that a coreset is of one moment; ``total`` tells what n points weigh."""
+    assert len(np.unique(core.ids)) == len(core.ids) <= 40
+    assert core.weights.sum() == pytest.approx(total(core.n_points), rel=1e-9)
+    assert (core.weights > 0).all()
+
+
+def run_together(write, *reads):
+    """Let one write, and others read until it is done; raise what any of them raised."""
+    errors, done, counts = [], threading.Event(), [0] * len(reads)
+
+    def guarded(act, place=None):
+        try:
+            if place is None:
+                act()
+            else:
+                while not (done.is_set() and counts[place]):
+                    act()
+                    counts[place] += 1
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            if place is None:
+                done.set()
+
+    threads = [threading.Thread(target=guarded, args=(read, place)) for place, read in enumerate(reads)]
+    threads.append(threading.Thread(target=guarded, args=(write,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+    return counts
+
+
+@every_engine
+def test_one_writes_while_others_read(engine):
+    dyn = live(engine=engine, anchor=dm.Anchor(np.eye(4)[0], 99.0))
+
+    def write():
+        rng = np.random.default_rng(0)
+        for step in range(15):
+            dyn.insert(*rows(20, seed=step))
+            dyn.insert(rng.normal(size=3), 1)
+            dyn.update(dyn.ids[-3:], rng.normal(size=(3, 3)))
+            dyn.update(int(dyn.ids[7]), rng.normal(size=3))
+            dyn.set_outliers(0.02 + 0.001 * step)
+            dyn.delete(dyn.ids[rng.permutation(len(dyn))[:21]])
+            dyn.delete(int(dyn.ids[0]))
+            dyn.insert(rng.normal(size=3), -1)
+
+    def read():
+        consistent(dyn.coreset(), lambda n: n)
+
+    def count():
+        assert LATE - 5 <= dyn.n_points <= LATE + 30
+        assert (np.diff(dyn.ids) > 0).all()
+        assert LATE - 5 <= dyn.total_weight <= LATE + 30
+        assert dyn.n_suspected >= 0
+        repr(dyn)
+        dyn.anchor_report()
+
+    def copies():
+        points = dyn.points()
+        assert len(np.unique(points.ids)) == len(points)
+        assert (points.weights == 1).all()
+        assert set(np.unique(points.y)) == {-1, 1}
+
+    def fit():
+        solution = dyn.fit(l2=1.0, max_iter=20)
+        assert solution.total_weight == pytest.approx(round(solution.total_weight), rel=1e-9)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        counts = run_together(write, read, count, copies, fit)
+    assert min(counts) > 0
+    dyn.check_invariants()
+    again = live(0, engine="ranked", anchor=dyn.anchor)
+    points = dyn.points()
+    again.insert(points.X, points.y, ids=points.ids)
+    again.set_outliers(0.02 + 0.001 * 14)
+    if engine == "ranked":
+        assert_same(dyn, again)
+
+
+@every_engine
+def test_readers_are_there_when_the_anchor_is_made_and_changed(engine):
+    dyn = dm.DynamicCoreset(LOGISTIC, 40, 0.05, engine=engine, random_state=0)
+    dyn.insert(*rows(20))
+
+    def write():
+        for step in range(30):
+            dyn.insert(*rows(10, seed=step))
+            if step in (15, 25):
+                dyn.reanchor()
+
+    def read():
+        core = dyn.coreset()
+        assert core.weights.sum() == pytest.approx(core.n_points, rel=1e-9)
+        assert dyn.threshold > 0
+        dyn.anchor_report()
+
+    run_together(write, read, read)
+    assert dyn.anchor is not None
+    dyn.check_invariants()
+
+
+def test_two_that_merge_into_each_other_do_not_wait_forever():
+    one, other = live(20), live(0)
+    other.insert(*rows(20), ids=np.arange(100, 120))
+
+    def merge(mine, its):
+        def act():
+            for _ in range(50):
+                with pytest.raises(ValueError, match="is here already"):
+                    mine.merge(its)
+
+        return act
+
+    one.merge(other)
+    run_together(merge(one, other), lambda: merge(other, one)())
+    one.check_invariants()
+
+
+def test_a_coreset_that_was_handed_out_never_changes():
+    dyn = live()
+    core = dyn.coreset()
+    kept = core.ids.copy(), core.weights.copy(), core.X.copy()
+    dyn.delete(core.ids)
+    dyn.insert(*rows(50, seed=4))
+    for before, now in zip(kept, (core.ids, core.weights, core.X), strict=True):
+        np.testing.assert_array_equal(before, now)
+    assert not np.isin(core.ids, dyn.coreset().ids).any()
+
+
+# what is gone, and copies
+
+
+@everywhere
+def test_a_deleted_row_is_nowhere(n, engine):
+    dyn = live(n, engine=engine)
+    one, many = dyn.insert(ROW, 1), dyn.insert(np.vstack([ROW + 1, ROW + 2]), [1, 1])
+    dyn.update(5, ROW + 3)
+    dyn.coreset()
+    dyn.delete(one)
+    dyn.delete(many)
+    dyn.update(5, -ROW)
+    dyn.insert(rows(1, seed=9)[0][0], 1)
+    stored = pickle.dumps(dyn)
+    for gone in range(4):
+        assert (ROW + gone).tobytes() not in stored
+
+
+@every_engine
+def test_the_last_row_that_came_alone_is_nowhere_once_deleted(engine):
+    dyn = live(engine=engine)
+    dyn.delete(dyn.insert(ROW, 1))
+    assert ROW.tobytes() not in pickle.dumps(dyn)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda dyn: pickle.loads(pickle.dumps(dyn))])
+@everywhere
+def test_a_copy_is_equal_and_goes_its_own_way(duplicate, n, engine):
+    dyn = live(n, engine=engine, anchor=dm.Anchor(np.zeros(4), 9.0))
+    dyn.fit(l2=1.0)
+    other = duplicate(dyn)
+    assert_same(dyn, other)
+    for one in (dyn, other):
+        one.insert(ROW, 1)
+        one.update(1, -ROW)
+    assert_same(dyn, other)
+    np.testing.assert_array_equal(other.solution.theta, dyn.solution.theta)
+    before = snapshot(dyn)
+    other.delete(range(0, n, 2))
+    other.insert(*rows(50, seed=3))
+    other.set_outliers(3)
+    assert snapshot(dyn) == before
+    dyn.delete(range(0, n, 2))
+    dyn.insert(*rows(50, seed=3))
+    dyn.set_outliers(3)
+    assert_same(dyn, other)
+
+
+@every_engine
+def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
+    monkeypatch.undo()
+    assert len(pickle.dumps(live(engine=engine))) < 200_000  # 300 rows of 40 bytes, and 100 bytes a point
+
+
+# cut short
+
+CUTS = {
+    "one": ("add", lambda dyn: dyn.insert(ROW, 1)),
+    "many": ("_add_together", lambda dyn: dyn.insert(*rows(20, seed=1))),
+    "delete one": ("remove", lambda dyn: dyn.delete(3)),
+    "delete many": ("remove_many", lambda dyn: dyn.delete([3, 4])),
+    "update": ("add", lambda dyn: dyn.update(3, ROW)),
+    "outliers": ("_settle", lambda dyn: dyn.set_outliers(40)),
+}
+
+
+@contextmanager
+def interrupting(method):
+    """Interrupt whoever calls this method of a view."""
+
+    def interrupted(*given, **more):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(View, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def cut_short(cut, **settings):
+    """Interrupt an operation in the middle."""
+    method, act = CUTS[cut]
+    dyn = live(**settings)
+    dyn.coreset()
+    with interrupting(method):
+        act(dyn)
+    return dyn
+
+
+LATER = {
+    "insert": lambda dyn: dyn.insert(ROW, 1),
+    "insert many": lambda dyn: dyn.insert(*rows(9)),
+    "delete": lambda dyn: dyn.delete(7),
+    "delete many": lambda dyn: dyn.delete([7, 8]),
+    "update": lambda dyn: dyn.update(7, ROW),
+    "set_outliers": lambda dyn: dyn.set_outliers(3),
+    "reanchor": lambda dyn: dyn.reanchor(),
+    "points": lambda dyn: dyn.points(),
+    "coreset": lambda dyn: dyn.coreset(),
+    "fit": lambda dyn: dyn.fit(),
+    "merge": lambda dyn: dyn.merge(live(5, ids=np.arange(5000, 5005), anchor=dyn.anchor)),
+    "be merged": lambda dyn: live(5, ids=np.arange(5000, 5005), anchor=dyn.anchor).merge(dyn),
+    "check": lambda dyn: dyn.check_invariants(),
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+@every_engine
+def test_after_an_operation_cut_short_every_other_says_so(engine, later):
+    dyn = cut_short("one", engine=engine)
+    with pytest.raises(RuntimeError, match=r"was interrupted halfway.*build it again"):
+        LATER[later](dyn)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_any_operation_can_be_cut_short(cut):
+    dyn = cut_short(cut)
+    with pytest.raises(RuntimeError, match="was interrupted halfway"):
+        dyn.insert(ROW, 1)
+    with pytest.raises(RuntimeError, match="was interrupted halfway"):
+        pickle.loads(pickle.dumps(dyn)).points()
+
+
+def test_a_first_insertion_cut_short_leaves_it_empty():
+    dyn, anchor = live(0), live().anchor
+    with interrupting("__init__"):
+        dyn.insert(*rows())
+    assert len(dyn) == 0
+    dyn.insert(*rows())
+    np.testing.assert_array_equal(dyn.anchor.theta, anchor.theta)
+    assert_same(dyn, live())
+
+
+@every_engine
+def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
+    dyn = live(engine=engine)
+    before = snapshot(dyn)
+    with interrupting("_add_together"):
+        dyn.reanchor()
+    assert snapshot(dyn) == before

@@ -1,0 +1,251 @@
+"""Black boxes in the tree: those that misbehave, what reducing costs, and what a check of the tree finds."""
+
+import math
+import re
+from functools import reduce as fold
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import duramen as dm
+from duramen.dynamic.tree import Summary, Tree
+from duramen.sampling.black_box import reduced_rows
+from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Heaviest, Table, assert_same_choice, grown
+
+
+def foreign(points, size, rng):
+    return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
+
+
+def too_many(points, size, rng):
+    return points.take(slice(0, size + 1))
+
+
+def none(points, size, rng):
+    return points.take(slice(0, 0))
+
+
+def twice(points, size, rng):
+    return points.pick(np.array([1, 1]), np.ones(2))
+
+
+def weightless(points, size, rng):
+    return points.take(slice(0, size)).weighing(np.zeros(size))
+
+
+def endless(points, size, rng):
+    return points.take(slice(0, size)).weighing(np.full(size, np.inf))
+
+
+def rows_only(points, size, rng):
+    return points.X[:size]
+
+
+def tired(points, size, rng):
+    raise RuntimeError("no more")
+
+
+class Moody(dm.Sampler):
+    """It behaves for some calls."""
+
+    def __init__(self, bad, calls):
+        self.bad, self.calls = bad, calls
+
+    def reduce(self, points, size, rng):
+        self.calls -= 1
+        return self.bad(points, size, rng) if self.calls < 0 else Heaviest().reduce(points, size, rng)
+
+
+WRONGS = [
+    (foreign, ValueError, r"Moody\(\) gave 4 points where 4 of those .* with their ids"),
+    (too_many, ValueError, r"Moody\(\) gave 5 points where 4 "),
+    (none, ValueError, r"Moody\(\) gave 0 points where 4 "),
+    (twice, ValueError, r"Moody\(\) gave id \d+ more than once"),
+    (weightless, ValueError, r"Moody\(\) gave the weight 0.0 to id \d+; weights must be positive"),
+    (endless, ValueError, r"Moody\(\) gave the weight inf to id \d+"),
+    (rows_only, TypeError, r"Moody\(\) must return points from reduce; found ndarray"),
+    (tired, RuntimeError, "no more"),
+]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3, 6])
+@pytest.mark.parametrize("bad, error, words", WRONGS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, error, words, calls):
+    sampler = Moody(bad, calls)
+    tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
+    tree.add_many(np.arange(40))
+    with pytest.raises(error, match=words):
+        tree.choose(4)
+    tree.remove(11)
+    tree.add(60)
+    sampler.calls = 10**9
+    tree.check()
+    again = Tree(tree._holder, Heaviest(), 7, 4, bucket_size=6)
+    again.add_many(np.array(tree._buckets.order))
+    assert_same_choice(tree, again)
+
+
+def test_reduced_rows_are_found_whatever_order_they_are_in():
+    points = Table(zeros=False).points(np.arange(50))
+    rows, weights = reduced_rows(Heaviest(), points, 10, np.random.default_rng(0))
+    assert set(np.argsort(-points.weights)[:9]) <= set(rows.tolist())
+    assert weights.sum() == pytest.approx(points.total_weight, rel=1e-14)
+    np.testing.assert_allclose(weights / weights[0], points.weights[rows] / points.weights[rows[0]])
+
+
+# The error of merging and reducing
+
+
+def composed(first, second):
+    """The paper's appendix C: a coreset of a coreset errs by this at most."""
+    return first + second + first * second
+
+
+@given(st.lists(st.floats(0.0, 2.0), min_size=1, max_size=12))
+def test_errors_of_levels_compose_to_a_product(errors):
+    assert fold(composed, errors) == pytest.approx(math.prod(1 + e for e in errors) - 1, rel=1e-9, abs=1e-12)
+
+
+LOGISTIC = dm.LogisticLoss()
+PROBLEMS = [
+    (dm.KMeansLoss(2), ANCHOR, np.random.default_rng(0).normal(size=(20, 2, 3)) + ANCHOR.theta),
+    (LOGISTIC, dm.Anchor([0.1, 0.2, -0.2, 0.0], 1.0), np.random.default_rng(0).normal(size=(20, 4))),
+]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("loss, anchor, thetas", PROBLEMS, ids=["k-means", "logistic"])
+def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, thetas):
+    """A node stands for its parts with an error e_l, these for theirs, and so on: (1 + e_0) ... (1 + e_L) - 1."""
+    table = Table(zeros=False)
+    tree = Tree(table, SAMPLERS[name].bind(loss, anchor), 2, 40, bucket_size=50)
+    tree.add_many(np.arange(ROOM - 30))
+    chosen = Summary(*tree.choose(40))
+
+    def costs(summary):
+        losses = [loss.values(theta, table.X[summary.slots], table.y[summary.slots]) for theta in thetas]
+        return np.array(losses) @ summary.weights
+
+    def parts(level, index):
+        below = tree._below(level, index)
+        below_it = [tree._nodes[child] for child in tree._children(level, index)]
+        whole = [Summary(below, table.weights[below])]
+        return sum(costs(part) for part in (below_it if level else whole))
+
+    errors = np.zeros(tree._top() + 1)
+    for (level, index), node in tree._nodes.items():
+        errors[level] = max(errors[level], np.abs(costs(node) / parts(level, index) - 1).max())
+    assert (errors > 0).all()
+    everyone = Summary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
+    error = np.abs(costs(chosen) / costs(everyone) - 1).max()
+    assert 0 < error <= math.prod(1 + errors) - 1
+
+
+# What check finds
+
+
+def test_the_class_lists_what_check_verifies():
+    listed = re.findall(r"^ {4}(\d)\. (.*)[;.]$", Tree.__doc__, re.MULTILINE)
+    verified = [(str(i), text) for i, (_, text) in enumerate(grown()._verdicts(), start=1)]
+    assert listed == verified
+
+
+def swap_in_order(tree):
+    order = tree._buckets.order
+    order[0], order[1] = order[1], order[0]
+
+
+def repeat_in_order(tree):
+    tree._buckets.order[0] = tree._buckets.order[1]
+
+
+def lose_from_order(tree):
+    tree._buckets.order.pop()
+
+
+def hole_in_order(tree):
+    tree._buckets.order[2] = -1
+
+
+def ghost_position(tree):
+    tree._buckets.position.append(5)
+
+
+def bad_buckets(tree):
+    tree._buckets.size = 0
+
+
+def short_bucket(tree):
+    whole = tree._buckets.slots
+    tree._buckets.slots = lambda first=0, stop=None: whole(first, stop)[: 3 if stop == 2 else None]
+
+
+def other_size(tree):
+    tree._buckets.size += 1
+
+
+def stale_size(tree):
+    tree._buckets._measured //= 4
+
+
+def node_out_of_place(tree):
+    tree._nodes[0, 99] = tree._nodes[0, 0]
+
+
+def node_above_the_root(tree):
+    tree._nodes[tree._top() + 1, 0] = tree._nodes[tree._top(), 0]
+
+
+def missing_child(tree):
+    del tree._nodes[0, 1]
+
+
+def change(tree, slots=None, weights=None):
+    node = tree._nodes[1, 0]
+    tree._nodes[1, 0] = Summary(
+        node.slots if slots is None else slots(node.slots),
+        node.weights if weights is None else weights(node.weights),
+    )
+
+
+def put(value):
+    return lambda array: np.append(array[:-1], array.dtype.type(value))
+
+
+def put_first(array):
+    return put(array[0])(array)
+
+
+CORRUPTIONS = [
+    (1, swap_in_order),
+    (1, repeat_in_order),
+    (1, lose_from_order),
+    (1, hole_in_order),
+    (1, ghost_position),
+    (2, bad_buckets),
+    (2, short_bucket),
+    (3, other_size),
+    (3, stale_size),
+    (4, node_out_of_place),
+    (4, node_above_the_root),
+    (5, missing_child),
+    (6, lambda tree: change(tree, slots=put(200))),
+    (7, lambda tree: change(tree, slots=put(39))),
+    (7, lambda tree: change(tree, slots=put_first)),
+    (7, lambda tree: change(tree, weights=put(-1.0))),
+    (8, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
+    (9, lambda tree: change(tree, slots=np.flip)),
+    (9, lambda tree: setattr(tree, "_seed", 8)),
+]
+
+
+@pytest.mark.parametrize("number, corrupt", CORRUPTIONS, ids=lambda value: getattr(value, "__name__", None))
+def test_check_finds(number, corrupt):
+    tree = grown(40, node_size=3, bucket_size=None, height=4)
+    tree.check()
+    corrupt(tree)
+    text = re.search(rf"{number}\. (.*)[;.]\n", Tree.__doc__)[1]
+    with pytest.raises(AssertionError, match=f"^invariant {number} is broken: {re.escape(text)}$"):
+        tree.check()
