@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from duramen.dynamic.look import moderate
 from duramen.frames import column_names, is_frame
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
@@ -48,6 +49,7 @@ class Gate:
         self.columns = tuple(column_names(X)) if is_frame(X) else None
         self._classifies = isinstance(loss, LinearLoss) and loss.classifies
         self._classes: frozenset[float] = frozenset()
+        self._limit = moderate(rows.dtype)
 
     def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> Arrivals:
         """Check rows before they come in; labels may be left out if ``keeping`` those that are there.
@@ -77,7 +79,7 @@ class Gate:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
         if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape != (self.n_columns,):
             return None
-        if not (X.flags.c_contiguous and np.isfinite(X).all()):
+        if not (X.flags.c_contiguous and X.max() < self._limit and X.min() > -self._limit):  # NaN is neither
             return None
         label = None
         if self.labelled and not (keeping and y is None):

@@ -4,8 +4,8 @@ Parallel lists describe it. ``_keys[c]`` and ``_slots[c]`` are arrays with
 room for a few more than the chunk's ``_sizes[c]`` entries; ``_last_keys[c]`` and
 ``_last_names[c]`` are the key and the id of its last one, so that one bisection
 finds the chunk and another the place in it. A chunk that outgrows ``CHUNK`` is cut in two; one that shrinks
-joins its neighbour. A batch is merged chunk by chunk, or in one go where it
-touches most of them. Either way the order is that of (key, id): a function of
+joins its neighbour. A batch goes in one by one, or where it touches most chunks
+in one go. Either way the order is that of (key, id): a function of
 what is in it.
 
 A single insertion or removal shifts half a chunk: about 3 microseconds.
@@ -26,7 +26,8 @@ from duramen.rows import Array
 
 __all__ = ["CHUNK", "Named", "Ordered"]
 
-CHUNK = 1024  # entries; 512 and 2048 took as long (docs/dynamic.md)
+CHUNK = 1024  # entries
+_FEW_A_CHUNK = 4  # new entries: for more, to build all chunks anew takes less time than to shift in each
 
 
 class Named(Protocol):
@@ -154,18 +155,13 @@ class Ordered:
         names = self._named.ids[slots]
         order = sorted_by(keys, names)
         keys, names, slots = keys[order], names[order], slots[order].astype(np.int32)
-        if 2 * len(keys) > len(self._sizes):
-            old_keys, old_slots = self.keys(), self.slots()
-            places = self._places(old_keys, old_slots, keys, names)
-            self._rebuild(*merged(old_keys, old_slots, places, keys, slots))
+        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+            for key, name, slot in zip(keys.tolist(), names.tolist(), slots.tolist(), strict=True):
+                self.add(key, name, slot)
             return
-        for chunk, part in self._by_chunk(keys, names):
-            chunk = min(chunk, len(self._sizes) - 1)
-            size = self._sizes[chunk]
-            mine, old = self._keys[chunk][:size], self._slots[chunk][:size]
-            places = self._places(mine, old, keys[part], names[part])
-            self._put(chunk, *merged(mine, old, places, keys[part], slots[part]))
-        self._length += len(keys)
+        old_keys, old_slots = self.keys(), self.slots()
+        places = self._places(old_keys, old_slots, keys, names)
+        self._rebuild(*merged(old_keys, old_slots, places, keys, slots))
 
     def remove_many(self, keys: Array, slots: Array) -> None:
         """Take slots out, which must be there under these keys."""
@@ -174,19 +170,14 @@ class Ordered:
         names = self._named.ids[slots]
         order = sorted_by(keys, names)
         keys, names = keys[order], names[order]
-        if 2 * len(keys) > len(self._sizes):
-            old_keys, old_slots = self.keys(), self.slots()
-            there = np.ones(len(old_keys), dtype=bool)
-            there[self._places(old_keys, old_slots, keys, names)] = False
-            self._rebuild(old_keys[there], old_slots[there])
+        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+            for key, name in zip(keys.tolist(), names.tolist(), strict=True):
+                self.remove(key, name)
             return
-        for chunk, part in self._by_chunk(keys, names):
-            size = self._sizes[chunk]
-            mine, old = self._keys[chunk][:size], self._slots[chunk][:size]
-            there = np.ones(size, dtype=bool)
-            there[self._places(mine, old, keys[part], names[part])] = False
-            self._put(chunk, mine[there], old[there])
-        self._length -= len(keys)
+        old_keys, old_slots = self.keys(), self.slots()
+        there = np.ones(len(old_keys), dtype=bool)
+        there[self._places(old_keys, old_slots, keys, names)] = False
+        self._rebuild(old_keys[there], old_slots[there])
 
     def find_many(self, keys: Array) -> Array:
         """Give the slots of entries with distinct keys, or -1; for keys that no two entries share."""
@@ -299,14 +290,6 @@ class Ordered:
             places[tied] = among_equals(keys, self._named.ids, slots, new_keys[tied], names[tied])
         return places
 
-    def _by_chunk(self, keys: Array, names: Array) -> Iterator[tuple[int, slice]]:
-        """Give the chunk of each run of sorted entries, from the last to the first: later ones may split."""
-        pairs = zip(keys.tolist(), names.tolist(), strict=True)
-        chunks = np.array([self._chunk_of(*pair) for pair in pairs])
-        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(chunks)]
-        for first, end in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
-            yield int(chunks[first]), slice(first, end)
-
     def _rebuild(self, keys: Array, slots: Array) -> None:
         self._clear()
         self._length = len(keys)
@@ -344,15 +327,6 @@ class Ordered:
         for column in columns:
             del column[number]
 
-    def _put(self, chunk: int, keys: Array, slots: Array) -> None:
-        """Give a chunk other entries; as several chunks if they are many."""
-        self._close(chunk)
-        parts = [slice(0, len(keys))] if 0 < len(keys) <= self._chunk else self._cuts(len(keys))
-        for number, part in enumerate(parts):
-            self._open(chunk + number, keys[part], slots[part])
-        if parts and len(keys) < self._chunk // 4:
-            self._join(chunk, backward=False)
-
     def _set_last(self, chunk: int) -> None:
         place = self._sizes[chunk] - 1
         slot = self._slots[chunk][place]
@@ -379,12 +353,12 @@ class Ordered:
         self._open(chunk + 1, *upper)
         return self._with_room(*((chunk, place) if place <= half else (chunk + 1, place - half)), at_end)
 
-    def _join(self, chunk: int, *, backward: bool = True) -> None:
+    def _join(self, chunk: int) -> None:
         """Join a small chunk with a neighbour, if both fit into one with room to spare."""
         if not self._sizes[chunk]:
             self._close(chunk)
             return
-        for first in (chunk, chunk - 1) if backward else (chunk,):
+        for first in (chunk, chunk - 1):
             if 0 <= first < len(self._sizes) - 1:
                 sizes = self._sizes[first], self._sizes[first + 1]
                 if sum(sizes) <= self._chunk * 3 // 4:

@@ -189,7 +189,7 @@ class Ranked(Engine):
         totals = self.totals
         assert totals is not None
         known = known_of(self._look.loss, self._look.anchor, len(slots), points)
-        columns = known.columns_of(points, self._table.losses[slots], self._marks_of(slots))
+        columns = known.columns_of(points.X, points.y, self._table.losses[slots], self._marks_of(slots))
         return Calibration(columns, points.weights).weights(totals[: known.n_columns])
 
     def _marks_of(self, slots: Array) -> Array | None:
@@ -197,16 +197,19 @@ class Ranked(Engine):
 
     def contribution(self, slot: int) -> Array:
         """Compute what one point adds to the totals: (q,)."""
-        row, y, weight = self._slots.row(slot)[None], self._slots.y, float(self._slots.weights[slot])
-        mark = None if self._look.mark_type is None else self._marks[slot]
-        label = None if y is None else y[slot : slot + 1]
-        return self._look.contribution(row, label, weight, float(self._table.losses[slot]), mark)
+        one = slice(slot, slot + 1)
+        y = None if self._slots.y is None else self._slots.y[one]
+        marks = None if self._look.mark_type is None else self._marks[one]
+        weight = float(self._slots.weights[slot])
+        row = self._slots.row(slot)[None]
+        return self._look.contributions(row, y, weight, self._table.losses[one], marks)[0]
 
     def contributions(self, slots: Array) -> Iterator[Array]:
         """Compute what points add to the totals: (m, q), in blocks."""
         for part in _blocks(slots):
-            losses, marks = self._table.losses[part], self._marks_of(part)
-            yield self._look.contributions(self._slots.points(part), losses, marks)
+            y = None if self._slots.y is None else self._slots.y[part]
+            weights, losses = self._slots.weights[part, None], self._table.losses[part]
+            yield self._look.contributions(self._slots.rows(part), y, weights, losses, self._marks_of(part))
 
     def contributing(self) -> Array:
         """Give the slots of the points that add to the totals."""

@@ -14,6 +14,7 @@ from duramen.coreset import Coreset
 from duramen.dynamic.report import AnchorReport
 from duramen.dynamic.roster import Roster
 from duramen.dynamic.state import Settings, State
+from duramen.dynamic.view import View
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.rows import Array
@@ -100,14 +101,16 @@ class Reading(ABC):
     @property
     def n_suspected(self) -> int:
         """How many points are suspected outliers."""
-        state = self._state
-        return 0 if state is None or state.view is None else state.view.table.n_suspected
+        with self._lock:
+            view = self._seen()
+            return 0 if view is None else view.table.n_suspected
 
     @property
     def threshold(self) -> float:
         """The loss at the anchor where suspicion starts; infinite where there is none."""
-        state = self._state
-        return math.inf if state is None or state.view is None else state.view.table.threshold
+        with self._lock:
+            view = self._seen()
+            return math.inf if view is None else view.table.threshold
 
     @property
     def anchor(self) -> Anchor | None:
@@ -171,6 +174,7 @@ class Reading(ABC):
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 theta = matched(self._solution.theta, anchor.theta, is_of_centres(self.loss))
                 far = distance(anchor.theta, theta)
+            state.view.catch_up()
             late = int(np.count_nonzero(state.view.late))
             gone = state.n_sample - len(state.sample)
             return AnchorReport(anchor.radius, far, self.n_points, late, state.n_sample, gone)
@@ -199,6 +203,13 @@ class Reading(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
+
+    def _seen(self) -> View | None:
+        """Give the view, with every point looked at; None before there is an anchor."""
+        view = None if self._state is None else self._state.view
+        if view is not None:
+            view.catch_up()
+        return view
 
     def _sound(self) -> State:
         """Give the state; raise RuntimeError if an operation was cut short in it."""

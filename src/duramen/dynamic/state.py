@@ -19,6 +19,7 @@ from duramen.dynamic.anchoring import NoAnchorError, Recipe, rows_needed, sample
 from duramen.dynamic.arrivals import Arrivals, Gate
 from duramen.dynamic.look import Look, Looked
 from duramen.dynamic.slots import Slots
+from duramen.dynamic.sums import ExactSum
 from duramen.dynamic.view import View
 from duramen.points import WeightedPoints
 from duramen.robust.outlook import given_anchor
@@ -62,7 +63,7 @@ class State:
 
     Invariants
     ----------
-    1. ``heavy`` is the number of points of positive weight.
+    1. ``heavy`` is the number of points of positive weight, and ``total`` what they weigh.
     2. There is a view if and only if there is an anchor; it has all of these points.
     3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
     """
@@ -74,6 +75,7 @@ class State:
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
         self.view: View | None = None
         self.heavy = 0
+        self.total = ExactSum()
         self.sample: set[int] = set()
         self.n_sample = 0
         given_anchor(settings.given, recipe.loss, gate.n_columns)  # raises if it is none for such rows
@@ -90,9 +92,7 @@ class State:
     @property
     def total_weight(self) -> float:
         """The weight of all points."""
-        if self.view is not None:
-            return self.view.total.value
-        return float(self.slots.weights[self.slots.in_use()].sum())
+        return self.total.value
 
     # one at a time, once there is a view
 
@@ -100,7 +100,7 @@ class State:
         """Put one row in."""
         assert self.view is not None
         weight = 1.0 if new.weights is None else float(new.weights[0])
-        looked = self.view.look.one(new.rows, new.labels, weight, name)
+        looked = self._look_at(new, weight, name)
         self._refuse_overflow(weight)
         self.whole = False
         self._put(new, weight, name, looked)
@@ -120,24 +120,38 @@ class State:
         weight = float(self.slots.weights[slot] if new.weights is None else new.weights[0])
         if new.labels is None and y is not None:
             new = new._replace(labels=y[slot : slot + 1].copy())
-        looked = self.view.look.one(new.rows, new.labels, weight, name)
+        looked = self._look_at(new, weight, name)
         self._refuse_overflow(weight)
         self.whole = False
         self._take(slot)
         self._put(new, weight, name, looked)
         self.whole = True
 
-    def _put(self, new: Arrivals, weight: float, name: int, looked: Looked) -> None:
+    def _look_at(self, new: Arrivals, weight: float, name: int) -> Looked | None:
+        """Look at one row, if that may raise; None if it can wait."""
+        assert self.view is not None
+        if self.view.look.never_fails and not self._settings.tree:
+            return None
+        point = WeightedPoints._trusted(new.rows, new.labels, np.array([weight]), np.array([name]))
+        return Looked(*(None if column is None else column[0] for column in self.view.look.many(point)))
+
+    def _put(self, new: Arrivals, weight: float, name: int, looked: Looked | None) -> None:
         label = None if new.labels is None else float(new.labels[0])
         slot = self.slots.add(new.rows[0], label, weight, name)
         self.heavy += weight > 0
+        self.total.add(weight)
         self.gate.admit(new.labels)
         assert self.view is not None
-        self.view.add(slot, looked)
+        if looked is None:
+            self.view.await_look(slot)
+        else:
+            self.view.add(slot, looked)
 
     def _take(self, slot: int) -> None:
         self.sample.discard(int(self.slots.ids[slot]))
-        self.heavy -= bool(self.slots.weights[slot] > 0)
+        weight = float(self.slots.weights[slot])
+        self.heavy -= weight > 0
+        self.total.subtract(weight)
         if self.view is not None:
             self.view.remove(slot)
         self.slots.remove(slot)
@@ -210,12 +224,14 @@ class State:
 
     def _add(self, points: WeightedPoints) -> Array:
         self.heavy += int(np.count_nonzero(points.weights))
+        self.total.add_many(points.weights)
         return self.slots.add_many(points.X, points.y, points.weights, points.ids)
 
     def _drop(self, slots: Array) -> None:
         if self.sample:
             self.sample.difference_update(self.slots.ids[slots].tolist())
         self.heavy -= int(np.count_nonzero(self.slots.weights[slots]))
+        self.total.subtract_many(self.slots.weights[slots])
         if self.view is not None:
             self.view.remove_many(slots)
         self.slots.remove_many(slots)
@@ -342,7 +358,9 @@ class State:
         used = self.slots.in_use()
         heavy = int(np.count_nonzero(self.slots.weights[used]))
         assert self.heavy == heavy, f"1: heavy is {self.heavy}, and {heavy} points have weight"
+        total = float(self.slots.weights[used].sum())
+        assert abs(self.total.value - total) <= 1e-12 * total, f"1: all weigh {total}, not {self.total.value}"
         assert self.sample <= set(self.slots.ids[used].tolist()), "3: a point of the sample is gone"
         if self.view is not None:
-            assert len(self.view) == heavy, "2: the view has other points"
             self.view.check()
+            assert len(self.view) == heavy, "2: the view has other points"

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy import sparse as scipy_sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from duramen.estimators.fitting import Data, Fitted, Recipe, fit
+from duramen.dynamic import DynamicCoreset
+from duramen.estimators.fitting import Data, Fitted, Recipe, fit, refit, seed_of
+from duramen.estimators.updating import (
+    check_updatable,
+    data_of,
+    joined,
+    kept,
+    remember,
+    undone_on_failure,
+)
 from duramen.losses.base import Loss
 from duramen.rows import Array, Rows, refuse_nonfinite
 from duramen.solvers.solve import warn_of
-from duramen.trimming import trimmed_sum
+from duramen.trimming import outlier_weight, trimmed_sum
 
 __all__ = ["RobustEstimator", "whole_or_not_at_all"]
 
@@ -23,10 +34,11 @@ _FLOATS = (np.float64, np.float32)
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_Self = TypeVar("_Self", bound="RobustEstimator")
 
 
 def whole_or_not_at_all(fit: _Method) -> _Method:
-    """Make ``fit`` leave the estimator as it was, if it fails."""
+    """Make ``fit``, or another method, leave the estimator as it was, if it fails."""
 
     @wraps(fit)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -46,7 +58,8 @@ class RobustEstimator(BaseEstimator):
 
     A subclass makes a recipe of its parameters, and attributes of theta. What is
     fitted comes from :mod:`duramen.estimators.fitting` alone, which knows only
-    coresets and solutions of them: a coreset that changes needs nothing else.
+    coresets and solutions of them: a coreset that changes needs nothing else, but
+    that its rows are kept (:mod:`duramen.estimators.updating`).
     """
 
     _BOUNDED = "n_outliers=0"
@@ -62,6 +75,10 @@ class RobustEstimator(BaseEstimator):
 
     def _rows(self, X: Any, *, reset: bool, sparse: bool = False, **checks: Any) -> Any:
         """Check rows (and labels, given as y) as scikit-learn does; NaN and infinity in our own passes."""
+        if reset and sparse and self._updatable and scipy_sparse.issparse(X):
+            raise TypeError(
+                "updatable=True keeps dense rows, and X is sparse; pass X.toarray(), or updatable=False"
+            )
         return validate_data(
             self,
             X,
@@ -79,9 +96,25 @@ class RobustEstimator(BaseEstimator):
         refuse_nonfinite(rows)
         return rows
 
-    def _fit(self, recipe: Recipe, data: Data) -> Fitted:
-        """Fit, and set the attributes that all estimators have."""
+    @property
+    def _updatable(self) -> Any:
+        return self.get_params(deep=False)["updatable"]
+
+    def _fit(self, recipe: Recipe, data: Data) -> None:
+        """Fit, keep the rows if they may change, and set all attributes."""
+        check_updatable(self._updatable, recipe)
+        recipe = replace(recipe, random_state=seed_of(recipe.random_state))
         fitted = fit(recipe, data)
+        for name in ("dynamic_", "absorbed_ids_", "_fitted_recipe", "_n_seen"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        if self._updatable:
+            self.dynamic_ = kept(recipe, data, fitted)
+            self._fitted_recipe = recipe
+            self._n_seen = data.X.shape[0] if data.ids is None else data.n_given
+        self._set(fitted, data, recipe)
+
+    def _set(self, fitted: Fitted, data: Data, recipe: Recipe) -> None:
+        """Set the attributes that all estimators have, and those of this one; warn of what ended badly."""
         core = fitted.coreset
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(str(name) for name in self.feature_names_in_))
@@ -94,6 +127,7 @@ class RobustEstimator(BaseEstimator):
         self.outliers_ = fitted.outliers if data.ids is None else data.ids[fitted.outliers]
         self.threshold_ = fitted.threshold
         self.n_iter_ = max(1, fitted.solution.n_iter)
+        self._keep(fitted, data)
         self._say(fitted, recipe)
         warn_of(
             fitted.solution,
@@ -102,7 +136,120 @@ class RobustEstimator(BaseEstimator):
             bounded=f"pass {self._BOUNDED}, or take fewer outliers or columns",
             stacklevel=6,
         )
-        return fitted
+
+    @abstractmethod
+    def _keep(self, fitted: Fitted, data: Data) -> None:
+        """Set the attributes of this estimator alone."""
+
+    # rows that go and come
+
+    @whole_or_not_at_all
+    def forget(self: _Self, ids: Any) -> _Self:
+        """Let rows of the training data go, and fit again to those that are left.
+
+        The coreset is then what it would be had these rows never been there, with
+        the same anchor and seed. What else is fitted is as after ``fit``, with rows
+        named by their ids; solving starts from the last solution.
+
+        Parameters
+        ----------
+        ids : int or array of int
+            Which rows: their numbers in ``fit``, as in ``outliers_``, or what ``absorbed_ids_`` was after
+            ``absorb``. With none, ``[]``, the model is fitted again to the rows that are there.
+
+        Raises
+        ------
+        KeyError
+            If a row is not here; nothing has changed.
+        ValueError
+            If the model kept no rows (``updatable=False``), or cannot do without these; nothing has changed.
+        """
+        live = self._live()
+        gone = live.points(ids)
+        data = data_of(live.points(np.setdiff1d(live.ids, gone.ids)))
+        self._check_rows_left(data)
+        live.delete(gone.ids)
+        with undone_on_failure(live, lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids)):
+            self._refit(live, data)
+        return self
+
+    @whole_or_not_at_all
+    def absorb(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
+        """Take new rows in, and fit again to all that are there; ``absorbed_ids_`` are the ids of the new.
+
+        What ``fit`` measured stays (the size and anchor of the coreset, the classes, scales), unless
+        the coreset no longer does: then it is made anew.
+
+        Parameters
+        ----------
+        X : array or data frame (n, d)
+        y : array (n,)
+            For those estimators that take labels.
+        sample_weight : array (n,), optional
+            Rows without weight get an id, but are not kept.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As ``fit`` does, or if the model kept no rows (``updatable=False``), or y holds a class that it
+            does not know; nothing has changed.
+        """
+        live = self._live()
+        there = live.points()
+        X, y = self._more_rows(X, y)
+        ids = max(self._n_seen, int(there.ids.max()) + 1) + np.arange(X.shape[0])
+        new = self._as_fitted(self._data(X, y, sample_weight), there.X.dtype)
+        new = new._replace(ids=ids if new.ids is None else ids[new.ids])
+        data = joined(there, new)
+        self._check_rows_left(data)
+        live.insert(new.X, new.y, new.weights, new.ids)
+        with undone_on_failure(live, lambda: live.delete(new.ids)):
+            self._refit(live, data, anew=len(there) <= live.size < len(live))
+        self.absorbed_ids_ = ids
+        self._n_seen = int(ids[-1]) + 1
+        return self
+
+    def _live(self) -> DynamicCoreset:
+        """Give the rows that were kept; raise, with the way out, if none were."""
+        check_is_fitted(self)
+        if not hasattr(self, "dynamic_"):
+            raise ValueError(
+                f"this {type(self).__name__} was fitted with updatable=False, so it kept no rows that could "
+                "go or come; set updatable=True and fit again"
+            )
+        return self.dynamic_
+
+    def _refit(self, live: DynamicCoreset, data: Data, *, anew: bool = False) -> None:
+        """Fit to rows that have changed; make the coreset anew where it no longer does."""
+        recipe, fitted = self._fitted_recipe, None
+        if not anew:
+            live.set_outliers(recipe.n_outliers)
+            core = None if recipe.size is None else live.coreset()
+            fitted = refit(recipe, data, core, self.solution_.theta)
+        if fitted is None:
+            fitted = fit(recipe, data)
+            self.dynamic_ = kept(recipe, data, fitted)
+        remember(self.dynamic_, fitted)
+        self._set(fitted, data, recipe)
+
+    def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
+        """Check rows to absorb, as ``fit`` checks its own; labels are ignored where it ignores them."""
+        return self._rows(X, reset=False), None
+
+    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+        """Bring new rows into the form in which those of the fit were kept."""
+        refuse_nonfinite(new.X)
+        with np.errstate(over="ignore"):
+            X = new.X.astype(dtype, copy=False)
+        refuse_nonfinite(X, f"X as {dtype}")
+        return new._replace(X=X)
+
+    def _check_rows_left(self, data: Data) -> None:
+        """Raise ValueError if rows after a change would not do, before it is made."""
+        if not data.X.shape[0]:
+            raise ValueError("no rows would be left; keep some, or fit again on others")
+        assert data.weights is not None
+        outlier_weight(self._fitted_recipe.n_outliers, float(data.weights.sum()))
 
     def _say(self, fitted: Fitted, recipe: Recipe) -> None:
         """Tell, where asked to, which size was picked and why."""
@@ -137,4 +284,4 @@ class RobustEstimator(BaseEstimator):
             return Data(X, y, weights)
         if not len(live):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
-        return Data(X[live], None if y is None else y[live], weights[live], live)
+        return Data(X[live], None if y is None else y[live], weights[live], live, len(weights))

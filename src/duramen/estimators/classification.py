@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, Recipe
+from duramen.estimators.fitting import Data, Fitted, Recipe
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.rows import Array
 from duramen.sampling import Sampler
@@ -56,6 +56,9 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         For ``coreset_size="auto"``.
     verbose : bool
         Whether to print which size was picked, and how solving went.
+    updatable : bool
+        Whether to keep the rows in a dynamic coreset (``dynamic_``), so that
+        ``forget`` and ``absorb`` work; it copies the rows. Dense rows only.
     random_state : None, int, numpy Generator or RandomState
 
     Attributes
@@ -65,7 +68,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     intercept_ : array (1,) or (n_classes,)
     outliers_ : array of int
         The rows of the training data that the solution sets aside, the largest
-        loss first. Of the last one a part may be kept.
+        loss first. Of the last one a part may be kept. Rows that were absorbed
+        are named by their ids.
     threshold_ : float
         The least loss among them.
     objective_ : Estimate
@@ -79,6 +83,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     size_trials_ : list of (size, relative_error)
         What ``coreset_size="auto"`` tried.
     solution_ : Solution
+    dynamic_ : DynamicCoreset
+        With ``updatable=True``: the rows, in a coreset that follows them.
+    absorbed_ids_ : array of int
+        After ``absorb``: the ids of the rows that it took in.
     n_iter_, n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -114,6 +122,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         max_iter: int = 300,
         tol: float = 0.01,
         verbose: bool = False,
+        updatable: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_outliers = n_outliers
@@ -126,6 +135,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
+        self.updatable = updatable
         self.random_state = random_state
 
     _BOUNDED = "a finite C"
@@ -146,11 +156,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         data = self._data(X, y, sample_weight)
         classes, codes = _classes(np.asarray(data.y))
         check_classification_targets(y)
-        heavy = self._class_weights(classes, codes, data)
-        fitted = self._fit(self._recipe_of(len(classes)), data._replace(y=codes))
         self.classes_ = classes
-        self._keep(fitted.solution.theta, X.shape[1])
-        self._warn_of_lost_classes(codes, heavy, fitted.outliers, data)
+        data = data._replace(y=codes)
+        self._check_classes(data, self.n_outliers)
+        self._fit(self._recipe_of(len(classes)), data)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -178,16 +187,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def losses(self, X: Any, y: Any) -> Array:
         """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
         rows = self._new_rows(X, sparse=True)
-        numbers = {name: number for number, name in enumerate(self.classes_.tolist())}
-        seen, inverse = np.unique(np.asarray(y), return_inverse=True)
-        codes = np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
+        codes = self._codes(y)
         if codes.shape != (rows.shape[0],) or (codes < 0).any():
             raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} a row")
         return self.solution_.loss.values(self.solution_.theta, rows, codes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = not self.updatable
         return tags
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
@@ -202,38 +209,73 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             raise ValueError(f"C={self.C!r} is too small: one over it is no number; take 1e-300 or more")
         return self._recipe(self._loss(n_classes), l2=1 / float(self.C))
 
-    def _class_weights(self, classes: Array, codes: Array, data: Data) -> Array:
-        """Weigh the classes; refuse what cannot be told apart."""
-        heavy = np.bincount(codes, data.weights, minlength=len(classes)).astype(np.float64)
+    def _check_classes(self, data: Data, n_outliers: float) -> None:
+        """Refuse classes that cannot be told apart."""
+        classes, heavy = self.classes_, self._class_weights(data)
         if len(classes) < 2:
             raise ValueError(
                 f"two or more classes are needed; all rows of weight are of one class, {_shown(classes[0])}"
             )
-        z = outlier_weight(self.n_outliers, float(heavy.sum()))
+        z = outlier_weight(n_outliers, float(heavy.sum()))
         if len(classes) == 2 and z >= heavy.min():
             raise ValueError(
-                f"n_outliers={self.n_outliers} could set aside the whole class "
+                f"n_outliers={n_outliers} could set aside the whole class "
                 f"{_shown(classes[np.argmin(heavy)])}, of weight {heavy.min():g}; take fewer outliers than "
                 "the smaller class weighs"
             )
-        return heavy
 
-    def _keep(self, theta: Array, n_columns: int) -> None:
-        parameters = np.atleast_2d(theta)
+    def _class_weights(self, data: Data, rows: Any = slice(None)) -> Array:
+        """Weigh the classes, in all rows or in some."""
+        weights = None if data.weights is None else data.weights[rows]
+        codes = np.asarray(data.y)[rows].astype(np.intp)
+        return np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64)
+
+    def _codes(self, y: Any) -> Array:
+        """Find the numbers of the classes of rows; -1 for those that are not known."""
+        numbers = {name: number for number, name in enumerate(self.classes_.tolist())}
+        seen, inverse = np.unique(np.asarray(y), return_inverse=True)
+        return np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
+
+    def _keep(self, fitted: Fitted, data: Data) -> None:
+        parameters, n_columns = np.atleast_2d(fitted.solution.theta), data.X.shape[1]
         if len(parameters) > 1:  # adding the same to all classes changes nothing: one of all such answers
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
-        self.intercept_ = parameters[:, n_columns].copy() if self.fit_intercept else np.zeros(len(parameters))
+        with_intercept = parameters.shape[1] > n_columns
+        self.intercept_ = parameters[:, n_columns].copy() if with_intercept else np.zeros(len(parameters))
+        self._warn_of_lost_classes(fitted.outliers, data)
 
-    def _warn_of_lost_classes(self, codes: Array, heavy: Array, rows: Array, data: Data) -> None:
-        weights = None if data.weights is None else data.weights[rows]
-        aside = np.bincount(codes[rows], weights, minlength=len(heavy))
-        lost = np.flatnonzero(aside >= heavy)
+    def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
+        return self._rows(X, y=y, reset=False)
+
+    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+        names, which = _classes(np.asarray(new.y))
+        codes = self._codes(names)
+        if (codes < 0).any():
+            raise ValueError(
+                f"y holds the class {_shown(names[np.argmin(codes)])}, and the model knows "
+                f"{self.classes_.tolist()}; fit again to teach it another"
+            )
+        return super()._as_fitted(new, dtype)._replace(y=codes[which])
+
+    def _check_rows_left(self, data: Data) -> None:
+        super()._check_rows_left(data)
+        lost = np.flatnonzero(self._class_weights(data) == 0)
+        if len(lost):
+            raise ValueError(
+                f"no rows of the class {_shown(self.classes_[lost[0]])} would be left; keep some, or fit "
+                "again without that class"
+            )
+        self._check_classes(data, self._fitted_recipe.n_outliers)
+
+    def _warn_of_lost_classes(self, rows: Array, data: Data) -> None:
+        heavy = self._class_weights(data)
+        lost = np.flatnonzero(self._class_weights(data, rows) >= heavy)
         if len(lost):
             warnings.warn(
                 f"all rows of the class {_shown(self.classes_[lost[0]])} were set aside as outliers; "
                 f"take n_outliers below its weight, {heavy[lost[0]]:g}",
-                stacklevel=4,
+                stacklevel=7,
             )
 
 

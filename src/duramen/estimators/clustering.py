@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data
+from duramen.estimators.fitting import Data, Fitted
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.checks import checked_k
 from duramen.rows import Array
@@ -45,6 +45,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         max_iter: int = 300,
         tol: float = 0.01,
         verbose: bool = False,
+        updatable: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -56,6 +57,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
+        self.updatable = updatable
         self.random_state = random_state
 
     @whole_or_not_at_all
@@ -77,13 +79,9 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         data = self._data(X, None, sample_weight)
         found = self._distinct(data, k)
-        fitted = self._fit(self._recipe(self._loss(found)), data)
-        order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
-        centres = fitted.solution.theta[order]
-        self.cluster_centers_ = centres[np.minimum(np.arange(k), found - 1)]
-        if data.ids is None:
-            self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
-        else:
+        self._n_asked = k
+        self._fit(self._recipe(self._loss(found)), data)
+        if data.ids is not None:  # rows without weight have labels, too
             self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, X).astype(np.int32)
         return self
 
@@ -118,6 +116,29 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         return found
 
+    def _keep(self, fitted: Fitted, data: Data) -> None:
+        order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
+        numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
+        self.cluster_centers_ = fitted.solution.theta[order[numbers]]
+        self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
+
+    def _check_rows_left(self, data: Data) -> None:
+        super()._check_rows_left(data)
+        k = len(self.solution_.theta)
+        found = count_distinct(data.X, data.weights, self._n_asked)
+        if found < k:
+            raise ValueError(
+                f"{found} distinct rows would be left for {k} clusters; keep more, or fit again with "
+                f"n_clusters={found} or less"
+            )
+        if found > k:
+            warnings.warn(
+                f"n_clusters={self._n_asked} was above the number of distinct rows when the model was "
+                f"fitted, so it has {k} clusters, and now there are more; fit again to find them",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
@@ -144,7 +165,7 @@ class RobustKMeans(_Clustering):
     n_outliers : float
         How much to set aside: a count (1 or more), or a fraction (below 1) of
         all rows; by weight, where there are weights.
-    coreset_size, sampler, n_rounds, max_iter, tol, verbose, random_state
+    coreset_size, sampler, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     n_init : int
         How often to start; on a coreset that costs little, and seeding decides
@@ -155,7 +176,8 @@ class RobustKMeans(_Clustering):
     cluster_centers_ : array (n_clusters, d)
     labels_ : array (n,)
         The nearest centre of each training row, outliers too;
-        ``labels_[outliers_] = -1`` marks them as other libraries do.
+        ``labels_[outliers_] = -1`` marks them as other libraries do. After
+        ``forget`` or ``absorb``: of each row in ``dynamic_.ids``, in that order.
     inertia_ : float
         The sum of squared distances of the rows that are kept: ``trimmed_loss_``.
     outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
@@ -196,8 +218,9 @@ class RobustKMedians(_Clustering):
 
     Parameters
     ----------
-    n_clusters, n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, random_state
+    n_clusters, n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable
         As in :class:`RobustKMeans`.
+    random_state : None, int, numpy Generator or RandomState
 
     Attributes
     ----------
@@ -226,7 +249,7 @@ class RobustBregmanClustering(_Clustering):
         "squared" is k-means; "kl", for counts and shares, takes data of 0 or
         more; "itakura-saito", for spectra, data above 0. See
         :class:`duramen.BregmanLoss`.
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, random_state
+    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustKMeans`.
 
     Attributes
@@ -260,6 +283,7 @@ class RobustBregmanClustering(_Clustering):
         max_iter: int = 300,
         tol: float = 0.01,
         verbose: bool = False,
+        updatable: bool = False,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -272,6 +296,7 @@ class RobustBregmanClustering(_Clustering):
             max_iter=max_iter,
             tol=tol,
             verbose=verbose,
+            updatable=updatable,
             random_state=random_state,
         )
         self.divergence = divergence

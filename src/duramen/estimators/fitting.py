@@ -27,7 +27,7 @@ from duramen.solvers.problem import count_distinct, is_linear, is_number
 from duramen.solvers.solve import solved
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
-__all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "rough_theta"]
+__all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "refit", "rough_theta", "seed_of"]
 
 _LEAST = 1000  # rows of a coreset whose size is chosen here
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
@@ -37,12 +37,16 @@ _MORE = 1.2  # rows more than the error asks for, since the error is itself an e
 
 
 class Data(NamedTuple):
-    """Checked rows, labels as the loss takes them, weights, and where the rows stood if not all are here."""
+    """Checked rows, labels as the loss takes them, weights, and where the rows stood if not all are here.
+
+    Then ``n_given`` is how many rows there were.
+    """
 
     X: Rows
     y: Array | None = None
     weights: Array | None = None
     ids: Array | None = None
+    n_given: int = 0
 
     def some(self) -> Data:
         """Take some rows by chance, always the same: enough to measure a scale."""
@@ -50,8 +54,8 @@ class Data(NamedTuple):
         if n <= _SOME:
             return self
         rows = np.sort(np.random.default_rng(0).choice(n, _SOME, replace=False))
-        columns = (self.y, self.weights, self.ids)
-        return Data(self.X[rows], *(None if column is None else column[rows] for column in columns))
+        y, weights, ids = (None if one is None else one[rows] for one in (self.y, self.weights, self.ids))
+        return Data(self.X[rows], y, weights, ids)
 
     def median(self, values: Array) -> float:
         """Take the median of one value a row, by weight."""
@@ -116,6 +120,7 @@ class Trial(NamedTuple):
 class Fitted(NamedTuple):
     """What came out.
 
+    ``size`` is how many rows the coreset was to have, None for all;
     ``objective`` estimates f_z at the solution from the coreset; ``trimmed_loss``
     is f_z over all rows. ``outliers`` are rows, the largest loss first;
     ``threshold`` the least loss among them; ``marks`` what the loss noted of each
@@ -124,12 +129,21 @@ class Fitted(NamedTuple):
 
     solution: Solution
     coreset: Coreset | None
+    size: int | None
     trials: list[Trial]
     objective: Estimate
     trimmed_loss: float
     outliers: Array
     threshold: float
     marks: Array | None
+
+
+class _Found(NamedTuple):
+    """A coreset, the size that was asked of it, and its solution."""
+
+    coreset: Coreset
+    size: int
+    solution: Solution
 
 
 def fit(recipe: Recipe, data: Data) -> Fitted:
@@ -141,22 +155,51 @@ def fit(recipe: Recipe, data: Data) -> Fitted:
         As ``robust_coreset`` and ``solve`` do.
     """
     if recipe.size is None:
-        everything = points(data.X, data.y, data.weights, data.ids)
-        solution = _solve(recipe, everything, _seed(recipe.random_state))
-        seen = _look(recipe, solution.theta, data)
-        return Fitted(solution, None, [], Estimate.of(seen[0], 0.0), *seen)
-    core, solution, trials = _by_size(recipe, data)
-    return Fitted(solution, core, trials, core.estimate(solution.theta), *_look(recipe, solution.theta, data))
+        return _on_everything(recipe, data, None)
+    found, trials = _by_size(recipe, data)
+    return _looked(recipe, data, found, trials)
+
+
+def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fitted | None:
+    """Fit from ``start`` on, on a coreset of the data that is there already; without one, on everything.
+
+    None if the coreset no longer does: a class is missing from it, or its error bars are wider than
+    ``tol``, where the size is to be chosen here.
+    """
+    if core is None:
+        return _on_everything(recipe, data, start)
+    if not _speaks_for_all(core, recipe):
+        return None
+    found = _Found(core, len(core), _solve(recipe, core, seed_of(recipe.random_state), init=start))
+    trials: list[Trial] = []
+    if recipe.is_auto:
+        trials.append(Trial(len(core), _relative_error(core, found.solution, recipe)))
+        if not _is_enough(recipe, trials[-1], core):
+            return None
+    return _looked(recipe, data, found, trials)
+
+
+def _on_everything(recipe: Recipe, data: Data, start: Any) -> Fitted:
+    everything = points(data.X, data.y, data.weights, data.ids)
+    solution = _solve(recipe, everything, seed_of(recipe.random_state), init=start)
+    seen = _look(recipe, solution.theta, data)
+    return Fitted(solution, None, None, [], Estimate.of(seen[0], 0.0), *seen)
+
+
+def _looked(recipe: Recipe, data: Data, found: _Found, trials: list[Trial]) -> Fitted:
+    core, size, solution = found
+    seen = _look(recipe, solution.theta, data)
+    return Fitted(solution, core, size, trials, core.estimate(solution.theta), *seen)
 
 
 def rough_theta(recipe: Recipe, data: Data) -> Array:
     """Fit on a small coreset, without a look at the rows after it."""
-    return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[1].theta
+    return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[0].solution.theta
 
 
-def _by_size(recipe: Recipe, data: Data) -> tuple[Coreset, Solution, list[Trial]]:
+def _by_size(recipe: Recipe, data: Data) -> tuple[_Found, list[Trial]]:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
-    seed, n = _seed(recipe.random_state), data.X.shape[0]
+    seed, n = seed_of(recipe.random_state), data.X.shape[0]
     n_parameters = int(np.prod(recipe.loss.parameter_shape(data.X.shape[1]) or (1,)))
     size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.is_auto else int(recipe.size)
     anchor: Any = None  # the first one: what a small coreset led to may have been misled
@@ -172,18 +215,21 @@ def _by_size(recipe: Recipe, data: Data) -> tuple[Coreset, Solution, list[Trial]
                 )
             size = 4 * size
             continue
-        solution = _solve(recipe, core, seed)
+        found = _Found(core, size, _solve(recipe, core, seed))
         if len(core) < core.n_points:
             for _ in range(int(recipe.n_rounds) - 1):
-                core, solution = _again(recipe, data, core, solution, seed)
+                found = _again(recipe, data, found, seed)
         if not recipe.is_auto:
-            return core, solution, trials
-        error = _relative_error(core, solution, recipe)
-        trials.append(Trial(len(core), error))
-        if error < recipe.tol or len(core) >= core.n_points:
-            return core, solution, trials
-        wanted = _MORE * size * (error / recipe.tol) ** 2
+            return found, trials
+        trials.append(Trial(len(found.coreset), _relative_error(found.coreset, found.solution, recipe)))
+        if _is_enough(recipe, trials[-1], found.coreset):
+            return found, trials
+        wanted = _MORE * size * (trials[-1].relative_error / recipe.tol) ** 2
         size = n if wanted > n / 2 else int(max(wanted, 2 * size))
+
+
+def _is_enough(recipe: Recipe, trial: Trial, core: Coreset) -> bool:
+    return trial.relative_error < recipe.tol or len(core) >= core.n_points
 
 
 def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Coreset:
@@ -216,18 +262,17 @@ def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = 
     return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
 
 
-def _again(
-    recipe: Recipe, data: Data, core: Coreset, solution: Solution, seed: int
-) -> tuple[Coreset, Solution]:
+def _again(recipe: Recipe, data: Data, found: _Found, seed: int) -> _Found:
     """Weigh the same rows so that they agree with all the data at the solution, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
     """
+    core, _, solution = found
     assert core.anchor is not None
     again = _build(recipe, data, len(core), seed, Anchor(solution.theta, core.anchor.radius))
     if not _speaks_for_all(again, recipe):
-        return core, solution
-    return again, _solve(recipe, again, seed, init=solution.theta)
+        return found
+    return _Found(again, len(core), _solve(recipe, again, seed, init=solution.theta))
 
 
 def _speaks_for_all(core: Coreset, recipe: Recipe) -> bool:
@@ -272,7 +317,7 @@ def _look(recipe: Recipe, theta: Array, data: Data) -> tuple[float, Array, float
     return kept_sum(losses, kept), rows, threshold, marks
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """Make one seed for all that follows; an integer is its own, so that a fit can be retraced by hand."""
     rng = generator(random_state)
     if isinstance(random_state, (int, np.integer)):

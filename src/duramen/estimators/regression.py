@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, rough_theta
+from duramen.estimators.fitting import Data, Fitted, rough_theta
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
 from duramen.rows import Array
 from duramen.sampling import Sampler
@@ -34,7 +34,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     loss : {"squared", "huber", "poisson"}
         Half the squared residual; Huber's loss of it; half the Poisson deviance
         of counts with mean ``exp(X @ coef_ + intercept_)``.
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, random_state
+    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     alpha : float
         Penalty: ``alpha / 2 * |coef|^2`` beside the sum of losses. For squared
@@ -82,6 +82,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         max_iter: int = 300,
         tol: float = 0.01,
         verbose: bool = False,
+        updatable: bool = False,
         random_state: Any = None,
     ) -> None:
         self.loss = loss
@@ -96,6 +97,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
+        self.updatable = updatable
         self.random_state = random_state
 
     _BOUNDED = "alpha above 0"
@@ -115,13 +117,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
             raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
         data = self._data(X, y, sample_weight)
-        loss = self._loss(data)
-        theta = self._fit(self._recipe(loss, l2=float(self.alpha)), data).solution.theta
-        self.coef_ = theta[: X.shape[1]].copy()
-        self.intercept_ = float(theta[-1]) if self.fit_intercept else 0.0
-        self.__dict__.pop("delta_", None)  # of an earlier fit
-        if isinstance(loss, HuberLoss):
-            self.delta_ = float(loss.delta)
+        self._fit(self._recipe(self._loss(data), l2=float(self.alpha)), data)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -143,9 +139,20 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = not self.updatable
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
+
+    def _keep(self, fitted: Fitted, data: Data) -> None:
+        theta, n_columns = fitted.solution.theta, data.X.shape[1]
+        self.coef_ = theta[:n_columns].copy()
+        self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
+        self.__dict__.pop("delta_", None)  # of an earlier fit
+        if isinstance(fitted.solution.loss, HuberLoss):
+            self.delta_ = float(fitted.solution.loss.delta)
+
+    def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
+        return self._rows(X, y=y, reset=False, y_numeric=True)
 
     def _loss(self, data: Data) -> LinearLoss:
         if self.loss not in _LOSSES:

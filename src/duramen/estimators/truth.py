@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data
+from duramen.estimators.fitting import Data, Fitted
 from duramen.losses import TruthDiscoveryLoss
 from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling import Sampler
@@ -25,7 +25,7 @@ class TruthDiscovery(RobustEstimator):
 
     Parameters
     ----------
-    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, random_state
+    n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     scale : float or "auto"
         How far an honest source may be off. "auto" is the median distance from
@@ -64,6 +64,7 @@ class TruthDiscovery(RobustEstimator):
         max_iter: int = 300,
         tol: float = 0.01,
         verbose: bool = False,
+        updatable: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_outliers = n_outliers
@@ -75,6 +76,7 @@ class TruthDiscovery(RobustEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
+        self.updatable = updatable
         self.random_state = random_state
 
     @whole_or_not_at_all
@@ -92,10 +94,8 @@ class TruthDiscovery(RobustEstimator):
         X = self._rows(X, reset=True)
         data = self._data(X, None, sample_weight)
         refuse_nonfinite(data.X)
-        scale = self._scale(data)
-        fitted = self._fit(self._recipe(TruthDiscoveryLoss()), data._replace(X=_in_units(data.X, scale)))
-        self.scale_ = scale
-        self.truth_ = fitted.solution.theta * scale
+        self.scale_ = self._scale(data)
+        self._fit(self._recipe(TruthDiscoveryLoss()), data._replace(X=_in_units(data.X, self.scale_)))
         return self
 
     def reliability(self, X: Any) -> Array:
@@ -111,6 +111,13 @@ class TruthDiscovery(RobustEstimator):
         """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
+
+    def _keep(self, fitted: Fitted, data: Data) -> None:
+        self.truth_ = fitted.solution.theta * self.scale_
+
+    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+        new = super()._as_fitted(new, dtype)
+        return new._replace(X=_in_units(new.X, self.scale_))
 
     def _scale(self, data: Data) -> float:
         if not (isinstance(self.scale, str) and self.scale == "auto"):

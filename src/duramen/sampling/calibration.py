@@ -29,7 +29,7 @@ from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.rows import Array
+from duramen.rows import Array, Rows, row_products
 from duramen.trimming import kept_sum
 
 __all__ = ["Calibration", "Known", "known_of"]
@@ -73,31 +73,37 @@ class Known:
     def columns(self, points: WeightedPoints) -> Array:
         """Compute the numbers of few points: (m, q)."""
         losses, marks = self.loss.values_and_marks(self.anchor.theta, points.X, points.y)
-        return self.columns_of(points, losses, marks)
+        return self.columns_of(points.X, points.y, losses, marks)
 
-    def columns_of(self, points: WeightedPoints, losses: Array, marks: Array | None) -> Array:
-        """Compute the numbers of points whose losses and marks at the anchor are known: (m, q)."""
-        columns = np.zeros((len(points), self.n_columns))
+    def columns_of(self, X: Rows, y: Array | None, losses: Array, marks: Array | None) -> Array:
+        """Compute the numbers of rows whose losses and marks at the anchor are known: (m, q).
+
+        Those of a row are the same, bit for bit, whichever others are with it.
+        """
+        columns = np.zeros((X.shape[0], self.n_columns))
         columns[:, 0] = losses
-        counts = columns[:, 1 : self.centres + 1]
         if self.centres:
             if marks is None:
-                marks = self.loss.nearest(self.anchor.theta, points.X)  # type: ignore[attr-defined]
-            counts[np.arange(len(points)), marks] = 1.0
+                marks = self.loss.nearest(self.anchor.theta, X)  # type: ignore[attr-defined]
+            columns[np.arange(len(columns)), 1 + marks] = 1.0
         if self.gradient:
-            self._put_gradients(columns[:, self.centres + 1 :], points, marks)
+            self._put_gradients(columns[:, self.centres + 1 :], X, y, marks)
         return columns
 
-    def _put_gradients(self, columns: Array, points: WeightedPoints, marks: Array | None) -> None:
-        X, d = points.X, points.n_columns
+    def _put_gradients(self, columns: Array, X: Rows, y: Array | None, marks: Array | None) -> None:
         if isinstance(self.loss, LinearLoss) and marks is not None and not sparse.issparse(X):
-            np.multiply(X, marks[:, None], out=columns[:, :d], dtype=np.float64)
+            np.multiply(X, marks[:, None], out=columns[:, : X.shape[1]], dtype=np.float64)
             if self.loss.fit_intercept:
-                columns[:, d] = marks
-            return
-        gradients: Any = self.loss.gradients(self.anchor.theta, X, points.y)
-        gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
-        columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(points), -1)
+                columns[:, -1] = marks
+        elif isinstance(self.loss, DistanceLoss) and marks is not None:
+            centres = self.anchor.theta.reshape(-1, X.shape[1])
+            gaps = np.subtract(centres[marks], X, dtype=np.float64)
+            gaps *= self.loss.pull(row_products(gaps, gaps))[:, None]
+            columns.reshape(len(gaps), *centres.shape)[np.arange(len(gaps)), marks] = gaps
+        else:
+            gradients: Any = self.loss.gradients(self.anchor.theta, X, y)
+            gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
+            columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(columns), -1)
 
 
 def known_of(loss: Loss, anchor: Anchor, size: int, points: WeightedPoints) -> Known:
