@@ -221,34 +221,36 @@ def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
 # cut short
 
 CUTS = {
-    "one": ("add", lambda dyn: dyn.insert(ROW, 1)),
-    "many": ("_add_together", lambda dyn: dyn.insert(*rows(20, seed=1))),
-    "delete one": ("remove", lambda dyn: dyn.delete(3)),
-    "delete many": ("remove_many", lambda dyn: dyn.delete([3, 4])),
-    "update": ("add", lambda dyn: dyn.update(3, ROW)),
-    "outliers": ("_settle", lambda dyn: dyn.set_outliers(40)),
+    "one": (("add", "await_look"), lambda dyn: dyn.insert(ROW, 1)),
+    "many": (("_add_together",), lambda dyn: dyn.insert(*rows(20, seed=1))),
+    "delete one": (("remove",), lambda dyn: dyn.delete(3)),
+    "delete many": (("remove_many",), lambda dyn: dyn.delete([3, 4])),
+    "update": (("add", "await_look"), lambda dyn: dyn.update(3, ROW)),
+    "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
+    "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
 }
 
 
 @contextmanager
-def interrupting(method):
-    """Interrupt whoever calls this method of a view."""
+def interrupting(*methods):
+    """Interrupt whoever calls one of these methods of a view."""
 
     def interrupted(*given, **more):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(View, method, interrupted)
+        for method in methods:
+            patch.setattr(View, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 
 
 def cut_short(cut, **settings):
     """Interrupt an operation in the middle."""
-    method, act = CUTS[cut]
+    methods, act = CUTS[cut]
     dyn = live(**settings)
     dyn.coreset()
-    with interrupting(method):
+    with interrupting(*methods):
         act(dyn)
     return dyn
 

@@ -214,7 +214,8 @@ class Reading(ABC):
     def _sound(self) -> State:
         """Give the state; raise RuntimeError if an operation was cut short in it."""
         assert self._state is not None
-        if not self._state.whole:
+        view = self._state.view
+        if not self._state.whole or (view is not None and not view.whole):
             raise RuntimeError(
                 "an operation on this dynamic coreset was interrupted halfway, so it can no longer be relied "
                 "on; build it again"

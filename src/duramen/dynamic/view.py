@@ -27,9 +27,7 @@ from duramen.trimming import outlier_weight
 
 __all__ = ["View"]
 
-_WAITING = (
-    128  # points that are looked at together, though they came one by one: half the time of each by itself
-)
+_WAITING = 128  # points that came one by one are looked at together: in half the time of each by itself
 _BLOCK = 1 << 17  # rows looked at together when a view begins, so that they need not be copied all at once
 
 
@@ -86,6 +84,7 @@ class View:
             self.engine = Ranked(slots, self.table, look, chunk)
         self.late = np.zeros(0, dtype=bool)
         self._waiting: dict[int, None] = {}
+        self.whole = True  # while it is not, it was interrupted as it caught up
         present = slots.in_use()
         for start in range(0, len(present), _BLOCK):
             part = present[start : start + _BLOCK]
@@ -111,8 +110,10 @@ class View:
         if self._waiting:
             slots = np.array(list(self._waiting))
             looked = self.look.many(self._slots.points(slots))
+            self.whole = False
             self._waiting = {}
             self._add_together(slots, looked)
+            self.whole = True
 
     def add(self, slot: int, looked: Looked) -> None:
         """Take a point in that stands in its slot, and was looked at."""

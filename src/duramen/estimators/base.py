@@ -149,7 +149,7 @@ class RobustEstimator(BaseEstimator):
 
         The coreset is then what it would be had these rows never been there, with
         the same anchor and seed. What else is fitted is as after ``fit``, with rows
-        named by their ids; solving starts from the last solution.
+        named by their ids; solving starts from the last solution, and once anew.
 
         Parameters
         ----------
@@ -166,7 +166,8 @@ class RobustEstimator(BaseEstimator):
         """
         live = self._live()
         gone = live.points(ids)
-        data = data_of(live.points(np.setdiff1d(live.ids, gone.ids)))
+        there = live.ids
+        data = data_of(live.points(there[~np.isin(there, gone.ids)]))
         self._check_rows_left(data)
         live.delete(gone.ids)
         with undone_on_failure(live, lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids)):

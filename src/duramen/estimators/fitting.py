@@ -155,22 +155,24 @@ def fit(recipe: Recipe, data: Data) -> Fitted:
         As ``robust_coreset`` and ``solve`` do.
     """
     if recipe.size is None:
-        return _on_everything(recipe, data, None)
+        everything = points(data.X, data.y, data.weights, data.ids)
+        return _on_everything(recipe, data, _solve(recipe, everything, seed_of(recipe.random_state)))
     found, trials = _by_size(recipe, data)
     return _looked(recipe, data, found, trials)
 
 
 def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fitted | None:
-    """Fit from ``start`` on, on a coreset of the data that is there already; without one, on everything.
+    """Fit, from ``start`` on too, on a coreset of the data that is there already; without one, on everything.
 
     None if the coreset no longer does: a class is missing from it, or its error bars are wider than
     ``tol``, where the size is to be chosen here.
     """
     if core is None:
-        return _on_everything(recipe, data, start)
+        everything = points(data.X, data.y, data.weights, data.ids)
+        return _on_everything(recipe, data, _solved_again(recipe, everything, start))
     if not _speaks_for_all(core, recipe):
         return None
-    found = _Found(core, len(core), _solve(recipe, core, seed_of(recipe.random_state), init=start))
+    found = _Found(core, len(core), _solved_again(recipe, core, start))
     trials: list[Trial] = []
     if recipe.is_auto:
         trials.append(Trial(len(core), _relative_error(core, found.solution, recipe)))
@@ -179,9 +181,7 @@ def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fit
     return _looked(recipe, data, found, trials)
 
 
-def _on_everything(recipe: Recipe, data: Data, start: Any) -> Fitted:
-    everything = points(data.X, data.y, data.weights, data.ids)
-    solution = _solve(recipe, everything, seed_of(recipe.random_state), init=start)
+def _on_everything(recipe: Recipe, data: Data, solution: Solution) -> Fitted:
     seen = _look(recipe, solution.theta, data)
     return Fitted(solution, None, None, [], Estimate.of(seen[0], 0.0), *seen)
 
@@ -260,6 +260,13 @@ def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = 
         if everything.objective <= _PERFECT * on.total_weight * size**2:
             init = everything.theta  # what fits all rows fits those kept: which they are is no matter
     return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
+
+
+def _solved_again(recipe: Recipe, on: Coreset | WeightedPoints, start: Array) -> Solution:
+    """Solve from the last solution, and once as if there were none: that one may have been misled."""
+    seed = seed_of(recipe.random_state)
+    runs = [_solve(recipe, on, seed, init=start), _solve(replace(recipe, n_starts=1), on, seed)]
+    return min(runs, key=lambda run: run.objective)
 
 
 def _again(recipe: Recipe, data: Data, found: _Found, seed: int) -> _Found:
