@@ -31,9 +31,10 @@ def sorted_by(keys: Array, names: Array) -> Array:
 
 
 def roomy(values: Array, room: int) -> Array:
-    """Copy values into an array of ``room`` entries, or as many as they are."""
+    """Copy values into an array of ``room`` entries, or as many as they are; the others are zero."""
     roomy = np.empty(max(room, len(values)), dtype=values.dtype)
     roomy[: len(values)] = values
+    roomy[len(values) :] = 0  # memory that was used before may show what was deleted
     return roomy
 
 

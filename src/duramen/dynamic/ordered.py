@@ -118,6 +118,7 @@ class Ordered:
         if place < size:
             keys[place:size] = keys[place + 1 : size + 1]
             slots[place:size] = slots[place + 1 : size + 1]
+        keys[size] = slots[size] = 0
         self._sizes[chunk] = size
         self._length -= 1
         if size and place == size:
@@ -216,6 +217,11 @@ class Ordered:
             parts.append(slots[: min(size, left)])
             left -= size
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    def parts(self) -> Iterator[Array]:
+        """Give all slots, a chunk at a time, the last chunk first."""
+        for slots, size in zip(reversed(self._slots), reversed(self._sizes), strict=True):
+            yield slots[:size]
 
     def down_from(self, key: Any, name: int) -> Iterator[Array]:
         """Give the slots of all entries below this key and id, downward, a chunk at a time."""
@@ -348,7 +354,10 @@ class Ordered:
         keys, slots = self._keys[chunk], self._slots[chunk]
         upper = (keys[half:size], slots[half:size])
         self._sizes[chunk] = half
-        self._keys[chunk], self._slots[chunk] = roomy(keys[:half], half + 4), roomy(slots[:half], half + 4)
+        self._keys[chunk], self._slots[chunk] = (
+            roomy(keys[:half], self._room_for(half)),
+            roomy(slots[:half], self._room_for(half)),
+        )
         self._set_last(chunk)
         self._open(chunk + 1, *upper)
         return self._with_room(*((chunk, place) if place <= half else (chunk + 1, place - half)), at_end)

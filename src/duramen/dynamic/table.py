@@ -8,6 +8,9 @@ After a change the edge is moved by as many points as it takes, and no more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from duramen.dynamic.columns import grown
@@ -115,12 +118,11 @@ class Table:
 
     def settle(self, weight: float) -> Moves | None:
         """Move the edge so that at least ``weight`` is suspected, and no point more than that takes."""
-        least = weight * (1 - _ROUNDING)
         held = self.outer.value
-        if held < least:
-            return self._suspect(least) if len(self.order) > self.n_suspected else None
-        if self.edge is not None and held - self._edge_weight >= least:
-            return self._release(least)
+        if held < weight:
+            return self._suspect(weight) if len(self.order) > self.n_suspected else None
+        if self.edge is not None and held - self._edge_weight >= _needed(self._edge_weight, weight):
+            return self._release(weight)
         return None
 
     def check(self, weight: float) -> None:
@@ -146,36 +148,42 @@ class Table:
         assert len(outer) == len(order) or total >= low, "4: too little is suspected"
         assert not len(outer) or weights[1:].sum() < high, "4: too much is suspected"
 
-    def _suspect(self, least: float) -> Moves:
-        """Move the edge down."""
-        loss, name = (np.inf, np.iinfo(np.int64).max) if self.edge is None else self.edge
+    def _suspect(self, weight: float) -> Moves | None:
+        """Move the edge down, past every point without which less than ``weight`` would be suspected."""
         parts, held = [], self.outer.value
-        last = self.order.last()
-        if self.edge is None and self._slots.ids[last] == name and self.losses[last] == loss:
-            parts.append(np.array([last], dtype=np.int32))  # the one place that nothing lies above
-            held += float(self._slots.weights[last])
-        for part in self.order.down_from(loss, name):
-            if held >= least:
-                break
-            steps = held + np.cumsum(self._slots.weights[part])
-            count = int(np.searchsorted(steps, least)) + 1
+        for part in self._below_edge():
+            heavy = self._slots.weights[part]
+            before = held + np.cumsum(heavy) - heavy
+            enough = np.flatnonzero(before >= _needed(heavy, weight))
+            count = int(enough[0]) if len(enough) else len(part)
             parts.append(part[:count])
-            held = float(steps[min(count, len(steps)) - 1])
+            if count < len(part):
+                break
+            held = float(before[-1] + heavy[-1])
         slots = np.concatenate(parts)
+        if not len(slots):
+            return None
         self._count(slots, 1)
         self._set_edge(int(slots[-1]))
         return Moves(slots, suspected=True)
 
-    def _release(self, least: float) -> Moves:
-        """Move the edge up."""
+    def _below_edge(self) -> Iterator[Array]:
+        """Give the slots of those not suspected, from the largest loss down."""
+        if self.edge is not None:
+            yield from self.order.down_from(*self.edge)
+            return
+        for part in self.order.parts():
+            yield part[::-1]
+
+    def _release(self, weight: float) -> Moves:
+        """Move the edge up, past every point without which ``weight`` would still be suspected."""
         assert self.edge is not None
         parts, held, edge = [], self.outer.value, -1
         for part in self.order.up_from(*self.edge):
-            if not least:  # nobody is to be suspected, whatever rounding leaves
-                parts.append(part)
-                continue
-            left = held - np.cumsum(self._slots.weights[part])
-            count = int(np.searchsorted(-left, -least, side="right"))  # after which enough is left
+            heavy = self._slots.weights[part]
+            left = held - np.cumsum(heavy)
+            short = np.flatnonzero((left < _needed(heavy, weight)) & (weight > 0))  # 0: rounding has no say
+            count = int(short[0]) if len(short) else len(part)
             parts.append(part[:count])
             if count < len(part):
                 edge = int(part[count])
@@ -210,3 +218,14 @@ class Table:
     def _set_edge(self, slot: int) -> None:
         self.edge = (float(self.losses[slot]), int(self._slots.ids[slot]))
         self._edge_weight = float(self._slots.weights[slot])
+
+
+def _needed(heavy: Any, weight: float) -> Any:
+    """Give how much must be suspected before a point, for it not to be: all, but for what rounding makes.
+
+    As in trimming: points that weigh less than rounding are told apart all the same.
+    """
+    slack = _ROUNDING * weight
+    if isinstance(heavy, float):
+        return weight - slack if heavy > slack else weight
+    return weight - np.where(heavy > slack, slack, 0.0)

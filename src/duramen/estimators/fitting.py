@@ -263,9 +263,9 @@ def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = 
 
 
 def _solved_again(recipe: Recipe, on: Coreset | WeightedPoints, start: Array) -> Solution:
-    """Solve from the last solution, and once as if there were none: that one may have been misled."""
-    seed = seed_of(recipe.random_state)
-    runs = [_solve(recipe, on, seed, init=start), _solve(replace(recipe, n_starts=1), on, seed)]
+    """Solve from the last solution, and once as if it and the anchor were not there: they may be misled."""
+    seed, bare = seed_of(recipe.random_state), on if isinstance(on, WeightedPoints) else on.points
+    runs = [_solve(recipe, on, seed, init=start), _solve(replace(recipe, n_starts=1), bare, seed)]
     return min(runs, key=lambda run: run.objective)
 
 
