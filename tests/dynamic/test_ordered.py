@@ -1,0 +1,335 @@
+"""Slots in sorted order: every operation against a plain sorted list, with tiny chunks and many ties."""
+
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from duramen.dynamic import ordered
+from duramen.dynamic.ordered import Ordered
+
+ROOM = 400
+
+
+class Names:
+    """The ids of slots: in no order, and some negative."""
+
+    def __init__(self, seed=0):
+        self.ids = np.random.default_rng(seed).permutation(10 * ROOM)[:ROOM].astype(np.int64) - ROOM
+        self.slot_of = {int(name): slot for slot, name in enumerate(self.ids)}
+
+
+def keys_of(rng, n, dtype, spread):
+    """Make keys; few different ones, or extremes among them."""
+    keys = rng.integers(-spread, spread + 1, size=n).astype(dtype)
+    if dtype == np.float64:
+        keys /= 4
+        keys[rng.random(n) < 0.05] = np.inf
+        keys[rng.random(n) < 0.05] = -np.inf
+    else:
+        keys[rng.random(n) < 0.05] = np.iinfo(np.int64).max
+        keys[rng.random(n) < 0.05] = np.iinfo(np.int64).min
+    return keys
+
+
+class Comings(RuleBasedStateMachine):
+    """Entries come and go; a sorted list of (key, id) is the oracle."""
+
+    @initialize(
+        dtype=st.sampled_from([np.float64, np.int64]),
+        chunk=st.sampled_from([2, 3, 4, 8, 16, 32, 64]),
+        spread=st.sampled_from([0, 1, 5, 1000]),
+        seed=st.integers(0, 10**6),
+    )
+    def set_up(self, dtype, chunk, spread, seed):
+        self.names, self.dtype, self.spread = Names(seed), dtype, spread
+        self.order = Ordered(self.names, dtype, chunk)
+        self.keys: dict[int, object] = {}  # of slots
+
+    @property
+    def entries(self):
+        return sorted((key, int(self.names.ids[slot])) for slot, key in self.keys.items())
+
+    def slots_of(self, entries):
+        return [self.names.slot_of[name] for _, name in entries]
+
+    @rule(seed=st.integers(0, 2**32 - 1), many=st.sampled_from([1, 3, 100]))
+    def add(self, seed, many):
+        rng = np.random.default_rng(seed)
+        free = np.setdiff1d(np.arange(ROOM), list(self.keys))
+        slots = rng.permutation(free)[:many]
+        keys = keys_of(rng, len(slots), self.dtype, self.spread)
+        before = (keys.copy(), slots.copy())
+        if rng.random() < 0.6:
+            self.order.add_many(keys, slots)
+        else:
+            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
+                self.order.add(key, int(self.names.ids[slot]), slot)
+        self.keys.update(zip(slots.tolist(), keys.tolist(), strict=True))
+        np.testing.assert_array_equal(keys, before[0])
+        np.testing.assert_array_equal(slots, before[1])
+
+    @precondition(lambda self: self.keys)
+    @rule(seed=st.integers(0, 2**32 - 1), many=st.sampled_from([1, 3, 100, ROOM]))
+    def remove(self, seed, many):
+        rng = np.random.default_rng(seed)
+        slots = rng.permutation(list(self.keys))[:many]
+        if rng.random() < 0.6:
+            self.order.remove_many(np.array([self.keys[s] for s in slots], dtype=self.dtype), slots)
+        else:
+            for slot in slots.tolist():
+                self.order.remove(self.keys[slot], int(self.names.ids[slot]))
+        for slot in slots.tolist():
+            del self.keys[slot]
+
+    @rule(seed=st.integers(0, 2**32 - 1))
+    def look_around(self, seed):
+        rng = np.random.default_rng(seed)
+        entries = self.entries
+        places = list(
+            zip(
+                keys_of(rng, 4, self.dtype, self.spread + 1).tolist(),
+                rng.integers(-500, 4000, 4).tolist(),
+                strict=True,
+            )
+        )
+        if entries:
+            there = [entries[i] for i in rng.integers(len(entries), size=4)]
+            places += there + [(key, name + step) for key, name in there for step in (-1, 1)]
+            places += [entries[0], entries[-1]]
+        for key, name in places:
+            below = [entry for entry in entries if entry < (key, name)]
+            above = entries[len(below) :]
+            at = self.names.slot_of[name] if above and above[0] == (key, name) else -1
+            assert self.order.find(key, name) == at
+            assert self.order.before(key, name) == (self.slots_of(below)[-1] if below else -1)
+            down = [slot for part in self.order.down_from(key, name) for slot in part.tolist()]
+            assert down == self.slots_of(below)[::-1]
+            up = [slot for part in self.order.up_from(key, name) for slot in part.tolist()]
+            assert up == self.slots_of(above)
+
+    @rule(count=st.sampled_from([0, 1, 2, 7, 8, 9, 50, ROOM + 5]))
+    def first_and_last(self, count):
+        slots = self.slots_of(self.entries)
+        assert self.order.first(count).tolist() == slots[:count]
+        assert self.order.last() == (slots[-1] if slots else -1)
+
+    @invariant()
+    def it_is_the_sorted_list(self):
+        if not hasattr(self, "order"):
+            return
+        self.order.check()
+        entries = self.entries
+        assert len(self.order) == len(entries)
+        assert self.order.keys().tolist() == [key for key, _ in entries]
+        assert self.order.slots().tolist() == self.slots_of(entries)
+        assert self.order.keys().dtype == self.dtype
+        assert self.order.nbytes >= 12 * len(entries)
+
+
+TestComings = Comings.TestCase
+TestComings.settings = settings(
+    max_examples=80, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
+)
+
+
+@pytest.mark.parametrize("chunk", [2, 5, 8, 32])
+@pytest.mark.parametrize("up", [True, False], ids=["upward", "downward"])
+def test_chunks_stay_within_their_size_as_entries_come_in_order(chunk, up):
+    names = Names()
+    names.ids = np.arange(ROOM)
+    order = Ordered(names, np.int64, chunk)
+    for slot in range(ROOM) if up else range(ROOM - 1, -1, -1):
+        order.add(slot, slot, slot)
+        order.check()
+    assert max(order._sizes) <= chunk
+    assert order.slots().tolist() == list(range(ROOM))
+
+
+@pytest.mark.parametrize("chunk", [8, 64, 1024])
+def test_a_batch_that_ends_in_the_last_chunk_and_beyond_it(chunk):
+    """Both parts go into the last chunk, which is full and must be cut."""
+    names = Names()
+    names.ids = 2 * np.arange(20 * chunk)
+    order, n = Ordered(names, np.int64, chunk), 8 * chunk
+    order.add_many(names.ids[:n], np.arange(n))
+    while order._sizes[-1] < chunk:
+        order.add(2 * n, 2 * n, n)
+        n += 1
+    for inside, beyond in ((1, 1), (2, 1), (1, 2)):
+        slots = np.arange(n, n + inside + beyond)
+        names.ids[slots[:inside]] = names.ids[n - 1] - 1 - 2 * np.arange(inside)
+        copied = Ordered(names, np.int64, chunk)
+        copied.add_many(order.keys(), order.slots())
+        for parts in (order, copied):
+            parts.add_many(names.ids[slots], slots)
+            parts.check()
+            parts.remove_many(names.ids[slots], slots)
+            parts.check()
+        names.ids[slots] = 2 * slots
+        while order._sizes[-1] < chunk:
+            order.add(2 * n, 2 * n, n)
+            n += 1
+
+
+def test_ids_are_found_many_at_once():
+    names = Names()
+    rng = np.random.default_rng(0)
+    for chunk in (2, 4, 32, 1000):
+        order = Ordered(names, np.int64, chunk)
+        assert order.find_many(names.ids[:3]).tolist() == [-1, -1, -1]
+        slots = rng.permutation(ROOM)[:150]
+        order.add_many(names.ids[slots], slots)
+        inside = set(slots.tolist())
+        wanted = rng.permutation(names.ids)[:300]
+        wanted = np.concatenate([wanted, [-(2**63), 2**63 - 1, 10**9, -ROOM - 1]])
+        expected = [slot if (slot := names.slot_of.get(int(name), -1)) in inside else -1 for name in wanted]
+        assert order.find_many(wanted).tolist() == expected
+        assert order.find_many(np.empty(0, dtype=np.int64)).tolist() == []
+
+
+def test_the_size_of_chunks_is_read_when_it_is_made(monkeypatch):
+    monkeypatch.setattr(ordered, "CHUNK", 4)
+    order = Ordered(Names())
+    order.add_many(np.zeros(40), np.arange(40))
+    assert max(order._sizes) <= 4
+    order.check()
+
+
+def test_nothing_added_and_nothing_removed():
+    order = Ordered(Names(), np.float64, 4)
+    none = np.empty(0, dtype=np.int64)
+    order.add_many(np.empty(0), none)
+    order.remove_many(np.empty(0), none)
+    assert len(order) == 0
+    assert order.last() == order.before(0.0, 0) == order.find(0.0, 0) == -1
+    assert [list(order.up_from(0.0, 0)), list(order.down_from(0.0, 0))] == [[], []]
+    assert len(order.first(3)) == len(order.keys()) == len(order.slots()) == 0
+    order.check()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_it_makes_no_difference_whether_entries_come_together(many):
+    """A batch that touches most chunks is merged in one go, a small one chunk by chunk."""
+    names, rng = Names(), np.random.default_rng(5)
+    order = Ordered(names, np.float64, 32)
+    keys = rng.integers(0, 3, size=ROOM) / 2
+    order.add_many(keys, np.arange(ROOM))
+    for _ in range(60):
+        slots = rng.permutation(ROOM)[: 100 if many else 3]
+        order.remove_many(keys[slots], slots)
+        order.check()
+        order.add_many(keys[slots], slots)
+        order.check()
+    assert order.slots().tolist() == np.lexsort((names.ids, keys)).tolist()
+
+
+# every corruption is seen
+
+
+def swapped(order):
+    order._slots[1][[0, 1]] = order._slots[1][[1, 0]]
+
+
+def unsorted(order):
+    order._keys[1][0] += 1e9
+
+
+def across(order):
+    order._keys[0], order._keys[1] = order._keys[1], order._keys[0]
+    order._slots[0], order._slots[1] = order._slots[1], order._slots[0]
+    order._sizes[0], order._sizes[1] = order._sizes[1], order._sizes[0]
+
+
+def twice(order):
+    order._keys[1][1], order._slots[1][1] = order._keys[1][0], order._slots[1][0]
+
+
+def miscounted(order):
+    order._length += 1
+
+
+def shortened(order):
+    order._sizes[1] -= 1
+
+
+def emptied(order):
+    order._length -= order._sizes[1]
+    order._sizes[1] = 0
+
+
+def over_full(order):
+    order._chunk = 2
+
+
+def uneven(order):
+    order._slots[1] = order._slots[1][: order._sizes[1]]
+    order._keys[1] = np.append(order._keys[1], 0.0)
+
+
+def stale_key(order):
+    order._last_keys[1] -= 0.25
+
+
+def stale_name(order):
+    order._last_names[1] += 1
+
+
+def missing_last(order):
+    order._last_names = array("q", list(order._last_names)[:-1])
+
+
+CORRUPTIONS = [
+    (swapped, "1"),
+    (unsorted, "1"),
+    (across, "1"),
+    (twice, "1"),
+    (miscounted, "2"),
+    (shortened, "2"),
+    (emptied, "2"),
+    (over_full, "2"),
+    (uneven, "2"),
+    (stale_key, "3"),
+    (stale_name, "3"),
+]
+
+
+def corrupted(how):
+    names = Names()
+    order = Ordered(names, np.float64, 8)
+    order.add_many(np.arange(40) // 20 / 2, np.arange(40))
+    order.check()
+    assert len(order._sizes) > 2
+    how(order)
+    return order
+
+
+@pytest.mark.parametrize("how, number", CORRUPTIONS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_corruption_is_named(how, number):
+    with pytest.raises(AssertionError, match=f"^{number}: "):
+        corrupted(how).check()
+
+
+def test_lists_of_different_lengths_are_seen():
+    with pytest.raises((AssertionError, ValueError)):
+        corrupted(missing_last).check()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_gone_is_overwritten(together):
+    """Keys are losses, ranks and ids: beyond its entries a chunk holds zeros, not those that left, nor old memory."""
+    names, rng = Names(), np.random.default_rng(0)
+    order = Ordered(names, np.float64, 16)
+    keys = 1 + rng.random(ROOM)
+    order.add_many(keys, np.arange(ROOM))
+    for part in np.array_split(rng.permutation(ROOM), 80)[:60]:
+        if together:
+            order.remove_many(keys[part], part)
+        else:
+            for slot in part.tolist():
+                order.remove(keys[slot], int(names.ids[slot]))
+        for held, size in zip(order._keys, order._sizes, strict=True):
+            assert not held[size:].any(), "a key that left, or one of another array, is still there"
