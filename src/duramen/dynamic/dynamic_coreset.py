@@ -30,6 +30,8 @@ from duramen.solvers.solve import WAYS_OUT, solved, warn_of
 
 __all__ = ["DynamicCoreset"]
 
+_MOVED_ON = 0.1  # of the points, or of the outliers: a solution that was misled then leads into the same trap
+
 
 @final
 class DynamicCoreset(Reading):
@@ -138,6 +140,7 @@ class DynamicCoreset(Reading):
         self._roster = Roster()
         self._core: Coreset | None = None
         self._solution: Solution | None = None
+        self._solved_at = (0, 0.0)
 
     def __copy__(self) -> DynamicCoreset:
         return copy.deepcopy(self)  # two that share their points would change under each other
@@ -354,10 +357,21 @@ class DynamicCoreset(Reading):
         self._remember(solution)
         return solution
 
+    def _now(self) -> tuple[int, float]:
+        """Say when it is, in changes, and how many outliers there are."""
+        return 0 if self._state is None else self._state.n_changes, self.n_outliers
+
+    @property
+    def _has_moved_on(self) -> bool:
+        """Whether so much changed since the latest solution that a search from elsewhere may end better."""
+        (before, z), (now, z_now) = self._solved_at, self._now()
+        return now - before > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
+
     def _remember(self, solution: Solution) -> None:
         """Keep a solution to start from; say so, if it left the ball that bounds were made for."""
         with self._lock:
             self._solution = solution
+            self._solved_at = self._now()
             report = self.anchor_report()
         if report.is_outside:
             warnings.warn(

@@ -172,7 +172,9 @@ class Reading(ABC):
             anchor = state.view.look.anchor
             far = None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
-                theta = matched(self._solution.theta, anchor.theta, is_of_centres(self.loss))
+                theta = matched(
+                    self._solution.theta, anchor.theta, anchor.theta.ndim == 2 and is_of_centres(self.loss)
+                )
                 far = distance(anchor.theta, theta)
             state.view.catch_up()
             late = int(np.count_nonzero(state.view.late))

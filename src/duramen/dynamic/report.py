@@ -66,7 +66,8 @@ class AnchorReport:
     @property
     def advised(self) -> bool:
         """Whether ``reanchor()`` is advised: the solution is far outside, or most points are new."""
-        return self.radius is not None and (self.is_outside or self.late_share > _MOST_LATE)
+        made_here = self.n_sample > 0  # one that was handed in owes nothing to these points
+        return self.radius is not None and (self.is_outside or (made_here and self.late_share > _MOST_LATE))
 
     def __repr__(self) -> str:
         if self.radius is None:

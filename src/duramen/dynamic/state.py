@@ -75,6 +75,7 @@ class State:
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
         self.view: View | None = None
         self.heavy = 0
+        self.n_changes = 0  # rows that came, went or were changed
         self.total = ExactSum()
         self.sample: set[int] = set()
         self.n_sample = 0
@@ -140,6 +141,7 @@ class State:
         slot = self.slots.add(new.rows[0], label, weight, name)
         self.heavy += weight > 0
         self.total.add(weight)
+        self.n_changes += 1
         self.gate.admit(new.labels)
         assert self.view is not None
         if looked is None:
@@ -152,6 +154,7 @@ class State:
         weight = float(self.slots.weights[slot])
         self.heavy -= weight > 0
         self.total.subtract(weight)
+        self.n_changes += 1
         if self.view is not None:
             self.view.remove(slot)
         self.slots.remove(slot)
@@ -225,6 +228,7 @@ class State:
     def _add(self, points: WeightedPoints) -> Array:
         self.heavy += int(np.count_nonzero(points.weights))
         self.total.add_many(points.weights)
+        self.n_changes += len(points)
         return self.slots.add_many(points.X, points.y, points.weights, points.ids)
 
     def _drop(self, slots: Array) -> None:
@@ -232,6 +236,7 @@ class State:
             self.sample.difference_update(self.slots.ids[slots].tolist())
         self.heavy -= int(np.count_nonzero(self.slots.weights[slots]))
         self.total.subtract_many(self.slots.weights[slots])
+        self.n_changes += len(slots)
         if self.view is not None:
             self.view.remove_many(slots)
         self.slots.remove_many(slots)
@@ -295,7 +300,8 @@ class State:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._with(new.take(slice(0, before)))
             try:
-                return _Start(before, self._first_look(sample), sample.ids, try_at, reason)
+                made_of = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready is made of others
+                return _Start(before, self._first_look(sample), made_of, try_at, reason)
             except NoAnchorError as error:
                 reason = f"with {len(sample):,} points: {error}"
             try_at *= 2

@@ -13,6 +13,9 @@ from duramen.rows import Array
 __all__ = ["Contributors", "Totals"]
 
 
+_SHARE = 1e-11  # of a total, by which it may be off
+
+
 class Contributors(Protocol):
     """Who knows what the points in slots contribute."""
 
@@ -37,7 +40,13 @@ class Totals:
     """
 
     def __init__(self, n: int, points: Contributors) -> None:
-        self._exact, self._points = ExactTotals(n), points
+        self._points = points
+        self._begin(n)
+
+    def _begin(self, n: int) -> None:
+        self._exact = ExactTotals(n)
+        self._peak = np.zeros(n)  # the largest that a sum was, or what went into it
+        self._moves = 0
         self._lost = False  # whether a sum left the range of float64, which later points cannot undo
 
     def add(self, slot: int) -> None:
@@ -62,16 +71,29 @@ class Totals:
         try:
             for part in parts:
                 move(part)
+                self._moves += 1
+                largest = np.abs(part) if part.ndim == 1 else np.maximum(part.max(axis=0), -part.min(axis=0))
+                np.maximum(self._peak, largest, out=self._peak)
+                np.maximum(self._peak, np.abs(self._exact.high), out=self._peak)
         except OverflowError:
             self._lost = True
 
     @property
     def values(self) -> Array:
         """The totals (q,); infinite where one is beyond float64: then they say nothing."""
-        if self._lost:
-            self._exact, self._lost = ExactTotals(len(self._exact.high)), False
+        if self._lost or self._is_in_doubt():
+            self._begin(len(self._peak))
             self.add_many(self._points.contributing())
-        return np.full(len(self._exact.high), np.inf) if self._lost else self._exact.values
+            self._moves, self._peak = 1, np.abs(self._exact.high)
+        return np.full(len(self._peak), np.inf) if self._lost else self._exact.values
+
+    def _is_in_doubt(self) -> bool:
+        """Tell whether what passed through was so much larger than what is left that rounding may show.
+
+        A move errs by 2^-103 of the largest sum (docs in :mod:`duramen.dynamic.sums`).
+        """
+        left = np.abs(self._exact.high)
+        return bool((self._peak * (self._moves * 2.0**-103) > _SHARE * left).any())
 
     def check(self) -> None:
         """Raise AssertionError if the totals are not those of a fresh sum, to 1e-12 of absolute values."""

@@ -54,6 +54,9 @@ class Live(Protocol):
     @property
     def solution(self) -> Solution | None: ...
 
+    @property
+    def _has_moved_on(self) -> bool: ...
+
     def coreset(self) -> Summary: ...
 
     def _remember(self, solution: Solution) -> None: ...
@@ -102,7 +105,8 @@ def solve(
         better on a sample. Losses of your own start from zero. A coreset
         starts from zero for linear losses, and from its anchor too where that
         is clearly better; for all others from its anchor. A dynamic coreset
-        starts from its latest solution, once there is one.
+        starts from its latest solution, once there is one; and from there too,
+        if more than a tenth of the points or of the outliers changed since.
     n_starts : int
         How often to start, each time from another place; the best is kept. A
         theta given as ``init``, or zero, is the first of them only.
@@ -184,9 +188,10 @@ def solved(
     progress: bool = False,
 ) -> Solution:
     """Do what :func:`solve` does, and leave it to the caller to say how it went."""
-    resort = None
+    resort, cold = None, False
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
         last = getattr(points, "solution", None)
+        cold = last is not None and init is None and points._has_moved_on
         core = points.coreset() if hasattr(points, "coreset") else points
         points, loss, n_outliers, init, resort = _unpacked(core, loss, n_outliers, init, last)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
@@ -201,6 +206,11 @@ def solved(
             runs.append(alternate(problem, start(problem, ready, rng, number), stopping))
             if runs[-1].status is Status.STOPPED:
                 break
+            if cold and number == 0:
+                elsewhere = "zero" if is_linear(problem.loss) else resort
+                runs.append(
+                    alternate(problem, start(problem, check_init(problem, elsewhere), rng, 0), stopping)
+                )
         else:
             if resort is not None and _is_clearly_better(problem, resort, runs):
                 runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
