@@ -103,7 +103,7 @@ class SoftmaxLoss(Loss):
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        pulls = self._pulls(theta, X, y)
+        pulls = self.pulls(theta, X, y)
         rows = self._rows(X, sparse_allowed=True)
         dense = rows.toarray() if sparse.issparse(rows) else rows
         with np.errstate(over="ignore", under="ignore"):
@@ -114,7 +114,7 @@ class SoftmaxLoss(Loss):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
     ) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        pulls = self._pulls(theta, rows, y).astype(np.float64, copy=False)
+        pulls = self.pulls(theta, rows, y).astype(np.float64, copy=False)
         if weights is not None:
             pulls = pulls * as_column(weights, rows.shape[0], "weights")[:, None]
         if not rows.shape[0]:
@@ -171,7 +171,7 @@ class SoftmaxLoss(Loss):
         for_each_chunk(work, len(m), rows_per_chunk(32 * self.n_classes))
         return short
 
-    def _pulls(self, theta: Any, X: Any, y: Any) -> Array:
+    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative in each predictor: the probability of the class, less 1 for the label's."""
         m, labels = self._prepared(theta, X, y)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -28,6 +28,7 @@ from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.linear import LinearLoss
+from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.rows import Array, Rows, row_products
 from duramen.trimming import kept_sum
@@ -96,10 +97,16 @@ class Known:
             if self.loss.fit_intercept:
                 columns[:, -1] = marks
         elif isinstance(self.loss, DistanceLoss) and marks is not None:
-            centres = self.anchor.theta.reshape(-1, X.shape[1])
-            gaps = np.subtract(centres[marks], X, dtype=np.float64)
+            centres = self.anchor.theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
+            gaps = (centres[marks] - X).astype(np.float64, copy=False)  # as their sum is taken
             gaps *= self.loss.pull(row_products(gaps, gaps))[:, None]
             columns.reshape(len(gaps), *centres.shape)[np.arange(len(gaps)), marks] = gaps
+        elif isinstance(self.loss, SoftmaxLoss) and not sparse.issparse(X):
+            pulls = self.loss.pulls(self.anchor.theta, X, y).astype(np.float64, copy=False)
+            slopes = columns.reshape(len(pulls), *self.anchor.theta.shape)
+            np.multiply(pulls[:, :, None], X[:, None, :], out=slopes[:, :, : X.shape[1]])
+            if self.loss.fit_intercept:
+                slopes[:, :, -1] = pulls
         else:
             gradients: Any = self.loss.gradients(self.anchor.theta, X, y)
             gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
