@@ -158,9 +158,9 @@ def test_an_anchor_with_all_that_is_frozen_is_used_at_once(engine):
 @every_engine
 def test_an_anchor_without_is_completed_when_there_are_enough(engine):
     given = dm.Anchor([1.0, 0.0, 0.0, 0.0], 0.5)
-    dyn = fed(new(engine=engine, sampler="leverage", anchor=given), NEEDED - 1)
+    dyn = fed(new(engine=engine, sampler="leverage", anchor=given), 40)  # as many as the size
     assert dyn.anchor is None
-    fed(dyn, 300, start=NEEDED - 1)
+    fed(dyn, 300, start=40)
     np.testing.assert_array_equal(dyn.anchor.theta, given.theta)
     assert set(dyn.anchor.frozen) > set(given.frozen)
     assert_same(dyn, fed(new(engine=engine, sampler="leverage", anchor=dyn.anchor), 300))

@@ -167,7 +167,7 @@ def test_first_rows_that_cannot_come_in(new, kind, message):
     dyn = dm.DynamicCoreset(LOGISTIC, size=40)
     with pytest.raises(kind, match=message):
         dyn.insert(*new)
-    assert (len(dyn), dyn.anchor_after, dyn._state, dyn._roster.next) == (0, None, None, 0)
+    assert (len(dyn), dyn.anchor_after, dyn._state) == (0, None, None)
     dyn.insert(np.zeros(7), 0)  # another width, and other labels
 
 

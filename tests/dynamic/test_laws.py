@@ -240,7 +240,7 @@ def test_parts_that_are_merged_are_the_whole(name, sampler):
     merged.check_invariants()
     for index in (0, 1, 3):
         np.testing.assert_array_equal(parts[index].points().X, points[index].X)
-    with pytest.raises(ValueError, match="is here already"):
+    with pytest.raises(ValueError, match="is in both"):
         merged.merge(parts[0])
     assert_same(merged.coreset(), whole.coreset(), rtol=1e-12)
 

@@ -143,12 +143,12 @@ def refused():
         part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform"),
         r"anchors differ; other.reanchor\(this.anchor\)",
     )
-    yield "ids", part(0, 20), part(19, 30), "id 19 of row 0 is here already"
+    yield "ids", part(0, 20), part(19, 30), "id 19 is in both"
     yield (
         "late ids",
         part(0, 200, anchor=anchored.anchor),
         part(150, LATE, anchor=anchored.anchor),
-        "id 150 of row 0 is here already",
+        "id 150 is in both",
     )
     wide = live(0)
     wide.insert(rows(20, d=5)[0], Y[:20], ids=np.arange(100, 120))

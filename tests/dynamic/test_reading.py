@@ -46,7 +46,7 @@ def snapshot(dyn):
     dyn.check_invariants()
     if dyn.total_weight > 0:
         dyn.coreset()
-    parts = dyn.__getstate__()
+    parts = dyn._parts()
     settings = parts.pop("_settings")  # which may be replaced by the same ones
     return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
 

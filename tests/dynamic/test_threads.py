@@ -143,7 +143,7 @@ def test_two_that_merge_into_each_other_do_not_wait_forever():
     def merge(mine, its):
         def act():
             for _ in range(50):
-                with pytest.raises(ValueError, match="is here already"):
+                with pytest.raises(ValueError, match="is in both"):
                     mine.merge(its)
 
         return act
@@ -303,6 +303,6 @@ def test_a_first_insertion_cut_short_leaves_it_empty():
 def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
     dyn = live(engine=engine)
     before = snapshot(dyn)
-    with interrupting("_add_together"):
+    with interrupting("_add_together", "add"):
         dyn.reanchor()
     assert snapshot(dyn) == before

@@ -14,7 +14,7 @@ from duramen.frames import column_names, is_frame
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.multinomial import SoftmaxLoss
-from duramen.points import checked_weights
+from duramen.points import WeightedPoints, checked_weights
 from duramen.rows import Array, as_column, as_rows, refuse_nonfinite
 
 __all__ = ["Arrivals", "Gate"]
@@ -47,7 +47,7 @@ class Gate:
         self.needs_labels = isinstance(loss, (LinearLoss, SoftmaxLoss))
         self.labelled = self.needs_labels or y is not None
         self.columns = tuple(column_names(X)) if is_frame(X) else None
-        self._classifies = isinstance(loss, LinearLoss) and loss.classifies
+        self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
         self._classes: frozenset[float] = frozenset()
         self._limit = moderate(rows.dtype)
 
@@ -72,15 +72,17 @@ class Gate:
         labels = self._labels(y, len(rows), keeping)
         heavy = None
         if weights is not None:
-            heavy = checked_weights(np.atleast_1d(weights) if np.ndim(weights) == 0 else weights, len(rows))
+            heavy = checked_weights(
+                np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows)
+            )
         return Arrivals(np.require(rows, requirements=["C", "A"]), labels, heavy)
 
     def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> Arrivals | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
-        if type(X) is not np.ndarray or X.dtype != self.dtype or X.shape != (self.n_columns,):
+        row = self._as_row(X)
+        if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
             return None
-        if not (X.flags.c_contiguous and X.max() < self._limit and X.min() > -self._limit):  # NaN is neither
-            return None
+        y, weight = _scalar(y), _scalar(weight)
         label = None
         if self.labelled and not (keeping and y is None):
             if not isinstance(y, (int, float, np.integer, np.floating)):
@@ -92,10 +94,28 @@ class Gate:
         elif y is not None:
             return None
         if weight is None:
-            return Arrivals(X[None], label, None)
-        if not (isinstance(weight, (int, float)) and 0 <= weight < math.inf):
+            return Arrivals(row[None], label, None)
+        if not (isinstance(weight, (int, float, np.integer, np.floating)) and 0 <= weight < math.inf):
             return None
-        return Arrivals(X[None], label, np.array([float(weight)]))
+        return Arrivals(row[None], label, np.array([float(weight)]))
+
+    def _as_row(self, X: Any) -> Array | None:
+        """Take one row, (d,), of whatever plain form: an array of numbers, or a list of them."""
+        if type(X) is not np.ndarray:
+            if type(X) not in (list, tuple) or not all(type(value) in (float, int) for value in X):
+                return None
+            try:
+                X = np.array(X, dtype=np.float64)
+            except OverflowError:
+                return None
+        if X.shape == (1, self.n_columns):
+            X = X[0]
+        if X.shape != (self.n_columns,) or X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
+            return None
+        if X.dtype == self.dtype and X.flags.c_contiguous:
+            return X
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(X, dtype=self.dtype)
 
     def admit(self, labels: Array | None) -> None:
         """Remember the classes that came in: labels are 0 and 1, or -1 and +1, but not both."""
@@ -119,10 +139,10 @@ class Gate:
         return abs(label) <= np.finfo(self.dtype).max
 
     def _check_columns(self, X: Any) -> None:
-        if self.columns is not None and is_frame(X) and tuple(column_names(X)) != self.columns:
+        found = tuple(column_names(X)) if is_frame(X) else _labels_of(X)
+        if self.columns is not None and found is not None and found != self.columns:
             raise ValueError(
-                f"X has the columns {_few(column_names(X))}; the rows here have {_few(self.columns)}, "
-                "in this order"
+                f"X has the columns {_few(found)}; the rows here have {_few(self.columns)}, in this order"
             )
 
     def _labels(self, y: Any, n: int, keeping: bool) -> Array | None:
@@ -152,6 +172,8 @@ class Gate:
 
 
 def _rows(X: Any) -> Array:
+    if isinstance(X, WeightedPoints):
+        raise TypeError("pass the parts of points: points.X, points.y, points.weights and points.ids")
     if sparse.issparse(X):
         raise TypeError(
             "a dynamic coreset keeps dense rows; pass X.toarray(), or make a coreset of sparse rows "
@@ -162,6 +184,20 @@ def _rows(X: Any) -> Array:
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[0] == 0 and X.shape[1]:
         return np.empty(X.shape, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
     return np.asarray(as_rows(X, check_values=False))
+
+
+def _labels_of(X: Any) -> tuple[str, ...] | None:
+    """Give the names in the index of a pandas Series, which is a row of a frame."""
+    index = getattr(X, "index", None)
+    if getattr(X, "ndim", 0) != 1 or index is None or callable(index):
+        return None
+    names = list(index)
+    return tuple(names) if names and all(isinstance(name, str) for name in names) else None
+
+
+def _scalar(value: Any) -> Any:
+    """Take the one entry of an array of one."""
+    return value[0] if type(value) is np.ndarray and value.shape == (1,) else value
 
 
 def _as_one_row(X: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 import warnings
@@ -17,7 +16,6 @@ from duramen.dynamic.anchoring import Recipe
 from duramen.dynamic.arrivals import Gate
 from duramen.dynamic.checks import check_alike, checked_outliers, is_tree
 from duramen.dynamic.reading import Reading
-from duramen.dynamic.roster import Roster
 from duramen.dynamic.state import Settings, State
 from duramen.losses.base import Loss
 from duramen.robust.outlook import as_anchor, check_plan, is_bare, sampler_of
@@ -26,7 +24,7 @@ from duramen.rows import Array
 from duramen.sampling import Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.solve import WAYS_OUT, solved, warn_of
+from duramen.solvers.solve import SETTINGS, WAYS_OUT, solved, warn_of
 
 __all__ = ["DynamicCoreset"]
 
@@ -126,24 +124,20 @@ class DynamicCoreset(Reading):
             raise TypeError(f"calibrate={calibrate!r} must be True or False")
         plan = plan_of(size, None, None, 0.1, suspects)
         assert isinstance(plan, BySize)
-        self.loss, self.size = loss, plan.size
-        self._n_outliers = checked_outliers(n_outliers, math.inf)
-        self.seed = int(generator(random_state).integers(2**63))
+        self._first_outliers = checked_outliers(n_outliers, math.inf)
+        seed = int(generator(random_state).integers(2**63))
         if anchor is not None:
             as_anchor(anchor)
             check_plan(plan, 0.0, is_bare(anchor), sampler_of(sampler, plan))
         tree = is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
-        recipe = Recipe(loss, plan, sampler, self.seed)
+        recipe = Recipe(loss, plan, sampler, seed)
         self._settings = Settings(recipe, anchor, tree, bool(calibrate), bucket_size, height)
         self._lock = threading.RLock()
         self._state: State | None = None
-        self._roster = Roster()
-        self._core: Coreset | None = None
+        self._first_id = 0
+        self._core: tuple[int, Coreset] | None = None
         self._solution: Solution | None = None
         self._solved_at = (0, 0.0)
-
-    def __copy__(self) -> DynamicCoreset:
-        return copy.deepcopy(self)  # two that share their points would change under each other
 
     # the paper's operations
 
@@ -178,21 +172,18 @@ class DynamicCoreset(Reading):
             state = self._state
             if state is not None and state.view is not None:
                 one = state.gate.check_one(X, y, sample_weight)
-                name = None if one is None else self._roster.one(ids, state.slots)
+                name = None if one is None else state.roster.one(ids, state.slots)
                 if one is not None and name is not None:
-                    self._sound().insert_one(one, name)
-                    self._roster.next = max(self._roster.next, name + 1)
+                    self._sound().insert_one(one, *name)
                     self._core = None
-                    return np.array([name])
+                    return np.array([name[0]])
             gate = Gate(self.loss, X, y) if state is None else self._sound().gate
             new = gate.check(X, y, sample_weight)
-            numbers, named = self._roster.new(ids, len(new.rows), None if state is None else state.slots)
+            state = state or State(self._settings, gate, self._n_outliers, self._first_id)
+            numbers, named = state.roster.new(ids, len(new.rows), state.slots)
             if len(numbers):
-                state = state or State(self._settings, gate, self._n_outliers)
-                state.insert(new, numbers)
-                self._state = state
-                self._roster.admit(numbers, named)
-                self._core = None
+                state.insert(new, numbers, named)
+                self._state, self._core = state, None
             return numbers
 
     def delete(self, ids: Any) -> None:
@@ -213,22 +204,21 @@ class DynamicCoreset(Reading):
             if not len(slots):
                 return
             state = self._sound()
-            self._roster.forget(state.slots.ids[slots])
             if len(slots) == 1:
                 state.delete_one(int(slots[0]))
             else:
                 state.delete(slots)
-            self._core = None
+            self._core = None  # it may hold what was deleted
 
-    def update(self, ids: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
-        """Put other rows in the place of points that are here; they keep their ids.
+    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        """Put other rows, labels or weights in the place of points that are here; they keep their ids.
 
         Parameters
         ----------
         ids : one id, or many
-        X : array (d,) or (n, d), or a data frame
+        X : array (d,) or (n, d), or a data frame, optional
         y, sample_weight : optional
-            Labels and weights stay what they were, where none are given.
+            What is not given stays what it was.
 
         Raises
         ------
@@ -242,18 +232,20 @@ class DynamicCoreset(Reading):
             if self._state is None:
                 return
             state = self._sound()
+            X = state.slots.rows(slots) if X is None else X
             one = None
             if len(slots) == 1 and state.view is not None:
                 one = state.gate.check_one(X, y, sample_weight, keeping=True)
             if one is not None:
                 state.update_one(int(slots[0]), one)
-            else:
-                new = state.gate.check(X, y, sample_weight, keeping=True)
-                if len(new.rows) != len(slots):
-                    raise ValueError(f"X has {len(new.rows)} rows for {len(slots)} ids; pass one row an id")
-                if len(slots):
-                    state.update(slots, new)
-            self._core = None
+                self._core = None
+                return
+            new = state.gate.check(X, y, sample_weight, keeping=True)
+            if len(new.rows) != len(slots):
+                raise ValueError(f"X has {len(new.rows)} rows for {len(slots)} ids; pass one row an id")
+            if len(slots):
+                state.update(slots, new)
+                self._core = None
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: a count, or a fraction.
@@ -267,10 +259,10 @@ class DynamicCoreset(Reading):
         """
         with self._lock:
             checked = checked_outliers(n_outliers, self.total_weight or math.inf)
-            if self._state is not None:
+            if self._state is None:
+                self._first_outliers = checked
+            else:
                 self._sound().set_outliers(checked)
-            self._n_outliers = checked
-            self._core = None
 
     def merge(self, other: DynamicCoreset) -> DynamicCoreset:
         """Take in all points of another, which stays as it is; returns this one.
@@ -288,12 +280,13 @@ class DynamicCoreset(Reading):
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock:
             check_alike(self, other)
-            if other._state is None or not len(other._sound().slots):
-                self._roster.next = max(self._roster.next, other._roster.next)
+            theirs = None if other._state is None else other._sound()
+            if theirs is None or not len(theirs.slots):
+                self._skip_ids(0 if theirs is None else theirs.roster.next)
                 return self
-            points = other._state.slots.points(other._state.slots.in_use())
-            named, before = other._roster.names, self._settings.given
-            ids = points.ids if named is None else named.of(points.ids)
+            points, named = theirs.slots.points(theirs.slots.in_use()), theirs.roster.names
+            ids, before = points.ids if named is None else named.of(points.ids), self._settings.given
+            self._refuse_common(points.ids)
             if self.anchor is None and other.anchor is not None:
                 self._adopt(other.anchor)
             try:
@@ -301,10 +294,24 @@ class DynamicCoreset(Reading):
             except BaseException:
                 self._adopt(before)
                 raise
-            self._roster.next = max(self._roster.next, other._roster.next)
-            state = self._sound()
-            state.gate.columns = state.gate.columns or other._state.gate.columns
+            self._skip_ids(theirs.roster.next)
+            gate = self._sound().gate
+            gate.columns = gate.columns or theirs.gate.columns
             return self
+
+    def _refuse_common(self, ids: Array) -> None:
+        """Raise ValueError if one of these ids is here, too."""
+        if self._state is not None:
+            both = ids[self._state.slots.index.find_many(ids) >= 0]
+            if both.size:
+                raise ValueError(f"id {both[0]} is in both; give the rows of one of them other ids")
+
+    def _skip_ids(self, after: int) -> None:
+        """See that no id below ``after`` is given to a new row."""
+        if self._state is None:
+            self._first_id = max(self._first_id, after)
+        else:
+            self._state.roster.next = max(self._state.roster.next, after)
 
     def _adopt(self, anchor: Any) -> None:
         """Take an anchor from elsewhere, in place of a first one."""
@@ -330,8 +337,7 @@ class DynamicCoreset(Reading):
             If there are no points, or they do not allow for one; nothing has changed.
         """
         with self._lock:
-            self._filled().reanchor(theta)
-            self._core = None
+            self._filled().reanchor(theta.anchor if isinstance(theta, (Coreset, Reading)) else theta)
 
     # the coreset and its solution
 
@@ -346,12 +352,15 @@ class DynamicCoreset(Reading):
         """
         with self._lock:
             state = self._filled()
-            if self._core is None:
-                self._core = state.coreset()
-            return self._core
+            if self._core is None or self._core[0] != state.version:
+                self._core = (state.version, state.coreset())
+            return self._core[1]
 
     def fit(self, **settings: Any) -> Solution:
         """Solve on the coreset, from the latest solution on: :func:`duramen.solve`, with its settings."""
+        for name in settings:
+            if name not in SETTINGS:
+                raise TypeError(f"fit takes no {name!r}; its settings are {', '.join(SETTINGS)}")
         solution = solved(self, settings.pop("loss", None), settings.pop("n_outliers", None), **settings)
         warn_of(solution, "fit", **WAYS_OUT)
         self._remember(solution)
@@ -364,6 +373,8 @@ class DynamicCoreset(Reading):
     @property
     def _has_moved_on(self) -> bool:
         """Whether so much changed since the latest solution that a search from elsewhere may end better."""
+        if self._solution is None:
+            return self.anchor_report().advised
         (before, z), (now, z_now) = self._solved_at, self._now()
         return now - before > _MOVED_ON * self.n_points or abs(z_now - z) > _MOVED_ON * max(z_now, z)
 

@@ -108,13 +108,13 @@ class Look:
         """Compute ranks and strata, by chunks on all cores."""
         ranks = uniforms(self.seed, seen.points.ids)
         probe = sampler.strata(seen.take(slice(0, 1)))
-        strata = None if probe is None else np.empty(len(seen), dtype=np.asarray(probe).dtype)
+        strata = None if probe is None else np.empty(len(seen), dtype=_numbers(sampler, probe).dtype)
 
         def work(chunk: slice) -> None:
             part = seen.take(chunk)
             _divide(ranks[chunk], sampler, part)
             if strata is not None:
-                strata[chunk] = sampler.strata(part)
+                strata[chunk] = _numbers(sampler, sampler.strata(part))
 
         with one_blas_thread() if len(seen) > _FEW else nullcontext():
             for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
@@ -127,6 +127,18 @@ class Look:
             columns = self.known.columns_of(X, y, losses, marks)
             columns *= weights
         return columns
+
+
+def _numbers(sampler: RankedSampler, strata: Any) -> Array:
+    """Check the numbers of strata."""
+    numbers = np.asarray(strata)
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and numbers.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
 
 
 def _divide(ranks: Array, sampler: RankedSampler, seen: Seen) -> None:

@@ -17,6 +17,7 @@ import itertools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -187,15 +188,15 @@ class Ordered:
             return found
         order = np.argsort(keys, kind="stable")
         wanted = keys[order]
-        starts = np.searchsorted(wanted, np.asarray(self._last_keys), side="right")
-        first = 0
-        for chunk, end in enumerate(starts.tolist()):
-            if end > first:
+        chunks = np.searchsorted(np.asarray(self._last_keys), wanted)
+        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(wanted)]
+        for first, end in pairwise(cuts):
+            chunk = int(chunks[first])
+            if chunk < len(self._sizes):
                 mine = self._keys[chunk][: self._sizes[chunk]]
                 places = mine.searchsorted(wanted[first:end])  # within the chunk, by its last key
                 there = mine[places] == wanted[first:end]
                 found[order[first:end]] = np.where(there, self._slots[chunk][places], -1)
-                first = end
         return found
 
     def keys(self) -> Array:

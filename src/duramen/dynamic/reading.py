@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 from abc import ABC
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,22 +25,43 @@ from duramen.solvers.anchoring import matched
 from duramen.solvers.problem import is_of_centres
 from duramen.trimming import outlier_weight
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = ["Reading"]
+
+
+_A_NAME = 200  # bytes, about: a string, its number, and their place in a dictionary
 
 
 class Reading(ABC):
     """The questions that a dynamic coreset answers; nothing here changes it."""
 
-    loss: Loss
-    size: int
-    seed: int
-    _n_outliers: float
     _settings: Settings
+    _first_outliers: float
     _lock: threading.RLock
     _state: State | None
-    _roster: Roster
-    _core: Coreset | None
+    _core: tuple[int, Coreset] | None
     _solution: Solution | None
+
+    @property
+    def loss(self) -> Loss:
+        """The learning problem."""
+        return self._settings.recipe.loss
+
+    @property
+    def size(self) -> int:
+        """How many rows the coreset has, at most, once there is an anchor."""
+        return self._settings.recipe.plan.size
+
+    @property
+    def seed(self) -> int:
+        """What chance is made of; ``random_state`` gave it."""
+        return self._settings.recipe.seed
+
+    @property
+    def _n_outliers(self) -> float:
+        return self._first_outliers if self._state is None else self._state.n_outliers
 
     def __len__(self) -> int:
         return self.n_points
@@ -133,7 +156,9 @@ class Reading(ABC):
         with self._lock:
             if self._state is None:
                 return 0
-            return self._state.slots.nbytes + (0 if self._state.view is None else self._state.view.nbytes)
+            names = 0 if self._state.roster.names is None else _A_NAME * len(self._state.slots)
+            view = 0 if self._state.view is None else self._state.view.nbytes
+            return self._state.slots.nbytes + view + names
 
     def points(self, ids: Any = None) -> WeightedPoints:
         """Copy points: those of the ids, in that order, or all in the order of their ids.
@@ -158,9 +183,10 @@ class Reading(ABC):
         """
         with self._lock:
             numbers = self._filled().slots.ids[self._found(ids)]
-            if self._roster.names is None:
+            names = self._filled().roster.names
+            if names is None:
                 raise KeyError("these points have numbers and no names; their ids are all there is")
-            return self._roster.names.of(numbers)
+            return names.of(numbers)
 
     def anchor_report(self) -> AnchorReport:
         """Tell how well the anchor still fits: where the latest solution is, and who came and went since."""
@@ -194,17 +220,27 @@ class Reading(ABC):
                 return
             state = self._sound()
             state.check()
-            self._roster.check(state.slots.index.keys())
 
-    def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            state = self.__dict__.copy()
-        del state["_lock"]
-        return state
+    def __getstate__(self) -> bytes:
+        with self._lock:  # all of it: what is pickled must not change meanwhile
+            return pickle.dumps(self._parts(), protocol=pickle.HIGHEST_PROTOCOL)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __setstate__(self, state: bytes) -> None:
+        self.__dict__.update(pickle.loads(state))
         self._lock = threading.RLock()
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two that share their points would change under each other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        with self._lock:
+            made.__dict__.update(copy.deepcopy(self._parts(), memo))
+        made._lock = threading.RLock()
+        return made
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name, part in self.__dict__.items() if name != "_lock"}
 
     def _seen(self) -> View | None:
         """Give the view, with every point looked at; None before there is an anchor."""
@@ -226,7 +262,11 @@ class Reading(ABC):
 
     def _found(self, ids: Any) -> Array:
         """Find the slots of ids, all of which must be here."""
-        return self._roster.find(ids, None if self._state is None else self._state.slots)
+        return (
+            Roster().find(ids, None)
+            if self._state is None
+            else self._state.roster.find(ids, self._state.slots)
+        )
 
     def _filled(self) -> State:
         if self._state is None or not len(self._state.slots):

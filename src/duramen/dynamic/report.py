@@ -72,7 +72,11 @@ class AnchorReport:
     def __repr__(self) -> str:
         if self.radius is None:
             return f"AnchorReport: no anchor yet; {self.reason}"
-        verdict = "reanchor() is advised" if self.advised else "the anchor holds"
+        verdict = (
+            "the anchor holds" if self.holds else "the solution is a little outside, as chance may have it"
+        )
+        if self.advised:
+            verdict = "reanchor() is advised"
         return "\n  ".join([f"AnchorReport: {verdict}", self._where(), *self._who()])
 
     def _where(self) -> str:

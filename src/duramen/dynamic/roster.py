@@ -53,9 +53,9 @@ class Roster:
     2. If points have names, each of them has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         self.names: Names | None = None
-        self.next = 0
+        self.next = first
 
     def new(self, given: Any, n: int, slots: Slots | None) -> tuple[Array, Sequence[Any] | None]:
         """Check the ids of ``n`` new points, or make them: numbers and names.
@@ -87,16 +87,29 @@ class Roster:
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
         return numbers, named
 
-    def one(self, given: Any, slots: Slots) -> int | None:
-        """Check the id of one new point, quickly; None if it is not a plain number, or may be wrong."""
+    def one(self, given: Any, slots: Slots) -> tuple[int, Any] | None:
+        """Check the id of one new point, quickly: its number and name; None if it may be wrong."""
+        if isinstance(given, (list, np.ndarray)) and len(given) == 1:
+            given = given[0]
+        if isinstance(given, (str, UUID)):
+            number = int(numbers_of(given)[0])
+            free = self.names is not None and slots.find(number) < 0
+            return (number, str(given) if isinstance(given, str) else given) if free else None
         if self.names is not None:
             return None
         if given is None:
-            return self.next if self.next <= _MOST else None
-        if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+            return (self.next, None) if self.next <= _MOST else None
+        if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
             return None
-        name = int(given)
-        return name if _LEAST <= name <= _MOST and slots.find(name) < 0 else None
+        number = int(given)
+        return (number, None) if _LEAST <= number <= _MOST and slots.find(number) < 0 else None
+
+    def admit_one(self, number: int, named: Any) -> None:
+        """Take one id in, with its name."""
+        if named is not None and self.names is not None:
+            self.names.add(np.array([number]), [named])
+        if number >= self.next:
+            self.next = number + 1
 
     def admit(self, numbers: Array, named: Sequence[Any] | None) -> None:
         """Take ids in, with their names."""
@@ -113,11 +126,14 @@ class Roster:
         KeyError
             Naming the first that is not here.
         """
+        if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
+            ids = list(ids)
+        if isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1:
+            ids = ids[0]
+        if isinstance(ids, (str, UUID)) and self.names is not None:
+            return self._find_one(int(numbers_of(ids)[0]), ids, slots)
         if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-            slot = slots.find(int(ids)) if slots is not None and _LEAST <= ids <= _MOST else -1
-            if slot < 0:
-                _refuse_missing(ids)
-            return np.array([slot])
+            return self._find_one(int(ids), ids, slots)
         numbers, named = numbered(ids)
         found = np.full(len(numbers), -1) if slots is None else slots.index.find_many(numbers)
         if named is not None and (self.names is None or not len(self.names)):
@@ -126,6 +142,13 @@ class Roster:
             row = int(np.flatnonzero(found < 0)[0])
             _refuse_missing(numbers[row] if named is None else named[row])
         return found
+
+    @staticmethod
+    def _find_one(number: int, given: Any, slots: Slots | None) -> Array:
+        slot = slots.find(number) if slots is not None and _LEAST <= number <= _MOST else -1
+        if slot < 0:
+            _refuse_missing(given)
+        return np.array([slot])
 
     def forget(self, numbers: Array) -> None:
         """Let ids go."""

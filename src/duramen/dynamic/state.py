@@ -7,7 +7,6 @@ short all the same (an interrupt, no memory), ``whole`` stays False.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,19 +16,25 @@ from duramen.ball import Anchor
 from duramen.coreset import Coreset
 from duramen.dynamic.anchoring import NoAnchorError, Recipe, rows_needed, sample_of
 from duramen.dynamic.arrivals import Arrivals, Gate
+from duramen.dynamic.everything import all_of
 from duramen.dynamic.look import Look, Looked
+from duramen.dynamic.roster import Roster
 from duramen.dynamic.slots import Slots
 from duramen.dynamic.sums import ExactSum
 from duramen.dynamic.view import View
+from duramen.dynamic.weights import WeightRange
 from duramen.points import WeightedPoints
 from duramen.robust.outlook import given_anchor
 from duramen.rows import Array
 from duramen.sampling import Sampler
-from duramen.trimming import outlier_weight
 
 __all__ = ["Settings", "State"]
 
 _MOST_AT_FIRST = 0.25  # of the weight: more is not set aside for a first anchor, however large a count z is
+
+
+_SPARSE, _SMALL = 4, 1 << 14  # slots for each point, and in all, from which on empty ones are given back
+_BLOCK = 1 << 16  # points copied together
 
 
 @dataclass(frozen=True)
@@ -68,22 +73,33 @@ class State:
     3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
     """
 
-    def __init__(self, settings: Settings, gate: Gate, n_outliers: float) -> None:
+    def __init__(self, settings: Settings, gate: Gate, n_outliers: float, first_id: int = 0) -> None:
         recipe = settings.recipe
+        self.roster = Roster(first_id)
         self._settings, self.gate, self.n_outliers = settings, gate, n_outliers
         self.given = settings.given
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
         self.view: View | None = None
         self.heavy = 0
+        self._weights = WeightRange()
         self.n_changes = 0  # rows that came, went or were changed
         self.total = ExactSum()
         self.sample: set[int] = set()
         self.n_sample = 0
         given_anchor(settings.given, recipe.loss, gate.n_columns)  # raises if it is none for such rows
-        self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
+        self.needed = recipe.plan.size + 1
+        if settings.given is None:
+            self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
         self._try_at = self.needed
         self.reason = f"{self.needed:,} points are needed for a first one"
         self.whole = True
+        self.version = 0  # counts changes, those of the anchor too
+
+    def _begin(self) -> None:
+        """Begin a change: from here on nothing is to fail."""
+        self._weights.keep()
+        self.whole = False
+        self.version += 1
 
     @property
     def anchor(self) -> Anchor | None:
@@ -97,21 +113,24 @@ class State:
 
     # one at a time, once there is a view
 
-    def insert_one(self, new: Arrivals, name: int) -> None:
+    def insert_one(self, new: Arrivals, name: int, named: Any = None) -> None:
         """Put one row in."""
         assert self.view is not None
         weight = 1.0 if new.weights is None else float(new.weights[0])
         looked = self._look_at(new, weight, name)
-        self._refuse_overflow(weight)
-        self.whole = False
+        self._weights.check(weight, self.total.value)
+        self._begin()
         self._put(new, weight, name, looked)
+        self.roster.admit_one(name, named)
         self.whole = True
 
     def delete_one(self, slot: int) -> None:
         """Take one point out."""
-        self.whole = False
+        self._begin()
+        if self.roster.names is not None:
+            self.roster.forget(self.slots.ids[slot : slot + 1])
         self._take(slot)
-        self._forget_classes()
+        self._tidy()
         self.whole = True
 
     def update_one(self, slot: int, new: Arrivals) -> None:
@@ -122,8 +141,8 @@ class State:
         if new.labels is None and y is not None:
             new = new._replace(labels=y[slot : slot + 1].copy())
         looked = self._look_at(new, weight, name)
-        self._refuse_overflow(weight)
-        self.whole = False
+        self._weights.check(weight, self.total.value)
+        self._begin()
         self._take(slot)
         self._put(new, weight, name, looked)
         self.whole = True
@@ -161,15 +180,15 @@ class State:
 
     # many at a time
 
-    def insert(self, new: Arrivals, names: Array) -> None:
+    def insert(self, new: Arrivals, names: Array, named: Any = None) -> None:
         """Put rows in; the first of them may complete what a first anchor takes."""
         weights = np.ones(len(names)) if new.weights is None else new.weights
         points = WeightedPoints._trusted(new.rows, new.labels, weights, names)
-        self._refuse_overflow(float(weights.sum()))
+        self._weights.check(weights, self.total.value)
         start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
         first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
         looked = start.look.many(rest) if start.look is not None and len(rest) else None
-        self.whole = False
+        self._begin()
         self._try_at, self.reason = start.try_at, start.reason
         if len(first):
             self._add(first)
@@ -178,18 +197,23 @@ class State:
         if self.view is not None and looked is not None:
             self.view.add_many(self._add(rest), looked)
         self.gate.admit(new.labels)
+        self.roster.admit(names, named)
         self.whole = True
 
     def delete(self, slots: Array) -> None:
         """Take points out."""
-        self.whole = False
+        self._begin()
+        self.roster.forget(self.slots.ids[slots])
         self._drop(slots)
-        self._forget_classes()
+        self._tidy()
         self.whole = True
 
-    def _forget_classes(self) -> None:
+    def _tidy(self) -> None:
+        """Keep no memory of points that are gone: their places, and if all are, their classes and weights."""
+        self._compact()
         if not len(self.slots):
             self.gate.forget_classes()
+            self._weights = WeightRange()
 
     def update(self, slots: Array, new: Arrivals) -> None:
         """Put other rows in the place of some, in the order given."""
@@ -197,9 +221,9 @@ class State:
         weights = self.slots.weights[slots] if new.weights is None else new.weights
         labels = y[slots] if new.labels is None and y is not None else new.labels
         points = WeightedPoints._trusted(new.rows, labels, weights, names)
-        self._refuse_overflow(float(weights.sum()))
+        self._weights.check(weights, self.total.value)
         looked = None if self.view is None else self.view.look.many(points)
-        self.whole = False
+        self._begin()
         if self._settings.tree and self.view is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):
                 one = Arrivals(
@@ -219,7 +243,7 @@ class State:
 
     def set_outliers(self, n_outliers: float) -> None:
         """Suspect for another number of outliers."""
-        self.whole = False
+        self._begin()
         self.n_outliers = n_outliers
         if self.view is not None:
             self.view.set_outliers(n_outliers)
@@ -243,6 +267,27 @@ class State:
 
     # the anchor
 
+    def _compact(self) -> None:
+        """Move the points together, once most slots are empty; not in a tree, where they have places."""
+        if self._settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
+            return
+        slots = self._repacked()
+        if self.view is not None:
+            self.view.catch_up()
+            late = self.view.late[self.slots.in_use()]
+            self.see(self.view.look, np.array(sorted(self.sample), dtype=np.int64), slots, self.n_sample)
+            self.view.late[slots.in_use()] = late
+        self.slots = slots
+
+    def _repacked(self) -> Slots:
+        """Copy the points into slots without gaps."""
+        slots = Slots(self.gate.n_columns, self.gate.dtype, self.gate.labelled, self._settings.chunk)
+        there = self.slots.in_use()
+        for start in range(0, len(there), _BLOCK):
+            points = self.slots.points(there[start : start + _BLOCK])
+            slots.add_many(points.X, points.y, points.weights, points.ids)
+        return slots
+
     def reanchor(self, given: Any) -> None:
         """See all points from another anchor: one that was given, or one found among them."""
         recipe, sample = self._settings.recipe, sample_of(self.slots, self._settings.recipe.seed)
@@ -257,12 +302,13 @@ class State:
         made = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         origin = sample.ids if made else anchor.ids[self.slots.index.find_many(anchor.ids) >= 0]
         self.see(self._look(anchor, sampler, sample), origin)
+        self.version += 1
 
-    def see(self, look: Look, sample: Array) -> None:
+    def see(self, look: Look, sample: Array, slots: Slots | None = None, n_sample: int | None = None) -> None:
         """See all points from another anchor; the old view stays until the new one is complete."""
         settings = self._settings
         self.view = View(
-            self.slots,
+            self.slots if slots is None else slots,
             look,
             settings.recipe.plan,
             self.n_outliers,
@@ -271,7 +317,7 @@ class State:
             height=settings.height,
             chunk=settings.chunk,
         )
-        self.sample, self.n_sample = set(sample.tolist()), len(sample)
+        self.sample, self.n_sample = set(sample.tolist()), len(sample) if n_sample is None else n_sample
 
     def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Look:
         recipe = self._settings.recipe
@@ -327,10 +373,6 @@ class State:
         look.many(sample)  # what is wrong with a row shows here, before anything has changed
         return look
 
-    def _refuse_overflow(self, weight: float) -> None:
-        if not math.isfinite(self.total_weight + weight):
-            raise ValueError("weights add up to infinity; scale them down")
-
     def coreset(self) -> Coreset:
         """Make the coreset of the points as they stand: all of them, while there is no anchor."""
         if not self.heavy:
@@ -339,28 +381,13 @@ class State:
             return self.view.coreset(self.gate.columns)
         slots = self.slots.in_use()
         points = self.slots.points(slots[self.slots.weights[slots] > 0])
-        n, z = len(points), self.n_outliers  # a count may still exceed what is there
-        return Coreset(
-            points=points,
-            suspected=np.zeros(n, dtype=bool),
-            own_weights=points.weights,
-            inclusion=np.ones(n),
-            groups=np.zeros(n, dtype=np.int32),
-            loss=self._settings.recipe.loss,
-            anchor=None,
-            threshold=math.inf,
-            n_points=n,
-            n_suspected=0,
-            n_outliers=z if z >= points.total_weight > 0 else outlier_weight(z, points.total_weight),
-            sampler="nobody: all points are here",
-            calibrated=False,
-            seed=self._settings.recipe.seed,
-            columns=self.gate.columns,
-        )
+        recipe = self._settings.recipe
+        return all_of(points, recipe.loss, self.n_outliers, recipe.seed, self.gate.columns)
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
         self.slots.check()
+        self.roster.check(self.slots.index.keys())
         used = self.slots.in_use()
         heavy = int(np.count_nonzero(self.slots.weights[used]))
         assert self.heavy == heavy, f"1: heavy is {self.heavy}, and {heavy} points have weight"

@@ -88,7 +88,7 @@ class View:
         present = slots.in_use()
         for start in range(0, len(present), _BLOCK):
             part = present[start : start + _BLOCK]
-            self._add_together(part, look.many(slots.points(part)))
+            self.add_many(part, look.many(slots.points(part)))
         self.late[:] = False
 
     def __len__(self) -> int:
@@ -297,7 +297,7 @@ class View:
 
     def _shift(self, moves: Moves) -> None:
         slots = moves.slots.astype(np.int64)
-        if len(slots) == 1 and isinstance(self.engine, Ranked):
+        if len(slots) == 1:
             self._shift_one(int(slots[0]), moves.suspected)
             return
         losses = self.table.losses[slots]

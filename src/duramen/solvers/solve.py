@@ -22,8 +22,21 @@ from duramen.solvers.starts import check_init, start
 from duramen.solvers.subsets import CLEARLY
 from duramen.trimming import kept_sum, kept_weights
 
-__all__ = ["WAYS_OUT", "solve", "solved", "warn_of"]
+__all__ = ["SETTINGS", "WAYS_OUT", "solve", "solved", "warn_of"]
 
+
+SETTINGS: tuple[str, ...] = (
+    "loss",
+    "n_outliers",
+    "l2",
+    "init",
+    "n_starts",
+    "random_state",
+    "max_iter",
+    "tol",
+)
+SETTINGS += ("callback", "progress")
+"""What :func:`solve` takes, beside the points."""
 
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol to be content with less",
@@ -191,7 +204,7 @@ def solved(
     resort, cold = None, False
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
         last = getattr(points, "solution", None)
-        cold = last is not None and init is None and points._has_moved_on
+        cold = init is None and hasattr(points, "_has_moved_on") and points._has_moved_on
         core = points.coreset() if hasattr(points, "coreset") else points
         points, loss, n_outliers, init, resort = _unpacked(core, loss, n_outliers, init, last)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
@@ -207,10 +220,7 @@ def solved(
             if runs[-1].status is Status.STOPPED:
                 break
             if cold and number == 0:
-                elsewhere = "zero" if is_linear(problem.loss) else resort
-                runs.append(
-                    alternate(problem, start(problem, check_init(problem, elsewhere), rng, 0), stopping)
-                )
+                runs.append(alternate(problem, start(problem, None, rng, 0), stopping))
         else:
             if resort is not None and _is_clearly_better(problem, resort, runs):
                 runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
