@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import coresets, losses, solving, trimming
+from benchmarks import coresets, dynamic, losses, solving, trimming
 
 if __name__ == "__main__":
     print(
@@ -18,3 +18,4 @@ if __name__ == "__main__":
     trimming.main()
     solving.main()
     coresets.main()
+    dynamic.main()
