@@ -204,12 +204,11 @@ class Ranked(Engine):
         row = self._slots.row(slot)[None]
         return self._look.contributions(row, y, weight, self._table.losses[one], marks)[0]
 
-    def contributions(self, slots: Array) -> Iterator[Array]:
-        """Compute what points add to the totals: (m, q), in blocks."""
-        for part in _blocks(slots):
-            y = None if self._slots.y is None else self._slots.y[part]
-            weights, losses = self._slots.weights[part, None], self._table.losses[part]
-            yield self._look.contributions(self._slots.rows(part), y, weights, losses, self._marks_of(part))
+    def contributions(self, slots: Array) -> Array:
+        """Compute what points add to the totals: (m, q)."""
+        y = None if self._slots.y is None else self._slots.y[slots]
+        weights, losses = self._slots.weights[slots, None], self._table.losses[slots]
+        return self._look.contributions(self._slots.rows(slots), y, weights, losses, self._marks_of(slots))
 
     def contributing(self) -> Array:
         """Give the slots of the points that add to the totals."""

@@ -30,7 +30,7 @@ from duramen.sampling import Sampler
 
 __all__ = ["Settings", "State"]
 
-_MOST_AT_FIRST = 0.25  # of the weight: more is not set aside for a first anchor, however large a count z is
+_MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 
 
 _SPARSE, _SMALL = 4, 1 << 14  # slots for each point, and in all, from which on empty ones are given back

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from duramen.chunks import for_each_chunk
 from duramen.dynamic.sums import ExactTotals
 from duramen.rows import Array
 
 __all__ = ["Contributors", "Totals"]
 
 
+_BLOCK = 1 << 13  # points whose contributions are summed together
 _SHARE = 1e-11  # of a total, by which it may be off
 
 
@@ -22,8 +24,8 @@ class Contributors(Protocol):
     def contribution(self, slot: int) -> Array:
         """Compute what one point contributes: (q,)."""
 
-    def contributions(self, slots: Array) -> Iterator[Array]:
-        """Compute what points contribute: (m, q), in blocks."""
+    def contributions(self, slots: Array) -> Array:
+        """Compute what points contribute: (m, q)."""
 
     def contributing(self) -> Array:
         """Give the slots of all points that contribute."""
@@ -51,32 +53,52 @@ class Totals:
 
     def add(self, slot: int) -> None:
         """Add what one point contributes."""
-        self._move(self._exact.add, iter([self._points.contribution(slot)]))
+        self._move(self._points.contribution(slot), self._exact.add)
 
     def subtract(self, slot: int) -> None:
         """Take away what one point contributes."""
-        self._move(self._exact.subtract, iter([self._points.contribution(slot)]))
+        self._move(self._points.contribution(slot), self._exact.subtract)
 
     def add_many(self, slots: Array) -> None:
         """Add what points contribute."""
-        self._move(self._exact.add_many, self._points.contributions(slots))
+        for total, largest in self._sums(slots):
+            self._move(total.high, self._exact.add, largest)
+            self._move(total.low, self._exact.add)
 
     def subtract_many(self, slots: Array) -> None:
         """Take away what points contribute."""
-        self._move(self._exact.subtract_many, self._points.contributions(slots))
+        for total, largest in self._sums(slots):
+            self._move(total.high, self._exact.subtract, largest)
+            self._move(total.low, self._exact.subtract)
 
-    def _move(self, move: Callable[[Array], None], parts: Iterator[Array]) -> None:
+    def _move(self, part: Array, move: Callable[[Array], None], largest: Array | None = None) -> None:
         if self._lost:
             return
         try:
-            for part in parts:
-                move(part)
-                self._moves += 1
-                largest = np.abs(part) if part.ndim == 1 else np.maximum(part.max(axis=0), -part.min(axis=0))
-                np.maximum(self._peak, largest, out=self._peak)
-                np.maximum(self._peak, np.abs(self._exact.high), out=self._peak)
+            move(part)
         except OverflowError:
             self._lost = True
+            return
+        self._moves += 1
+        np.maximum(self._peak, np.abs(part) if largest is None else largest, out=self._peak)
+        np.maximum(self._peak, np.abs(self._exact.high), out=self._peak)
+
+    def _sums(self, slots: Array) -> list[tuple[ExactTotals, Array]]:
+        """Sum blocks of points, on all cores and in the order of memory; also the largest values of each."""
+        found: dict[int, tuple[ExactTotals, Array]] = {}
+        slots = np.sort(slots)
+
+        def work(chunk: slice) -> None:
+            block = self._points.contributions(slots[chunk])
+            total = ExactTotals(block.shape[1])
+            total.add_many(block)
+            found[chunk.start] = (total, np.maximum(block.max(axis=0), -block.min(axis=0)))
+
+        try:
+            for_each_chunk(work, len(slots), _BLOCK, fixed=True)
+        except OverflowError:
+            self._lost = True
+        return [found[start] for start in sorted(found)]
 
     @property
     def values(self) -> Array:
@@ -102,7 +124,9 @@ class Totals:
             return
         self._exact.check_invariants()
         fresh, mass = ExactTotals(len(values)), ExactTotals(len(values))
-        for block in self._points.contributions(self._points.contributing()):
+        everyone = self._points.contributing()
+        for start in range(0, len(everyone), _BLOCK):
+            block = self._points.contributions(everyone[start : start + _BLOCK])
             fresh.add_many(block)
             mass.add_many(np.abs(block))
         off = np.abs(values - fresh.values)
