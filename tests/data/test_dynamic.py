@@ -1,0 +1,59 @@
+"""Covertype with half of its rows replaced: the live coreset is the one built anew, and fits as well."""
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.data import Z
+
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.filterwarnings("ignore:the solution is"),  # how far from the anchor is not the matter here
+]
+
+
+def replaced(points, rows, engine, rng):
+    """Fill a dynamic coreset with as many rows that go again as rows that stay; then put others in for them."""
+    stay, come = np.array_split(rng.permutation(rows), 2)
+    start = rng.permutation(np.concatenate([stay, len(points) + stay]))  # twice, under two ids
+    dyn = dm.DynamicCoreset(
+        dm.LogisticLoss(), size=4000, n_outliers=Z / len(points), engine=engine, random_state=0
+    )
+    dyn.insert(points.X[start % len(points)], points.y[start % len(points)], ids=start)
+    go = rng.permutation(len(points) + stay)
+    for going, coming in zip(np.array_split(go, 20), np.array_split(come, 20), strict=True):
+        dyn.delete(going)
+        dyn.insert(points.X[coming], points.y[coming], ids=coming)
+    dyn.reanchor()
+    return dyn
+
+
+@pytest.mark.parametrize(("engine", "share"), [("ranked", 1.0), ("tree", 0.1)])  # a tree takes its time
+def test_half_of_the_rows_replaced(contaminated, record_property, engine, share):
+    """Ranked: the same ids and weights, hence the same fit. A tree is no more than 3% worse."""
+    points, _ = contaminated
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.permutation(len(points))[: int(share * len(points))])
+    dyn, live = replaced(points, rows, engine, rng), points.take(rows)
+    anew = dm.robust_coreset(
+        live.X,
+        live.y,
+        loss=dyn.loss,
+        size=4000,
+        n_outliers=Z / len(points),
+        anchor=dyn.anchor,
+        ids=live.ids,
+        random_state=0,
+    )
+    costs = [
+        dm.trimmed_objective(live, dm.solve(core).theta, loss=dyn.loss, n_outliers=Z / len(points))
+        for core in (dyn.coreset(), anew)
+    ]
+    if engine == "ranked":
+        np.testing.assert_array_equal(dyn.coreset().ids, anew.ids)
+        np.testing.assert_allclose(dyn.coreset().weights, anew.weights, rtol=1e-9)
+        assert costs[0] == pytest.approx(costs[1], rel=1e-9)
+    assert costs[0] < 1.03 * costs[1]
+    record_property(
+        "figures", f"half replaced, {engine}: loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
+    )
