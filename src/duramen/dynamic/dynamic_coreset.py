@@ -304,7 +304,9 @@ class DynamicCoreset(Reading):
         if self._state is not None:
             both = ids[self._state.slots.index.find_many(ids) >= 0]
             if both.size:
-                raise ValueError(f"id {both[0]} is in both; give the rows of one of them other ids")
+                names = self._state.roster.names
+                one = both[0] if names is None else repr(names[int(both[0])])
+                raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
 
     def _skip_ids(self, after: int) -> None:
         """See that no id below ``after`` is given to a new row."""

@@ -89,7 +89,7 @@ class Roster:
 
     def one(self, given: Any, slots: Slots) -> tuple[int, Any] | None:
         """Check the id of one new point, quickly: its number and name; None if it may be wrong."""
-        if isinstance(given, (list, np.ndarray)) and len(given) == 1:
+        if isinstance(given, (list, np.ndarray)) and np.ndim(given) == 1 and len(given) == 1:
             given = given[0]
         if isinstance(given, (str, UUID)):
             number = int(numbers_of(given)[0])

@@ -184,10 +184,10 @@ class State:
         """Put rows in; the first of them may complete what a first anchor takes."""
         weights = np.ones(len(names)) if new.weights is None else new.weights
         points = WeightedPoints._trusted(new.rows, new.labels, weights, names)
-        self._weights.check(weights, self.total.value)
         start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
         first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
         looked = start.look.many(rest) if start.look is not None and len(rest) else None
+        self._weights.check(weights, self.total.value)
         self._begin()
         self._try_at, self.reason = start.try_at, start.reason
         if len(first):
@@ -221,8 +221,8 @@ class State:
         weights = self.slots.weights[slots] if new.weights is None else new.weights
         labels = y[slots] if new.labels is None and y is not None else new.labels
         points = WeightedPoints._trusted(new.rows, labels, weights, names)
-        self._weights.check(weights, self.total.value)
         looked = None if self.view is None else self.view.look.many(points)
+        self._weights.check(weights, self.total.value)
         self._begin()
         if self._settings.tree and self.view is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):

@@ -34,7 +34,7 @@ class WeightRange:
         ValueError
             If they add up to infinity, or differ so much from those before that sums lose the light ones.
         """
-        lightest, heaviest = self._kept
+        self._seen = lightest, heaviest = self._kept
         if isinstance(weights, float):
             more = weights
             if weights > 0:
