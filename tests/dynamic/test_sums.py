@@ -102,7 +102,7 @@ def test_the_same_for_columns_and_joint_moves():
     assert min(rest) > 1
     np.testing.assert_allclose(totals.values, rest, rtol=1e-12)
     plain = values.sum(axis=0) - values[~keep].sum(axis=0)
-    assert (np.abs(plain - rest) > 1e-5).all()
+    assert np.abs(plain - rest).max() > 1e-5
 
 
 @given(SEEDS, st.integers(1, 300))

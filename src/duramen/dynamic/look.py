@@ -135,7 +135,7 @@ def _numbers(sampler: RankedSampler, strata: Any) -> Array:
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
     if numbers.dtype == np.uint64:
-        if numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
             raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
         return numbers.astype(np.int64)
     return numbers

@@ -159,7 +159,7 @@ class Roster:
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
-        assert self.next > ids.max(initial=-1), "1: an id would come twice"
+        assert self.next > int(ids.max(initial=-1)), "1: an id would come twice"
         if self.names is not None:
             self.names.check_invariants()
             assert len(self.names) == len(ids), "2: there are other names than points"

@@ -226,13 +226,10 @@ class State:
         self._begin()
         if self._settings.tree and self.view is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):
-                one = Arrivals(
-                    new.rows[row : row + 1], None if labels is None else labels[row : row + 1], None
-                )
+                here, seen = slice(row, row + 1), Looked(looked.losses[row], None, None, None)
+                one = Arrivals(new.rows[here], None if labels is None else labels[here], None)
                 self._take(slot)
-                self._put(
-                    one, float(weights[row]), int(names[row]), Looked(looked.losses[row], None, None, None)
-                )
+                self._put(one, float(weights[row]), int(names[row]), seen)
         else:
             self._drop(slots)
             slots = self._add(points)
@@ -290,8 +287,10 @@ class State:
 
     def reanchor(self, given: Any) -> None:
         """See all points from another anchor: one that was given, or one found among them."""
-        recipe, sample = self._settings.recipe, sample_of(self.slots, self._settings.recipe.seed)
-        total = self.total_weight
+        recipe, total = self._settings.recipe, self.total_weight
+        if not self.heavy:
+            raise ValueError("all weights are zero: no anchor can be made; insert points that weigh")
+        sample = sample_of(self.slots, recipe.seed)
         z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
         if z >= 1:
             raise ValueError(
@@ -300,8 +299,8 @@ class State:
             )
         anchor, sampler = recipe.anchor(sample, given, z, self.heavy)
         made = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        origin = sample.ids if made else anchor.ids[self.slots.index.find_many(anchor.ids) >= 0]
-        self.see(self._look(anchor, sampler, sample), origin)
+        known = self.slots.index.find_many(anchor.ids) >= 0
+        self.see(self._look(anchor, sampler, sample), sample.ids if made else anchor.ids[known])
         self.version += 1
 
     def see(self, look: Look, sample: Array, slots: Slots | None = None, n_sample: int | None = None) -> None:
