@@ -17,7 +17,7 @@ from tests.dynamic.test_reading import (
     snapshot,
 )
 
-NEEDED = 80  # 20 for each of the four parameters
+NEEDED = 41  # one more than the size
 
 
 def new(**settings):
@@ -57,7 +57,7 @@ def test_until_there_are_enough_the_coreset_is_all_points(engine):
     assert core.estimate(np.zeros(4)).std_error == 0
     report = dyn.anchor_report()
     assert (report.radius, report.distance, report.holds, report.advised) == (None, None, True, False)
-    assert repr(report) == "AnchorReport: no anchor yet; 80 points are needed for a first one"
+    assert repr(report) == "AnchorReport: no anchor yet; 41 points are needed for a first one"
     dyn.insert(ROW, 1)
     assert dyn.anchor is not None
     assert len(dyn.coreset()) == 40
@@ -66,11 +66,11 @@ def test_until_there_are_enough_the_coreset_is_all_points(engine):
 @pytest.mark.parametrize(
     "size, loss, needed",
     [
-        (40, LOGISTIC, 80),
-        (79, LOGISTIC, 80),
-        (80, LOGISTIC, 81),
+        (40, LOGISTIC, 41),
+        (10, LOGISTIC, 20),
+        (20, LOGISTIC, 21),
         (500, LOGISTIC, 501),
-        (10, dm.KMeansLoss(2), 120),
+        (10, dm.KMeansLoss(2), 30),
     ],
 )
 def test_how_many_are_needed_is_told(size, loss, needed):
@@ -83,14 +83,14 @@ def test_how_many_are_needed_is_told(size, loss, needed):
 
 
 @every_engine
-@pytest.mark.parametrize("step", [1, 7, 79, 80, 81])
+@pytest.mark.parametrize("step", [1, 7, 40, 41, 42])
 def test_it_is_the_same_however_rows_come(engine, step):
     whole, parts = fed(new(engine=engine), 120), fed(new(engine=engine), 120, step)
     np.testing.assert_array_equal(whole.anchor.theta, parts.anchor.theta)
     assert whole.anchor.radius == parts.anchor.radius
     assert whole.anchor_report() == parts.anchor_report()
     assert whole.anchor_report().n_sample == NEEDED
-    assert whole.anchor_report().n_late == 40
+    assert whole.anchor_report().n_late == 79
     assert_same(whole, parts)
 
 
@@ -107,13 +107,13 @@ def test_points_that_weigh_nothing_do_not_count(engine):
 
 @every_engine
 def test_points_that_left_do_not_count(engine):
-    dyn = fed(new(engine=engine), 70)
-    dyn.delete(range(0, 70, 2))
-    fed(dyn, 114, start=70)
-    assert (len(dyn), dyn.anchor) == (79, None)
-    fed(dyn, 115, start=114)
+    dyn = fed(new(engine=engine), 30)
+    dyn.delete(range(0, 30, 2))
+    fed(dyn, 55, start=30)
+    assert (len(dyn), dyn.anchor) == (40, None)
+    fed(dyn, 56, start=55)
     assert dyn.anchor is not None
-    assert dyn.anchor_report().n_sample == 80
+    assert dyn.anchor_report().n_sample == 41
 
 
 @every_engine
@@ -131,7 +131,7 @@ def test_rows_of_one_class_postpone_it(engine, step):
     dyn.insert(X[other], y[other], ids=other)
     assert dyn.anchor is not None
     assert len(dyn.coreset()) == 40
-    assert dyn.anchor_report().n_sample == 320
+    assert dyn.anchor_report().n_sample == 328  # 41, doubled three times
     dyn.check_invariants()
 
 
@@ -240,9 +240,9 @@ def test_points_of_one_class_allow_for_no_new_anchor(engine):
 def test_the_report_counts_who_came_and_went(engine):
     dyn = fed(new(engine=engine), 200)
     seen = dyn.anchor_report()
-    assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (200, 120, 80, 0)
-    assert seen.late_share == 0.6
-    assert "120 of 200 points (60%) came or changed since" in repr(seen)
+    assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (200, 159, 41, 0)
+    assert seen.late_share == 0.795
+    assert "159 of 200 points (80%) came or changed since" in repr(seen)
     dyn.delete(range(10))  # of the sample
     dyn.delete([150, 151])  # of the late
     dyn.update([20, 21], rows(2)[0])
@@ -250,8 +250,8 @@ def test_the_report_counts_who_came_and_went(engine):
     dyn.update(20, ROW)  # changed already
     dyn.insert(ROW, 1, ids=0)  # another of that name
     seen = dyn.anchor_report()
-    assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (189, 121, 80, 12)
-    assert repr(seen).endswith("12 of the 80 points it was made from were deleted or changed")
+    assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (189, 160, 41, 12)
+    assert repr(seen).endswith("12 of the 41 points it was made from were deleted or changed")
     dyn.reanchor()
     seen = dyn.anchor_report()
     assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (189, 0, 189, 0)

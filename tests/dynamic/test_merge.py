@@ -76,12 +76,12 @@ def test_a_tree_is_merged_as_if_the_points_came(engine):
 
 @every_engine
 def test_without_an_anchor_it_is_found_when_there_are_enough(engine):
-    one, other = part(0, 30, engine=engine), part(30, 60, engine=engine)
+    one, other = part(0, 20, engine=engine), part(20, 40, engine=engine)
     one.merge(other)
     assert one.anchor is None
-    assert_same(one, part(0, 60, engine=engine))
-    one.merge(part(60, 120, engine=engine))
-    whole = part(0, 120, engine=engine)
+    assert_same(one, part(0, 40, engine=engine))
+    one.merge(part(40, 80, engine=engine))
+    whole = part(0, 80, engine=engine)
     assert one.anchor is not None
     np.testing.assert_array_equal(one.anchor.theta, whole.anchor.theta)
     assert_same(one, whole)

@@ -24,7 +24,7 @@ def rows(n=LATE, seed=0, d=3):
 
 
 def live(n=LATE, ids=None, **settings):
-    """Make a live coreset of n rows; 80 are needed for its anchor, which is sought once for all tests."""
+    """Make a live coreset of n rows; 41 are needed for its anchor, which is sought once for all tests."""
     settings = {"size": 40, "n_outliers": 0.05, "random_state": 0, **settings}
     if n >= LATE and "anchor" not in settings:
         settings["anchor"] = _anchor(n, **settings)

@@ -102,13 +102,13 @@ def test_settings_are_those_of_solve(solve):
 
 @every_engine
 def test_it_works_before_the_anchor(solve, engine):
-    X, y = rows(60)
-    dyn = live(60, engine=engine)
+    X, y = rows(36)
+    dyn = live(36, engine=engine)
     assert dyn.anchor is None
     first = solve(dyn)
     plain = dm.solve(dm.points(X, y), LOGISTIC, 0.05)
     assert first.objective == pytest.approx(plain.objective, rel=1e-3)
-    dyn.insert(rows(5, seed=3)[0], rows(5, seed=3)[1])
+    dyn.insert(rows(3, seed=3)[0], rows(3, seed=3)[1])
     assert solve(dyn).history[0] == pytest.approx(dyn.coreset().objective(first.theta), rel=1e-9)
     assert dyn.anchor_report().distance is None
 

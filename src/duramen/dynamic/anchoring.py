@@ -31,12 +31,12 @@ from duramen.sampling.ranks import uniforms
 __all__ = ["NoAnchorError", "Recipe", "rows_needed", "sample_of"]
 
 _SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
-_ROWS_A_PARAMETER = 20  # of fewer, a fit bends to the rows so much that it says little of others
+_ROWS_A_PARAMETER = 5  # of fewer, a fit bends to the rows so much that it says nothing of others
 _SALT = 0x5851F42D4C957F2D  # an anchor's sample is drawn by other numbers than the coreset
 
 
 def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
-    """Count the rows from which the first anchor is made: more than the size, and 20 a parameter."""
+    """Count the rows from which the first anchor is made: more than the size, and 5 a parameter."""
     shape = loss.parameter_shape(n_columns)
     return max(size + 1, _ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
 
