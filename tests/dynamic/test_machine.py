@@ -115,7 +115,9 @@ class Changing(RuleBasedStateMachine):
         n = int(rng.integers(1, most + 1))
         ids = None
         if own:
-            free = np.setdiff1d(rng.integers(-1000, 10**6, size=2 * n + 10), self.model.ids)
+            free = np.empty(0, dtype=np.int64)
+            while len(free) < n:  # the same seed may come again, whose ids are taken
+                free = np.union1d(free, np.setdiff1d(rng.integers(-1000, 10**6, size=n + 10), self.model.ids))
             ids = rng.permutation(free)[:n]
         self.insert(*self.rows(rng, n, whole, again), weights_of(rng, n, kind), ids)
 
