@@ -92,7 +92,7 @@ def test_little_is_left_of_much_and_a_plain_sum_has_lost_it():
 
 
 def test_the_same_for_columns_and_joint_moves():
-    values = wide(np.random.default_rng(1), (200_000, 3))
+    values = wide(np.random.default_rng(9), (200_000, 3))  # plain sums err by three times what is asserted
     keep = np.zeros(len(values), dtype=bool)
     keep[np.flatnonzero((values < 1).all(axis=1))[:100]] = True
     totals = ExactTotals(3)
@@ -101,8 +101,8 @@ def test_the_same_for_columns_and_joint_moves():
     rest = [math.fsum(column) for column in values[keep].T]
     assert min(rest) > 1
     np.testing.assert_allclose(totals.values, rest, rtol=1e-12)
-    plain = values.sum(axis=0) - values[~keep].sum(axis=0)
-    assert np.abs(plain - rest).max() > 1e-5
+    plain = np.cumsum(values, axis=0)[-1] - np.cumsum(values[~keep], axis=0)[-1]  # one after the other
+    assert (np.abs(plain - rest) > 1e-5).all()
 
 
 @given(SEEDS, st.integers(1, 300))
