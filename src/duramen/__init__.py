@@ -36,6 +36,7 @@ from duramen.sampling import (
     UniformSampler,
 )
 from duramen.solvers import Solution, Status, Step, find_anchor, solve
+from duramen.store import DamagedStoreError, Store, StoreLockedError, open_store
 from duramen.trimming import trimmed_objective
 
 if _TYPE_CHECKING:
@@ -83,6 +84,7 @@ __all__ = [
     "Certificate",
     "Coreset",
     "CustomDivergence",
+    "DamagedStoreError",
     "DynamicCoreset",
     "Estimate",
     "HuberLoss",
@@ -109,6 +111,8 @@ __all__ = [
     "SquaredLoss",
     "Status",
     "Step",
+    "Store",
+    "StoreLockedError",
     "TruthDiscovery",
     "TruthDiscoveryLoss",
     "UniformSampler",
@@ -116,6 +120,7 @@ __all__ = [
     "certify",
     "find_anchor",
     "load_coreset",
+    "open_store",
     "points",
     "robust_coreset",
     "solve",

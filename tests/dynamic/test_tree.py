@@ -65,8 +65,8 @@ def grown(n=40, sampler=None, holder=None, **kind):
 
 
 def state(tree):
-    buckets = tree._buckets
-    return buckets.order.tolist(), buckets.position.tolist(), buckets.size, buckets._measured
+    buckets = tree.buckets
+    return buckets.order.tolist(), buckets.position.tolist(), buckets.size, buckets.measured
 
 
 def assert_same_choice(one, two, size=5):
@@ -158,7 +158,7 @@ class Comings(RuleBasedStateMachine):
         if hasattr(self, "tree"):
             self.tree.check()
             assert state(self.tree) == state(self.twin)
-            assert sorted(self.tree._buckets.order) == sorted(self.inside)
+            assert sorted(self.tree.buckets.order) == sorted(self.inside)
             assert len(self.tree) == len(self.inside)
 
 

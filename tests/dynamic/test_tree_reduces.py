@@ -83,7 +83,7 @@ def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, erro
     sampler.calls = 10**9
     tree.check()
     again = Tree(tree._holder, Heaviest(), 7, 4, bucket_size=6)
-    again.add_many(np.array(tree._buckets.order))
+    again.add_many(np.array(tree.buckets.order))
     assert_same_choice(tree, again)
 
 
@@ -153,41 +153,41 @@ def test_the_class_lists_what_check_verifies():
 
 
 def swap_in_order(tree):
-    order = tree._buckets.order
+    order = tree.buckets.order
     order[0], order[1] = order[1], order[0]
 
 
 def repeat_in_order(tree):
-    tree._buckets.order[0] = tree._buckets.order[1]
+    tree.buckets.order[0] = tree.buckets.order[1]
 
 
 def lose_from_order(tree):
-    tree._buckets.order.pop()
+    tree.buckets.order.pop()
 
 
 def hole_in_order(tree):
-    tree._buckets.order[2] = -1
+    tree.buckets.order[2] = -1
 
 
 def ghost_position(tree):
-    tree._buckets.position.append(5)
+    tree.buckets.position.append(5)
 
 
 def bad_buckets(tree):
-    tree._buckets.size = 0
+    tree.buckets.size = 0
 
 
 def short_bucket(tree):
-    whole = tree._buckets.slots
-    tree._buckets.slots = lambda first=0, stop=None: whole(first, stop)[: 3 if stop == 2 else None]
+    whole = tree.buckets.slots
+    tree.buckets.slots = lambda first=0, stop=None: whole(first, stop)[: 3 if stop == 2 else None]
 
 
 def other_size(tree):
-    tree._buckets.size += 1
+    tree.buckets.size += 1
 
 
 def stale_size(tree):
-    tree._buckets._measured //= 4
+    tree.buckets.measured //= 4
 
 
 def node_out_of_place(tree):

@@ -32,7 +32,7 @@ from duramen.rows import Array
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["LossMismatchError", "anchor_of", "check_loss", "known_fields", "known_state", "loss_of"]
+__all__ = ["LossMismatchError", "anchor_of", "anchor_state", "check_loss", "known_fields", "known_state", "loss_of", "loss_state"]
 
 _BUILT_IN: dict[str, type[Loss]] = {
     known.__name__: known
@@ -58,8 +58,8 @@ class LossMismatchError(ValueError):
 def known_state(core: Coreset) -> dict[str, Any]:
     """Put all that a coreset knows beside its rows into JSON's types."""
     return {
-        "loss": _loss_state(core.loss),
-        "anchor": None if core.anchor is None else _anchor_state(core.anchor),
+        "loss": loss_state(core.loss),
+        "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "threshold": _number(core.threshold),
         "n_points": int(core.n_points),
         "n_suspected": int(core.n_suspected),
@@ -128,7 +128,8 @@ def loss_of(state: dict[str, Any], given: Loss | None, anchor: Anchor | None, n_
     return problem
 
 
-def _loss_state(loss: Loss) -> dict[str, Any]:
+def loss_state(loss: Loss) -> dict[str, Any]:
+    """Put a loss into JSON's types: a built-in one whole, of another only its words."""
     if _BUILT_IN.get(type(loss).__name__) is type(loss):
         known = _field_state(loss)
         if None not in known.values():
@@ -166,7 +167,8 @@ def _safe_repr(loss: Loss) -> str:
         return type(loss).__name__
 
 
-def _anchor_state(anchor: Anchor) -> dict[str, Any]:
+def anchor_state(anchor: Anchor) -> dict[str, Any]:
+    """Put an anchor into JSON's types, with all that was frozen in it."""
     return {
         "theta": _array_state(anchor.theta),
         "radius": anchor.radius,

@@ -112,9 +112,7 @@ class Recipe:
         self, place: Anchor, points: WeightedPoints, z: float, named: Sampler | None
     ) -> tuple[Anchor, Sampler]:
         """Choose the sampler, and have it freeze what it derives from the inliers among these points."""
-        named = named or best_sampler(
-            self.loss, place.radius > 0, are_few(self.plan, self.loss, points.n_columns)
-        )
+        named = named or self._best(place, points.n_columns)
         if not isinstance(named, RankedSampler):
             return place, named
         seen, _ = seen_from(place, points, self.loss, marked=False)
@@ -122,6 +120,13 @@ class Recipe:
         if split.n_inner:
             seen = replace(seen, points=points.weighing(split.inner))
         return frozen(named, seen).anchor, named
+
+    def sampler_of(self, place: Anchor, n_columns: int) -> Sampler:
+        """Choose the sampler that an anchor with all of its frozen parts was made for."""
+        return sampler_of(self.sampler, self.plan) or self._best(place, n_columns)
+
+    def _best(self, place: Anchor, n_columns: int) -> Sampler:
+        return best_sampler(self.loss, place.radius > 0, are_few(self.plan, self.loss, n_columns))
 
     def is_ready(self, points: WeightedPoints, given: Any) -> bool:
         """Tell whether an anchor that was given has all that the sampler would freeze."""

@@ -48,7 +48,7 @@ class Gate:
         self.labelled = self.needs_labels or y is not None
         self.columns = tuple(column_names(X)) if is_frame(X) else None
         self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
-        self._classes: frozenset[float] = frozenset()
+        self.classes: frozenset[float] = frozenset()
         self._limit = moderate(rows.dtype)
 
     def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> Arrivals:
@@ -88,7 +88,7 @@ class Gate:
             if not isinstance(y, (int, float, np.integer, np.floating)):
                 return None
             value = float(y)
-            if value not in self._classes and not self._takes(value):
+            if value not in self.classes and not self._takes(value):
                 return None
             label = np.array([value])
         elif y is not None:
@@ -121,12 +121,12 @@ class Gate:
         """Remember the classes that came in: labels are 0 and 1, or -1 and +1, but not both."""
         if labels is None or not self._classifies:
             return
-        if len(labels) > 1 or float(labels[0]) not in self._classes:
-            self._classes |= frozenset(np.unique(labels).tolist())
+        if len(labels) > 1 or float(labels[0]) not in self.classes:
+            self.classes |= frozenset(np.unique(labels).tolist())
 
     def forget_classes(self) -> None:
         """Forget the classes: nobody is here any more."""
-        self._classes = frozenset()
+        self.classes = frozenset()
 
     def _takes(self, label: float) -> bool:
         """Tell whether a label that is no class seen before is surely right: one of a regression."""
@@ -155,13 +155,13 @@ class Gate:
         labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
         if self.needs_labels:
             self.loss.check_labels(labels)  # type: ignore[attr-defined]
-            if self._classes:
+            if self.classes:
                 self._check_classes(labels)
         return labels.astype(np.float64)
 
     def _check_classes(self, labels: Array) -> None:
         """Raise ValueError if these labels do not go with those that are here."""
-        seen = np.array(sorted(self._classes))
+        seen = np.array(sorted(self.classes))
         try:
             self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))  # type: ignore[attr-defined]
         except ValueError:

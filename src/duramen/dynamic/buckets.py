@@ -47,7 +47,8 @@ class Buckets:
         self.order = array("i")
         self.position = array("i")
         self._height = height
-        self._measured = 0  # the number of points that the size was chosen for
+        self.measured = 0  # the number of points that the size was chosen for
+        self.touched: set[int] | None = None  # places that changed, while somebody wants to know
 
     def __len__(self) -> int:
         return len(self.order)
@@ -77,6 +78,8 @@ class Buckets:
         place = len(self.order)
         self.order.append(slot)
         position[slot] = place
+        if self.touched is not None:
+            self.touched.add(place)
         return place
 
     def add_many(self, slots: Array) -> None:
@@ -91,6 +94,16 @@ class Buckets:
             position[slots] = -1
             raise ValueError("slots to add must be distinct; one of them is given twice")
         self.order.frombytes(slots.astype(np.int32).tobytes())
+        if self.touched is not None:
+            self.touched.update(places.tolist())
+
+    def restore(self, slots: Array, size: int, measured: int) -> None:
+        """Put the same slots in another order, with the size that was chosen for it."""
+        assert np.array_equal(np.sort(slots), np.sort(self.slots())), "the places are of other points"
+        self.order, self.position = array("i"), array("i")
+        if len(slots):
+            self.add_many(slots)
+        self.size, self.measured = size, measured
 
     def remove(self, slot: int) -> int:
         """Take a slot out, and fill its place with the last one of the hot bucket; return that place."""
@@ -103,19 +116,21 @@ class Buckets:
             self.order[place] = last
             position[last] = place
         position[slot] = -1
+        if self.touched is not None:
+            self.touched.update((place, len(self.order)))
         return place
 
     def resize(self) -> bool:
         """Choose the size again if it is due; say whether it was. To be called after each update."""
         if self._height is None:
             return False
-        n, then = len(self.order), self._measured
+        n, then = len(self.order), self.measured
         while n >= 2 * then:  # once for each time that it doubled, if many came
             then = max(1, 2 * then)
         if 2 * n <= then:
             then = n
-        due = then != self._measured
-        self._measured, self.size = then, self._asked(then)
+        due = then != self.measured
+        self.measured, self.size = then, self._asked(then)
         return due
 
     def verdicts(self) -> Iterator[tuple[bool, str]]:
@@ -152,5 +167,5 @@ class Buckets:
         return sum(sizes) == n and all(full == size for full in sizes[:-1]) and all(sizes[-1:])
 
     def _is_measured(self) -> bool:
-        n, then = len(self), self._measured
+        n, then = len(self), self.measured
         return self.size == self._asked(then) and (then < 2 * n < 4 * then or n == then == 0)

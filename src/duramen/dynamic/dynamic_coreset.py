@@ -6,7 +6,7 @@ import math
 import threading
 import warnings
 from dataclasses import replace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,6 @@ __all__ = ["DynamicCoreset"]
 _MOVED_ON = 0.1  # of the points, or of the outliers: a solution that was misled then leads into the same trap
 
 
-@final
 class DynamicCoreset(Reading):
     """A coreset of data that change: rows come, go and are corrected, and so does the number of outliers.
 

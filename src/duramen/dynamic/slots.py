@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,27 @@ class Slots:
             self.y[slots] = labels
         self.index.add_many(names, slots)
         return slots
+
+    def load(self, n: int, parts: Iterable[WeightedPoints]) -> None:
+        """Take the first ``n`` slots for points that come in parts; nobody is here, and all was checked."""
+        self._extend(n)
+        start = 0
+        for part in parts:
+            end = start + len(part)
+            self.ids[start:end], self.weights[start:end] = part.ids, part.weights
+            if self.y is not None:
+                self.y[start:end] = part.y
+            self._copy_in(start, part.X)
+            start = end
+        self.index.add_many(self.ids[:n], np.arange(n))
+
+    def _copy_in(self, start: int, rows: Array) -> None:
+        """Copy rows to consecutive slots."""
+        while len(rows):
+            block, inside = self._blocks[start >> self._shift], start & self._mask
+            fits = min(len(rows), len(block) - inside)
+            block[inside : inside + fits] = rows[:fits]
+            start, rows = start + fits, rows[fits:]
 
     def remove_many(self, slots: Array) -> None:
         """Give slots up, and overwrite what they held."""

@@ -81,7 +81,7 @@ class State:
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
         self.view: View | None = None
         self.heavy = 0
-        self._weights = WeightRange()
+        self.weights = WeightRange()
         self.n_changes = 0  # rows that came, went or were changed
         self.total = ExactSum()
         self.sample: set[int] = set()
@@ -90,14 +90,14 @@ class State:
         self.needed = recipe.plan.size + 1
         if settings.given is None:
             self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
-        self._try_at = self.needed
+        self.try_at = self.needed
         self.reason = f"{self.needed:,} points are needed for a first one"
         self.whole = True
         self.version = 0  # counts changes, those of the anchor too
 
     def _begin(self) -> None:
         """Begin a change: from here on nothing is to fail."""
-        self._weights.keep()
+        self.weights.keep()
         self.whole = False
         self.version += 1
 
@@ -118,7 +118,7 @@ class State:
         assert self.view is not None
         weight = 1.0 if new.weights is None else float(new.weights[0])
         looked = self._look_at(new, weight, name)
-        self._weights.check(weight, self.total.value)
+        self.weights.check(weight, self.total.value)
         self._begin()
         self._put(new, weight, name, looked)
         self.roster.admit_one(name, named)
@@ -141,7 +141,7 @@ class State:
         if new.labels is None and y is not None:
             new = new._replace(labels=y[slot : slot + 1].copy())
         looked = self._look_at(new, weight, name)
-        self._weights.check(weight, self.total.value)
+        self.weights.check(weight, self.total.value)
         self._begin()
         self._take(slot)
         self._put(new, weight, name, looked)
@@ -187,9 +187,9 @@ class State:
         start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
         first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
         looked = start.look.many(rest) if start.look is not None and len(rest) else None
-        self._weights.check(weights, self.total.value)
+        self.weights.check(weights, self.total.value)
         self._begin()
-        self._try_at, self.reason = start.try_at, start.reason
+        self.try_at, self.reason = start.try_at, start.reason
         if len(first):
             self._add(first)
         if self.view is None and start.look is not None:
@@ -213,7 +213,7 @@ class State:
         self._compact()
         if not len(self.slots):
             self.gate.forget_classes()
-            self._weights = WeightRange()
+            self.weights = WeightRange()
 
     def update(self, slots: Array, new: Arrivals) -> None:
         """Put other rows in the place of some, in the order given."""
@@ -222,7 +222,7 @@ class State:
         labels = y[slots] if new.labels is None and y is not None else new.labels
         points = WeightedPoints._trusted(new.rows, labels, weights, names)
         looked = None if self.view is None else self.view.look.many(points)
-        self._weights.check(weights, self.total.value)
+        self.weights.check(weights, self.total.value)
         self._begin()
         if self._settings.tree and self.view is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):
@@ -303,7 +303,14 @@ class State:
         self.see(self._look(anchor, sampler, sample), sample.ids if made else anchor.ids[known])
         self.version += 1
 
-    def see(self, look: Look, sample: Array, slots: Slots | None = None, n_sample: int | None = None) -> None:
+    def see(
+        self,
+        look: Look,
+        sample: Array,
+        slots: Slots | None = None,
+        n_sample: int | None = None,
+        at_once: bool = False,
+    ) -> None:
         """See all points from another anchor; the old view stays until the new one is complete."""
         settings = self._settings
         self.view = View(
@@ -315,8 +322,15 @@ class State:
             bucket_size=settings.bucket_size,
             height=settings.height,
             chunk=settings.chunk,
+            at_once=at_once,
         )
         self.sample, self.n_sample = set(sample.tolist()), len(sample) if n_sample is None else n_sample
+
+    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+        """See all points from the anchor that they were seen from before; who is late is not known yet."""
+        sampler = self._settings.recipe.sampler_of(anchor, self.gate.n_columns)
+        probe = self.slots.points(self.slots.in_use()[:1])
+        self.see(self._look(anchor, sampler, probe), sample, n_sample=n_sample, at_once=True)
 
     def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Look:
         recipe = self._settings.recipe
@@ -338,7 +352,7 @@ class State:
         say), it is tried again at twice as many.
         """
         steps = self.heavy + np.cumsum(new.weights > 0)
-        try_at, reason = self._try_at, self.reason
+        try_at, reason = self.try_at, self.reason
         if self._is_ready(new):
             try_at = 1
         while steps[-1] >= try_at:

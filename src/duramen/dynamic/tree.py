@@ -97,47 +97,47 @@ class Tree(Engine):
         self._sampler = sampler
         self._seed = seed
         self._node_size = int(node_size)
-        self._buckets = Buckets(
+        self.buckets = Buckets(
             int(bucket_size or _NODES_A_BUCKET * node_size), None if height is None else int(height)
         )
         self._nodes: dict[tuple[int, int], Summary] = {}
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self.buckets)
 
     def __repr__(self) -> str:
-        return f"Tree: {len(self):,} points in {self._buckets.count:,} buckets of {self._buckets.size:,}"
+        return f"Tree: {len(self):,} points in {self.buckets.count:,} buckets of {self.buckets.size:,}"
 
     @property
     def nbytes(self) -> int:
         distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
         held = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
-        return held + self._buckets.nbytes
+        return held + self.buckets.nbytes
 
     def add(self, slot: int) -> None:
-        place, size = self._buckets.add(slot), self._buckets.size
+        place, size = self.buckets.add(slot), self.buckets.size
         if place % size:
             self._drop(place // size)
         else:
             self._drop_all(place // size)
-        if self._buckets.resize():
+        if self.buckets.resize():
             self._nodes.clear()
 
     def remove(self, slot: int) -> None:
-        place, size = self._buckets.remove(slot), self._buckets.size
+        place, size = self.buckets.remove(slot), self.buckets.size
         self._drop(place // size)
-        self._drop(len(self._buckets) // size)  # whence its place was filled
-        if self._buckets.resize():
+        self._drop(len(self.buckets) // size)  # whence its place was filled
+        if self.buckets.resize():
             self._nodes.clear()
 
     def add_many(self, slots: Array) -> None:
         """Take points in, in the order given; none, if one cannot be."""
         if not len(slots):
             return
-        before, size = len(self), self._buckets.size
-        self._buckets.add_many(slots)
+        before, size = len(self), self.buckets.size
+        self.buckets.add_many(slots)
         self._drop_all(before // size)  # what is above later ones, and was there, is above this one
-        if self._buckets.resize():
+        if self.buckets.resize():
             self._nodes.clear()
 
     def choose(self, size: int) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ class Tree(Engine):
             return np.empty(0, dtype=np.intp), np.empty(0)
         check_size(size)
         if len(self) <= size:
-            chosen, _ = self._alive(self._buckets.slots())
+            chosen, _ = self._alive(self.buckets.slots())
         else:
             top = self._top()
             chosen = self._reduced(self._node(top, 0, self._nodes), size, top + 1, 0)
@@ -174,7 +174,7 @@ class Tree(Engine):
 
     def slots(self) -> Array:
         """Give the slots of all points, in the order in which they stand."""
-        return self._buckets.slots()
+        return self.buckets.slots()
 
     def check(self) -> None:
         for number, (holds, text) in enumerate(self._verdicts(), start=1):
@@ -194,15 +194,15 @@ class Tree(Engine):
 
     def _top(self) -> int:
         """Say at which level the root is."""
-        return (self._buckets.count - 1).bit_length()
+        return (self.buckets.count - 1).bit_length()
 
     def _width(self, level: int) -> int:
         """Count the nodes of a level."""
-        return -(-self._buckets.count >> level)
+        return -(-self.buckets.count >> level)
 
     def _below(self, level: int, index: int) -> Array:
         """Find the slots in the buckets below a node: one bucket, below level 0."""
-        return self._buckets.slots(index << level, (index + 1) << level)
+        return self.buckets.slots(index << level, (index + 1) << level)
 
     def _node(self, level: int, index: int, nodes: dict[tuple[int, int], Summary]) -> Summary:
         """Find a node, or build it with whatever is missing below; what is built is kept in ``nodes``."""
@@ -247,8 +247,8 @@ class Tree(Engine):
 
     def _verdicts(self) -> Iterator[tuple[bool, str]]:
         """Say of each invariant whether it holds; a later one may rely on those before it."""
-        yield from self._buckets.verdicts()
-        nodes, order = self._nodes, self._buckets.slots()
+        yield from self.buckets.verdicts()
+        nodes, order = self._nodes, self.buckets.slots()
         yield (
             all(self._exists(*place) for place in nodes),
             "every node has a place above the buckets there are",

@@ -57,6 +57,8 @@ class View:
         Whether the engine is a tree.
     chunk : int, optional
         As for :class:`Ordered`.
+    at_once : bool
+        Whether points that are there come into a tree in no order: another is restored.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class View:
         bucket_size: int | None = None,
         height: int | None = None,
         chunk: int | None = None,
+        at_once: bool = False,
     ) -> None:
         self._slots, self.look, self._plan = slots, look, plan
         self.n_outliers = n_outliers
@@ -88,7 +91,8 @@ class View:
         present = slots.in_use()
         for start in range(0, len(present), _BLOCK):
             part = present[start : start + _BLOCK]
-            self.add_many(part, look.many(slots.points(part)))
+            add = self._add_together if at_once else self.add_many
+            add(part, look.many(slots.points(part)))
         self.late[:] = False
 
     def __len__(self) -> int:
@@ -114,6 +118,13 @@ class View:
             self._waiting = {}
             self._add_together(slots, looked)
             self.whole = True
+
+    def are_late(self, slots: Array) -> Array:
+        """Tell which points came, or were changed, after the anchor was made."""
+        if not self._waiting:
+            return self.late[slots]
+        waiting = np.array([slot in self._waiting for slot in slots.tolist()])
+        return waiting | grown(self.late, self._slots.extent)[slots]
 
     def add(self, slot: int, looked: Looked) -> None:
         """Take a point in that stands in its slot, and was looked at."""

@@ -56,3 +56,12 @@ class WeightRange:
     def keep(self) -> None:
         """Keep what was looked at: it came in."""
         self._kept = self._seen
+
+    @property
+    def kept(self) -> tuple[float, float]:
+        """The lightest and the heaviest that came in; (inf, 0) if none did."""
+        return self._kept
+
+    @kept.setter
+    def kept(self, both: tuple[float, float]) -> None:
+        self._kept = self._seen = both

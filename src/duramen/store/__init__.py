@@ -1,0 +1,8 @@
+"""The durable form of a dynamic coreset: one SQLite file, where an operation is safe when it returns."""
+
+from duramen.store.durable import AnchorEvent
+from duramen.store.errors import DamagedStoreError, StoreLockedError
+from duramen.store.opening import open_store
+from duramen.store.store import Store
+
+__all__ = ["AnchorEvent", "DamagedStoreError", "Store", "StoreLockedError", "open_store"]

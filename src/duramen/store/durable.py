@@ -1,0 +1,299 @@
+"""Memory and file together: transactions over both, and what is written when one ends.
+
+An operation first happens in memory, where all that can be wrong with it shows,
+and is then written and committed. If that fails, memory is read anew from the
+file, which has the state before. So the two never differ when an operation
+ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.ball import Anchor, distance
+from duramen.coreset.state import LossMismatchError, anchor_of, anchor_state
+from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.saved import Known, fill, given_state, moving_state, retold, settings_of
+from duramen.dynamic.state import State
+from duramen.dynamic.tree import Tree
+from duramen.points import WeightedPoints
+from duramen.rows import Array
+from duramen.store.block import Block
+from duramen.store.errors import DamagedStoreError, damaged
+from duramen.store.file import Content, StoreFile
+from duramen.store.lock import WriterLock, now
+
+__all__ = ["AnchorEvent", "Durable"]
+
+
+class AnchorEvent(NamedTuple):
+    """An anchor that a store had: since when, how it came, and how far it was from the one before."""
+
+    time: str
+    what: str
+    n_points: int | None
+    radius: float
+    moved: float | None
+
+
+class Durable(DynamicCoreset):
+    """A dynamic coreset in memory, and the file that it was read from.
+
+    Invariants
+    ----------
+    1. Outside of a transaction, the file holds what is here in memory.
+    """
+
+    def __init__(
+        self, file: StoreFile, lock: WriterLock | None, loss: Any = None, sampler: Any = None
+    ) -> None:
+        self._file, self._writer = file, lock
+        self._pid, self._closed, self._cut_off = os.getpid(), False, False
+        self._depth, self._undone = 0, False
+        self._here: State | None = None
+        self._notes: dict[str, Any] = {}
+        self._history: tuple[AnchorEvent, ...] = ()
+        self._seen_anchor: Anchor | None = None
+        self._seen_tree: Tree | None = None
+        self._lock = threading.RLock()
+        self._load(loss, sampler)
+        self._finalizer = weakref.finalize(self, _shut, file, lock)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened only to be read."""
+        return self._file.read_only
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Take all operations inside for one: they are committed together at the end, or none is.
+
+        Many small operations are much faster so. An error that leaves the block
+        undoes all of them. Other threads wait until the block ends.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import duramen as dm
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name) / "customers.duramen"
+        >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
+        ...     try:
+        ...         with store.transaction():
+        ...             ids = store.insert([[0.0], [1.0]])
+        ...             store.delete(7)
+        ...     except KeyError as error:
+        ...         print(error, len(store))
+        'id 7 is not here; it was deleted or never inserted' 0
+        >>> folder.cleanup()
+        """
+        with self._lock:
+            self._refuse_unwritable()
+            if self._depth:
+                with self._inner():
+                    yield
+            else:
+                with self._outer():
+                    yield
+
+    # memory and file
+
+    @property
+    def _state(self) -> State | None:
+        """The state in memory: all that asks for it comes through here."""
+        self._door()
+        return self._here
+
+    @_state.setter
+    def _state(self, state: State | None) -> None:
+        self._here = state
+
+    def _door(self) -> None:
+        """Raise if the store is closed, belongs to another process, or lost its file."""
+        if self._closed:
+            raise ValueError(f"the store {self._file.path} is closed; open it again")
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"the store {self._file.path} was opened before this process forked; open it again here, "
+                "read_only while the parent writes"
+            )
+        if self._cut_off:
+            raise RuntimeError(
+                f"the store {self._file.path} could not be read again after an error; what was committed is "
+                "in the file: close it and open it again"
+            )
+
+    def _refuse_unwritable(self) -> None:
+        self._door()
+        if self.read_only:
+            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without")
+
+    def _refuse_in_transaction(self, what: str) -> None:
+        if self._depth:
+            raise ValueError(f"{what} cannot be part of a transaction; end the block first")
+
+    def _load(self, loss: Any, sampler: Any) -> None:
+        """Read all that the file has."""
+        self._file.begin()
+        try:
+            self._version = self._file.version
+            content = self._file.read()
+            try:
+                self._fill(content, loss, sampler)
+            except LossMismatchError as error:
+                raise ValueError(f"{self._file.path} {error}") from None
+            except (AssertionError, ValueError, KeyError, TypeError, IndexError) as error:
+                if isinstance(error, DamagedStoreError) or "of your own" in str(error):
+                    raise
+                raise damaged(self._file.path, str(error)) from error
+        finally:
+            self._file.rollback()
+
+    def _fill(self, content: Content, loss: Any, sampler: Any) -> None:
+        facts, n = content.facts, content.n_points
+        lock, here = self._lock, facts["state"]
+        super().__init__(**settings_of(facts["settings"], loss, sampler))
+        self._lock = lock  # whoever waits for it goes on waiting
+        retold(self, int(facts["settings"]["seed"]), facts["given"])
+        said = facts["anchor"]
+        anchor = None if said is None else anchor_of({**said, "ids": np.sort(content.sample).tolist()})
+        late, named = np.zeros(n, dtype=bool), here.get("named", False)
+        assert len(content.names or ()) == (n if named else 0), "names are missing"
+        known = Known(here, anchor, content.names, content.sample, late, content.places)
+        fill(self, n, _counted(content, late), known)
+        self._notes = facts.get("notes", {})
+        self._history = tuple(AnchorEvent(*event) for event in facts.get("history", []))
+        self._seen_anchor, self._seen_tree = self.anchor, self._tree
+        if self._seen_tree is not None:
+            self._seen_tree.buckets.touched = set()
+        self._changed = False
+
+    @property
+    def _tree(self) -> Tree | None:
+        view = None if self._here is None else self._here.view
+        return view.engine if view is not None and isinstance(view.engine, Tree) else None
+
+    def _mark(self) -> tuple[Any, ...]:
+        """Tell apart states in memory."""
+        version = None if self._here is None else self._here.version
+        return self._here, version, self._first_outliers, self._first_id, self._settings, self._changed
+
+    @contextmanager
+    def _outer(self) -> Iterator[None]:
+        before = self._mark()
+        self._file.begin()
+        self._depth, self._undone = 1, False
+        try:
+            yield
+            if self._undone:
+                raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
+            if self._mark() != before:
+                self._write_rest()
+                self._file.commit()
+                self._changed = False
+            else:
+                self._file.rollback()
+        except BaseException:
+            if not self._undone:
+                self._undo(before)
+            raise
+        finally:
+            self._depth = 0
+        if self._file.has_traces:
+            self._file.empty_log(wait=False)
+
+    @contextmanager
+    def _inner(self) -> Iterator[None]:
+        """Be part of a transaction, which ends at once if this fails halfway."""
+        if self._undone:
+            raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
+        before = self._mark()
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            if not self._undone and self._mark() != before:
+                self._undo(None)
+                self._undone = True
+            raise
+        finally:
+            self._depth -= 1
+
+    def _undo(self, before: tuple[Any, ...] | None) -> None:
+        """Go back to what the file has."""
+        try:
+            self._file.rollback()
+            if before is None or self._mark() != before:
+                self._load(self.loss, self._settings.recipe.sampler)
+        except BaseException:
+            self._cut_off = True
+            raise
+
+    def _block(self, numbers: Array) -> Block:
+        """Give points as they go into the file."""
+        state = self._sound()
+        slots = state.slots.index.find_many(numbers)
+        late = np.zeros(len(slots), dtype=bool) if state.view is None else state.view.are_late(slots)
+        return Block(state.slots.points(slots), np.where(late, self._file.epoch, self._file.epoch - 1))
+
+    def _note_anchor(self, what: str) -> None:
+        """Write down an anchor that is new."""
+        anchor, old = self.anchor, self._seen_anchor
+        if anchor is None or anchor is old:
+            return
+        alike = old is not None and old.theta.shape == anchor.theta.shape
+        moved = distance(old.theta, anchor.theta) if old is not None and alike else None
+        self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
+        self._file.epoch += 1
+        self._file.set_sample(sorted(self._sound().sample))
+        self._file.facts.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+        self._file.facts.put("history", [list(event) for event in self._history])
+        self._seen_anchor = anchor
+
+    def _write_rest(self) -> None:
+        """Write what changed beside the points."""
+        self._file.facts.put("state", moving_state(self))
+        self._file.facts.put("given", given_state(self._settings.given))
+        tree = self._tree
+        if tree is not None:
+            order, ids = tree.slots(), self._sound().slots.ids
+            anew = tree is not self._seen_tree or tree.buckets.touched is None
+            touched = range(len(order)) if anew else sorted(tree.buckets.touched or ())
+            places = np.array([place for place in touched if place < len(order)], dtype=np.int64)
+            self._file.set_places(places, ids[order[places]], len(order), anew=anew)
+            self._seen_tree, tree.buckets.touched = tree, set()
+
+
+def _counted(content: Content, late: Array) -> Iterator[WeightedPoints]:
+    """Give the points of blocks, and note which of them are late."""
+    start = 0
+    for points, epochs in content.blocks:
+        end = start + len(epochs)
+        late[start:end] = (epochs == content.epoch) & (content.epoch > 0)
+        yield points
+        start = end
+
+
+def _shut(file: StoreFile, lock: WriterLock | None) -> None:
+    """Close the file and give the lock back, also for a store that nobody closed."""
+    try:
+        if lock is not None and file.has_traces:
+            file.empty_log(wait=False)
+        file.close()
+    finally:
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,69 @@
+"""What can go wrong with a file, in the user's words.
+
+ValueError
+    DamagedStoreError    the file is not what was written
+OSError
+    StoreLockedError     somebody else is writing
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["DamagedStoreError", "StoreLockedError", "damaged", "told"]
+
+
+class DamagedStoreError(ValueError):
+    """The file is not what was written: bytes were changed or lost outside of this library."""
+
+
+class StoreLockedError(OSError):
+    """Another process, or another part of this one, has the store open for writing."""
+
+
+def damaged(path: Path, why: str) -> DamagedStoreError:
+    """Make the error for a damaged file, with the way out."""
+    return DamagedStoreError(
+        f"{path} is damaged: {why}; restore a backup, or save what can be saved with "
+        f"`duramen store recover {path.name} -o new.duramen`"
+    )
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into errors that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        _retell(path, error)
+
+
+def _retell(path: Path, error: sqlite3.Error) -> NoReturn:
+    text = str(error)
+    if "disk is full" in text:
+        raise OSError(
+            errno.ENOSPC,
+            "the disk is full, and nothing was changed; free some space and try again",
+            str(path),
+        ) from error
+    if "readonly" in text or "read-only" in text or "unable to open" in text:
+        raise PermissionError(
+            errno.EACCES,
+            "it cannot be written to, or its folder cannot, and nothing was changed; change the permissions, "
+            "or open it with read_only=True",
+            str(path),
+        ) from error
+    if "locked" in text or "busy" in text:
+        raise StoreLockedError(
+            errno.EAGAIN, "another program is writing to the file; wait for it, or stop it", str(path)
+        ) from error
+    if "disk I/O" in text:
+        raise OSError(
+            errno.EIO, f"the disk failed ({text}), and nothing was changed; try again", str(path)
+        ) from error
+    raise damaged(path, text) from error

@@ -1,0 +1,57 @@
+"""Facts: what a store knows beside its points, as JSON under a name, each with a checksum."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from typing import Any, final
+
+__all__ = ["Facts"]
+
+
+@final
+class Facts:
+    """JSON values by name in the table ``facts``; one is written only if it is another than before."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._written: dict[str, str] = {}
+
+    def get(self, name: str, default: Any = ...) -> Any:
+        """Read a fact.
+
+        Raises
+        ------
+        ValueError
+            If it is not there, and there is no default, or is not what was written.
+        """
+        found = self._connection.execute("SELECT value, seal FROM facts WHERE name = ?", (name,)).fetchone()
+        if found is None:
+            if default is ...:
+                raise ValueError(f"the fact {name!r} is missing")
+            return default
+        text, mark = found
+        if not isinstance(text, str) or mark != _seal(name, text):
+            raise ValueError(f"the fact {name!r} is not what was written (its checksum differs)")
+        self._written[name] = text
+        return json.loads(text)
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a fact."""
+        text = json.dumps(value, sort_keys=True, allow_nan=False)
+        if self._written.get(name) != text:
+            self._connection.execute(
+                "INSERT INTO facts VALUES (?, ?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal",
+                (name, text, _seal(name, text)),
+            )
+            self._written[name] = text
+
+    def forget(self) -> None:
+        """Take nothing for written: a transaction was rolled back."""
+        self._written.clear()
+
+
+def _seal(name: str, text: str) -> int:
+    return zlib.crc32(text.encode(), zlib.crc32(name.encode()))

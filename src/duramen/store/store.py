@@ -1,0 +1,263 @@
+"""The store: a dynamic coreset whose every operation is on the disk before it returns."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import numpy as np
+
+from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.saved import moving_state
+from duramen.dynamic.state import State
+from duramen.rows import Array
+from duramen.store.block import Block, Layout
+from duramen.store.durable import AnchorEvent, Durable
+from duramen.store.errors import StoreLockedError, damaged
+from duramen.store.lock import now
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Store"]
+
+_ROWS = 1 << 16  # written together
+
+
+@final
+class Store(Durable):
+    """A dynamic coreset in a file; :func:`duramen.open_store` makes and opens it.
+
+    All that a :class:`duramen.DynamicCoreset` can do, it can, and every operation
+    is on the disk when it returns: neither the end of the process nor a power
+    cut takes it back. An operation that fails has changed nothing, in memory
+    or in the file.
+
+    Invariants
+    ----------
+    1. Outside of a transaction, the file holds what is here in memory.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import duramen as dm
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name) / "customers.duramen"
+    >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
+    ...     ids = store.insert([[0.0], [1.0], [5.0]])
+    ...     store.delete(ids[1])
+    >>> with dm.open_store(path) as store:
+    ...     store.ids
+    array([0, 2])
+    >>> folder.cleanup()
+    """
+
+    # the operations of a dynamic coreset, each with its commit
+
+    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
+        with self.transaction():
+            numbers = super().insert(X, y, sample_weight, ids)
+            self._note_anchor("the first")
+            for start in range(0, len(numbers), _ROWS):
+                some = numbers[start : start + _ROWS]
+                block, state = self._block(some), self._sound()
+                if self._file.blocks is None:
+                    self._file.begin_table(_layout(state))
+                names = state.roster.names
+                self._file.add(block, None if names is None else names.of(some))
+            return numbers
+
+    def delete(self, ids: Any) -> None:
+        with self.transaction():
+            slots = self._found(ids)
+            if not len(slots):
+                return
+            state = self._sound()
+            numbers = state.slots.ids[slots]
+            names = state.roster.names
+            shown = numbers.tolist() if names is None else names.of(numbers).tolist()
+            super().delete(numbers)
+            self._file.remove(numbers)
+            if self._file.facts.get("audit", False):
+                self._file.note_forgotten(shown, now())
+
+    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        with self.transaction():
+            slots = self._found(ids)
+            numbers = slots if self._state is None else self._state.slots.ids[slots]
+            super().update(numbers, X, y, sample_weight)
+            if len(numbers):
+                self._file.replace(self._block(numbers))
+
+    def set_outliers(self, n_outliers: float) -> None:
+        with self.transaction():
+            super().set_outliers(n_outliers)
+
+    def merge(self, other: DynamicCoreset) -> Store:
+        with self.transaction():
+            super().merge(other)
+            self._note_anchor("from the other of a merge")
+            return self
+
+    def reanchor(self, theta: Any = None) -> None:
+        with self.transaction():
+            super().reanchor(theta)
+            self._note_anchor("found anew" if theta is None else "given")
+
+    # what only a store can do
+
+    def check(self) -> str:
+        """Check every page, every checksum and every invariant, and that memory and file agree.
+
+        Cost: several passes over all points.
+
+        Returns
+        -------
+        str
+            What was checked, in words.
+
+        Raises
+        ------
+        DamagedStoreError
+            Naming the damage.
+        """
+        with self._lock:
+            self._refuse_in_transaction("check()")
+            self.refresh()
+            problems = self._file.problems()
+            if problems:
+                raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))
+            self._check_alike()
+            try:
+                self.check_invariants()
+            except AssertionError as error:
+                raise damaged(self.path, f"an invariant is broken: {error}") from error
+            blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
+            return (
+                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and every "
+                "invariant holds"
+            )
+
+    def compact(self) -> None:
+        """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
+
+        Raises
+        ------
+        StoreLockedError
+            If a reader is in the middle of reading, so that the log cannot be emptied; try again.
+        """
+        with self._lock:
+            self._refuse_in_transaction("compact()")
+            self._refuse_unwritable()
+            with self.transaction():
+                if self._file.blocks is not None:
+                    self._file.pack()
+                    self._changed = True
+            self._file.shrink()
+            if not self._file.empty_log():
+                raise StoreLockedError(
+                    f"{self.path}: somebody is reading it, so that its log cannot be emptied; try again"
+                )
+
+    def refresh(self) -> bool:
+        """See what was written since: of one that was opened to be read. Returns whether there was any."""
+        with self._lock:
+            self._door()
+            if not self.read_only or self._file.version == self._version:
+                return False
+            self._load(self.loss, self._settings.recipe.sampler)
+            return True
+
+    def close(self) -> None:
+        """Close the file, and let others write; whatever is asked of the store afterwards is an error."""
+        with self._lock:
+            if not self._closed and self._pid == os.getpid():
+                self._refuse_in_transaction("close()")
+                self._closed = True
+                self._here = self._core = None
+                self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    @property
+    def history(self) -> tuple[AnchorEvent, ...]:
+        """The anchors that there were, the latest last."""
+        self._door()
+        return self._history
+
+    @property
+    def audit(self) -> bool:
+        """Whether deletions are noted."""
+        with self._lock:
+            self._door()
+            return bool(self._file.facts.get("audit", False))
+
+    @property
+    def forgotten(self) -> tuple[tuple[Any, str], ...]:
+        """Who was deleted, and when; nothing where the store keeps no such notes."""
+        with self._lock:
+            self._door()
+            return tuple(self._file.forgotten())
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What was noted in the store: a copy."""
+        self._door()
+        return dict(self._notes)
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep a value of JSON's types under a name; None removes it."""
+        with self.transaction():
+            kept = {**self._notes, name: value}
+            self._file.facts.put("notes", {key: one for key, one in kept.items() if one is not None})
+            self._notes = {key: one for key, one in kept.items() if one is not None}
+            self._changed = True
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"Store: {self._file.path}, closed"
+        return f"Store: {self._file.path}\n  {super().__repr__()}"
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
+
+    def __copy__(self) -> NoReturn:
+        self.__getstate__()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        self.__getstate__()
+
+    def _check_alike(self) -> None:
+        """See that the file holds what is here in memory."""
+        self._file.begin()
+        try:
+            content = self._file.read()
+            for block in content.blocks:
+                mine = self._block(block.points.ids)
+                if not _same(block, mine, self._file.epoch):
+                    raise damaged(self.path, "a block holds other points than memory")
+            self._file.check_members()
+            self._file.forgotten()
+            if content.n_points != self.n_points:
+                raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
+            if content.facts["state"] != moving_state(self):
+                raise damaged(self.path, "what it says of the state is not what is in memory")
+        finally:
+            self._file.rollback()
+
+
+def _same(one: Block, other: Block, epoch: int) -> bool:
+    mine, theirs = one.points, other.points
+    labels = mine.y is None or theirs.y is None or np.array_equal(mine.y, theirs.y)
+    late = epoch == 0 or np.array_equal(one.epochs == epoch, other.epochs == epoch)
+    return (
+        labels and late and np.array_equal(mine.X, theirs.X) and np.array_equal(mine.weights, theirs.weights)
+    )
+
+
+def _layout(state: State) -> Layout:
+    return Layout(state.gate.n_columns, state.gate.dtype, state.gate.labelled)
