@@ -13,10 +13,10 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.state import anchor_of, anchor_state, loss_of, loss_state
 from duramen.dynamic.arrivals import Gate
 from duramen.dynamic.names import Names
+from duramen.dynamic.slots import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
-from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.sampling import LayeredSampler, LeverageSampler, Sampler, SensitivitySampler, UniformSampler
 
@@ -157,7 +157,7 @@ class Known:
     order: Array | None  # ids, as they stood in a tree
 
 
-def fill(dyn: DynamicCoreset, n: int, parts: Iterable[WeightedPoints], known: Known) -> None:
+def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: Known) -> None:
     """Put points that were here before back into one without any, as they stood.
 
     ``parts`` is read before ``known.late`` is, which may be filled meanwhile.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,19 @@ from duramen.dynamic.ordered import Ordered
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 
-__all__ = ["Slots"]
+__all__ = ["Part", "Slots"]
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
+
+
+class Part(NamedTuple):
+    """Some points, in columns."""
+
+    ids: Array
+    weights: Array
+    labels: Array | None
+    rows: Array
 
 
 class Slots:
@@ -137,16 +146,16 @@ class Slots:
         self.index.add_many(names, slots)
         return slots
 
-    def load(self, n: int, parts: Iterable[WeightedPoints]) -> None:
+    def load(self, n: int, parts: Iterable[Part]) -> None:
         """Take the first ``n`` slots for points that come in parts; nobody is here, and all was checked."""
         self._extend(n)
         start = 0
         for part in parts:
-            end = start + len(part)
+            end = start + len(part.ids)
             self.ids[start:end], self.weights[start:end] = part.ids, part.weights
             if self.y is not None:
-                self.y[start:end] = part.y
-            self._copy_in(start, part.X)
+                self.y[start:end] = part.labels
+            self._copy_in(start, part.rows)
             start = end
         self.index.add_many(self.ids[:n], np.arange(n))
 

@@ -3,6 +3,15 @@
 from duramen.store.durable import AnchorEvent
 from duramen.store.errors import DamagedStoreError, StoreLockedError
 from duramen.store.opening import open_store
+from duramen.store.recovery import Recovered, recover
 from duramen.store.store import Store
 
-__all__ = ["AnchorEvent", "DamagedStoreError", "Store", "StoreLockedError", "open_store"]
+__all__ = [
+    "AnchorEvent",
+    "DamagedStoreError",
+    "Recovered",
+    "Store",
+    "StoreLockedError",
+    "open_store",
+    "recover",
+]

@@ -13,7 +13,6 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from duramen.points import WeightedPoints
 from duramen.rows import Array
 
 __all__ = ["Block", "Layout", "seal"]
@@ -24,22 +23,28 @@ _I8, _F8 = np.dtype("<i8"), np.dtype("<f8")
 
 
 class Block(NamedTuple):
-    """Points, and in which epoch each came: how many anchors there had been."""
+    """Points in columns, and in which epoch each came: how many anchors there had been."""
 
-    points: WeightedPoints
+    ids: Array
     epochs: Array
+    weights: Array
+    labels: Array | None
+    rows: Array
 
-    def take(self, rows: Array | slice) -> Block:
+    @property
+    def n(self) -> int:
+        """How many points there are."""
+        return len(self.ids)
+
+    def take(self, which: Array | slice) -> Block:
         """Take some of them."""
-        return Block(self.points.take(rows), self.epochs[rows])
+        return Block(*(None if column is None else column[which] for column in self))  # type: ignore[arg-type]
 
     @staticmethod
     def joined(blocks: Sequence[Block]) -> Block:
         """Join blocks, one after the other."""
-        return Block(
-            WeightedPoints.concat([block.points for block in blocks]),
-            np.concatenate([block.epochs for block in blocks]),
-        )
+        columns = zip(*blocks, strict=True)
+        return Block(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
 
 @final
@@ -55,9 +60,9 @@ class Layout:
     Examples
     --------
     >>> layout = Layout(2, np.dtype(np.float32), labelled=False)
-    >>> points = WeightedPoints([[1.0, 2.0]], ids=[7])
-    >>> content = layout.pack(Block(points, np.array([3])))
-    >>> len(content), layout.unpack(content, 1).points.ids, layout.unpack(content, 1).epochs
+    >>> one = Block(np.array([7]), np.array([3]), np.ones(1), None, np.array([[1.0, 2.0]]))
+    >>> content = layout.pack(one)
+    >>> len(content), layout.unpack(content, 1).ids, layout.unpack(content, 1).epochs
     (32, array([7]), array([3]))
     """
 
@@ -71,12 +76,8 @@ class Layout:
 
     def pack(self, block: Block) -> bytes:
         """Put a block into bytes."""
-        points = block.points
-        columns = [(points.ids, _I8), (block.epochs, _I8), (points.weights, _F8)]
-        if self.labelled:
-            assert points.y is not None
-            columns.append((points.y, _F8))
-        columns.append((points.X, self._dtype))
+        kinds = (_I8, _I8, _F8, _F8, self._dtype)
+        columns = [(column, kind) for column, kind in zip(block, kinds, strict=True) if column is not None]
         return b"".join(np.ascontiguousarray(column, dtype=kind).tobytes() for column, kind in columns)
 
     def unpack(self, content: bytes, n: int) -> Block:
@@ -93,13 +94,11 @@ class Layout:
         weights = np.frombuffer(content, _F8, n, 16 * n)
         labels = np.frombuffer(content, _F8, n, 24 * n) if self.labelled else None
         rows = np.frombuffer(content, self._dtype, n * self.n_columns, self._beside * n)
-        rows = rows.reshape(n, self.n_columns)
-        points = WeightedPoints._trusted(rows, labels, weights, ids)
-        return Block(points, epochs)
+        return Block(ids, epochs, weights, labels, rows.reshape(n, self.n_columns))
 
     def cut(self, block: Block) -> Iterator[Block]:
         """Cut points into blocks of at most the capacity."""
-        for start in range(0, len(block.epochs), self.capacity):
+        for start in range(0, block.n, self.capacity):
             yield block.take(slice(start, start + self.capacity))
 
 

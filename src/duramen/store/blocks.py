@@ -14,7 +14,6 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.store.block import Block, Layout, seal
 
@@ -102,7 +101,7 @@ class Blocks:
     def remove(self, ids: Array) -> None:
         """Take points out, and leave nothing of them in the file's tables."""
         for number, block, mark, rows in self._found(ids):
-            left = np.ones(len(block.epochs), dtype=bool)
+            left = np.ones(block.n, dtype=bool)
             left[rows] = False
             self._count(number, len(left), mark, -1)
             if left.any():
@@ -114,22 +113,22 @@ class Blocks:
 
     def replace(self, new: Block) -> None:
         """Put points in the place of those of the same ids."""
-        ids = new.points.ids
+        ids = new.ids
         order = np.argsort(ids)
         for number, block, mark, rows in self._found(ids):
-            mine = order[np.searchsorted(ids[order], block.points.ids[rows])]
-            self._count(number, len(block.epochs), mark, -1)
+            mine = order[np.searchsorted(ids[order], block.ids[rows])]
+            self._count(number, block.n, mark, -1)
             self._rewrite(number, _with(block, rows, new.take(mine)))
 
     def _write(self, block: Block) -> None:
         number, self._next = self._next, self._next + 1
         self._rewrite(number, block)
-        members = zip(block.points.ids.tolist(), [number] * len(block.epochs), strict=True)
+        members = zip(block.ids.tolist(), [number] * block.n, strict=True)
         self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", members)
 
     def _rewrite(self, number: int, block: Block) -> None:
         content = self.layout.pack(block)
-        n, mark = len(block.epochs), seal(number, content)
+        n, mark = block.n, seal(number, content)
         self._connection.execute(
             "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", (number, n, mark, content)
         )
@@ -157,7 +156,7 @@ class Blocks:
         for number in sorted(self._small):
             block, mark = self._one(number)
             parts.append(block)
-            self._count(number, len(block.epochs), mark, -1)
+            self._count(number, block.n, mark, -1)
             self._connection.execute("DELETE FROM blocks WHERE number = ?", (number,))
         for part in self.layout.cut(Block.joined(parts)):
             self._write(part)
@@ -169,7 +168,7 @@ class Blocks:
         wanted = np.sort(ids)
         for number in self._numbers(wanted.tolist()):
             block, mark = self._one(number)
-            there = block.points.ids
+            there = block.ids
             near = np.minimum(np.searchsorted(wanted, there), len(wanted) - 1)
             rows = np.flatnonzero(wanted[near] == there)
             if not len(rows):
@@ -213,10 +212,8 @@ class Blocks:
 
 def _with(block: Block, rows: Array, new: Block) -> Block:
     """Put points in the place of some rows."""
-    old = block.points
-    X, weights, epochs = old.X.copy(), old.weights.copy(), block.epochs.copy()
-    X[rows], weights[rows], epochs[rows] = new.points.X, new.points.weights, new.epochs
-    y = None if old.y is None else old.y.copy()
-    if y is not None:
-        y[rows] = new.points.y
-    return Block(WeightedPoints._trusted(X, y, weights, old.ids), epochs)
+    columns = [None if column is None else column.copy() for column in block]
+    for column, other in zip(columns, new, strict=True):
+        if column is not None:
+            column[rows] = other
+    return Block(*columns)  # type: ignore[arg-type]

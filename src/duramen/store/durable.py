@@ -23,9 +23,9 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.state import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic import DynamicCoreset
 from duramen.dynamic.saved import Known, fill, given_state, moving_state, retold, settings_of
+from duramen.dynamic.slots import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
-from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.store.block import Block
 from duramen.store.errors import DamagedStoreError, damaged
@@ -180,7 +180,7 @@ class Durable(DynamicCoreset):
         self._seen_anchor, self._seen_tree = self.anchor, self._tree
         if self._seen_tree is not None:
             self._seen_tree.buckets.touched = set()
-        self._changed = False
+        self._changed, self._is_spared = False, False
 
     @property
     def _tree(self) -> Tree | None:
@@ -199,8 +199,7 @@ class Durable(DynamicCoreset):
         self._depth, self._undone = 1, False
         try:
             yield
-            if self._undone:
-                raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
+            self._refuse_undone()
             if self._mark() != before:
                 self._write_rest()
                 self._file.commit()
@@ -219,8 +218,7 @@ class Durable(DynamicCoreset):
     @contextmanager
     def _inner(self) -> Iterator[None]:
         """Be part of a transaction, which ends at once if this fails halfway."""
-        if self._undone:
-            raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
+        self._refuse_undone()
         before = self._mark()
         self._depth += 1
         try:
@@ -232,6 +230,10 @@ class Durable(DynamicCoreset):
             raise
         finally:
             self._depth -= 1
+
+    def _refuse_undone(self) -> None:
+        if self._undone:
+            raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
     def _undo(self, before: tuple[Any, ...] | None) -> None:
         """Go back to what the file has."""
@@ -248,7 +250,17 @@ class Durable(DynamicCoreset):
         state = self._sound()
         slots = state.slots.index.find_many(numbers)
         late = np.zeros(len(slots), dtype=bool) if state.view is None else state.view.are_late(slots)
-        return Block(state.slots.points(slots), np.where(late, self._file.epoch, self._file.epoch - 1))
+        epochs = np.where(late, self._file.epoch, self._file.epoch - 1)
+        here = state.slots
+        labels = None if here.y is None else here.y[slots]
+        return Block(here.ids[slots], epochs, here.weights[slots], labels, here.rows(slots))
+
+    def _as_before(self, state: dict[str, Any]) -> None:
+        """Be what a state of another store says, beside the points: which ids come next, and the columns."""
+        self._skip_ids(int(state["next_id"]))
+        if self._here is not None:
+            columns = state["gate"]["columns"]
+            self._here.gate.columns = None if columns is None else tuple(columns)
 
     def _note_anchor(self, what: str) -> None:
         """Write down an anchor that is new."""
@@ -268,6 +280,9 @@ class Durable(DynamicCoreset):
         """Write what changed beside the points."""
         self._file.facts.put("state", moving_state(self))
         self._file.facts.put("given", given_state(self._settings.given))
+        if self._here is not None and not self._is_spared:
+            self._file.spare.put("spare-state", moving_state(self))
+            self._is_spared = True
         tree = self._tree
         if tree is not None:
             order, ids = tree.slots(), self._sound().slots.ids
@@ -278,13 +293,13 @@ class Durable(DynamicCoreset):
             self._seen_tree, tree.buckets.touched = tree, set()
 
 
-def _counted(content: Content, late: Array) -> Iterator[WeightedPoints]:
+def _counted(content: Content, late: Array) -> Iterator[Part]:
     """Give the points of blocks, and note which of them are late."""
     start = 0
-    for points, epochs in content.blocks:
-        end = start + len(epochs)
+    for ids, epochs, weights, labels, rows in content.blocks:
+        end = start + len(ids)
         late[start:end] = (epochs == content.epoch) & (content.epoch > 0)
-        yield points
+        yield Part(ids, weights, labels, rows)
         start = end
 
 

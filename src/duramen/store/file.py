@@ -26,7 +26,7 @@ from duramen.store.errors import damaged, told
 from duramen.store.facts import Facts
 from duramen.store.schema import check_format, create, is_blank, migrate
 
-__all__ = ["Content", "StoreFile"]
+__all__ = ["Content", "StoreFile", "unpacked"]
 
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 _CACHE = 16 << 10  # KiB of pages
@@ -64,7 +64,7 @@ class StoreFile:
         self.path, self.read_only = path, read_only
         with told(path):
             self._connection = _reader(path) if read_only else _writer(path, synchronous)
-        self.facts = Facts(self._connection)
+        self.facts, self.spare = Facts(self._connection), Facts(self._connection, "spare")
         self.blocks: Blocks | None = None
         self.epoch = 0
         self._sample, self._n_places, self._n_forgotten = [0, 0], 0, 0
@@ -85,6 +85,7 @@ class StoreFile:
             create(self._connection)
             for name, value in facts.items():
                 self.facts.put(name, value)
+            self.spare.put("spare-settings", facts["settings"])
             self.commit()
 
     def open(self) -> None:
@@ -122,6 +123,7 @@ class StoreFile:
     def rollback(self) -> None:
         """Undo the transaction, if SQLite did not do so already."""
         self.facts.forget()
+        self.spare.forget()
         with told(self.path):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -169,7 +171,7 @@ class StoreFile:
             assert self.blocks is not None
             self.blocks.add(block)
             if names is not None:
-                pairs = zip(block.points.ids.tolist(), map(_packed, names), strict=True)
+                pairs = zip(block.ids.tolist(), map(_packed, names), strict=True)
                 self._connection.executemany("INSERT INTO names VALUES (?, ?)", pairs)
 
     def replace(self, block: Block) -> None:
@@ -177,7 +179,7 @@ class StoreFile:
         with told(self.path), self._as_damage():
             assert self.blocks is not None
             self.blocks.replace(block)
-            self._leave_sample(block.points.ids)
+            self._leave_sample(block.ids)
             self.has_traces = True
 
     def remove(self, ids: Array) -> None:
@@ -233,7 +235,7 @@ class StoreFile:
             for number, one, time, mark in rows:
                 if mark != _row_seal(number, one, time):
                     raise ValueError(f"the note of deletion {number} is not what was written")
-            return [(_unpacked(one) if isinstance(one, bytes) else one, time) for _, one, time, _ in rows]
+            return [(unpacked(one) if isinstance(one, bytes) else one, time) for _, one, time, _ in rows]
 
     # reading
 
@@ -267,7 +269,7 @@ class StoreFile:
         rows = self._connection.execute("SELECT id, name FROM names").fetchall()
         if not rows:
             return None
-        names = [_unpacked(name) for _, name in rows]
+        names = [unpacked(name) for _, name in rows]
         ids = [one for one, _ in rows]
         if numbers_of(names).tolist() != ids:
             raise ValueError("a name is not what was written")
@@ -299,7 +301,7 @@ class StoreFile:
         if self.blocks is not None:
             layout = self.blocks.layout
             for number, n, content in self._connection.execute("SELECT number, n, content FROM blocks"):
-                yield number, layout.unpack(content, n).points.ids
+                yield number, layout.unpack(content, n).ids
 
     def check_members(self) -> None:
         """See that each point is where it is said to be."""
@@ -328,6 +330,7 @@ class _Damage:
 def _writer(path: Path, synchronous: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
     try:
+        connection.execute("PRAGMA page_size = 4096")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; elsewhere without effect
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -381,7 +384,8 @@ def _packed(name: Any) -> bytes:
     return b"s" + name.encode("utf-8", "surrogatepass") if isinstance(name, str) else b"u" + name.bytes
 
 
-def _unpacked(packed: bytes) -> Any:
+def unpacked(packed: bytes) -> Any:
+    """Read a name as it stands in the table."""
     if packed[:1] == b"s":
         return packed[1:].decode("utf-8", "surrogatepass")
     return UUID(bytes=packed[1:])

@@ -15,8 +15,12 @@ __all__ = ["FORMAT", "check_format", "create", "is_blank", "migrate"]
 APPLICATION = 0x6475726D  # "durm": which program a SQLite file is of
 FORMAT = 2
 
+_SPARE = (
+    "CREATE TABLE IF NOT EXISTS spare (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL)"
+)
 _TABLES = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL)",
+    _SPARE,
     "CREATE TABLE blocks (number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, "
     "content BLOB NOT NULL)",
     "CREATE TABLE members (id INTEGER PRIMARY KEY, block INTEGER NOT NULL)",
@@ -77,7 +81,9 @@ def migrate(connection: sqlite3.Connection, form: int) -> None:
 
 
 def _with_history(connection: sqlite3.Connection) -> None:
-    """From format 1, which did not keep the history of the anchor: it begins here."""
+    """From format 1, which kept neither the history of the anchor nor a second copy of the settings."""
+    connection.execute(_SPARE)
+    Facts(connection, "spare").put("spare-settings", Facts(connection).get("settings"))
     facts = Facts(connection)
     anchor = facts.get("anchor", None)
     if anchor is not None:

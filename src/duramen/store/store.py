@@ -237,7 +237,7 @@ class Store(Durable):
         try:
             content = self._file.read()
             for block in content.blocks:
-                mine = self._block(block.points.ids)
+                mine = self._block(block.ids)
                 if not _same(block, mine, self._file.epoch):
                     raise damaged(self.path, "a block holds other points than memory")
             self._file.check_members()
@@ -251,12 +251,10 @@ class Store(Durable):
 
 
 def _same(one: Block, other: Block, epoch: int) -> bool:
-    mine, theirs = one.points, other.points
-    labels = mine.y is None or theirs.y is None or np.array_equal(mine.y, theirs.y)
-    late = epoch == 0 or np.array_equal(one.epochs == epoch, other.epochs == epoch)
-    return (
-        labels and late and np.array_equal(mine.X, theirs.X) and np.array_equal(mine.weights, theirs.weights)
-    )
+    if epoch and not np.array_equal(one.epochs == epoch, other.epochs == epoch):
+        return False
+    pairs = zip(one._replace(epochs=one.ids), other._replace(epochs=other.ids), strict=True)
+    return all(mine is theirs is None or np.array_equal(mine, theirs) for mine, theirs in pairs)  # type: ignore[arg-type]
 
 
 def _layout(state: State) -> Layout:

@@ -1,0 +1,95 @@
+"""The points of the largest losses among all that have come: whoever may be suspected when all have."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from duramen.robust.stream_lowest import joined
+from duramen.rows import Array
+from duramen.sampling import Seen
+
+__all__ = ["Suspects", "picked"]
+
+_MARGIN = 1e-6  # more than what rounding makes of sums of weights
+
+
+@final
+class Suspects:
+    """The points of the largest (loss, id) that together weigh a little more than ``weight``.
+
+    As points come, the edge moves up only: a point below it is an inlier for good.
+    At most twice as many are held: newcomers wait until they are as many.
+
+    Parameters
+    ----------
+    weight : float
+        How much weight to suspect of all that will come.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self._enough = weight * (1 + _MARGIN)
+        self._edge: tuple[float, int] | None = None  # the loss and the id of the last that may be suspected
+        self._parts: list[Seen] = []
+        self._waiting = 0
+
+    def among(self, seen: Seen) -> Array:
+        """Find the rows that may be suspected; the others are inliers."""
+        points, losses = seen.points, seen.losses
+        if not self.weight:
+            return np.empty(0, dtype=np.intp)
+        here = points.weights > 0
+        if self._edge is not None:
+            loss, name = self._edge
+            here &= (losses > loss) | ((losses == loss) & (points.ids > name))
+        rows = np.flatnonzero(here)
+        if float(points.weights[rows].sum()) > self._enough:
+            rows = np.sort(rows[self._top(losses[rows], points.ids[rows], points.weights[rows])])
+        return rows
+
+    def add(self, seen: Seen) -> Seen | None:
+        """Hold points that may be suspected; give those that no longer may."""
+        self._parts.append(seen)
+        self._waiting += len(seen)
+        n_held = sum(map(len, self._parts)) - self._waiting
+        return self._cut() if self._waiting > n_held else None
+
+    def held(self) -> Seen | None:
+        """Give all who may be suspected; None where nobody may be."""
+        return self._joined() if self._parts else None
+
+    def _cut(self) -> Seen | None:
+        held = self._joined()
+        points = held.points
+        self._parts, self._waiting = [held], 0
+        if not float(points.weights.sum()) > self._enough:
+            return None
+        top = self._top(held.losses, points.ids, points.weights)
+        self._edge = held.losses[top[-1]], int(points.ids[top[-1]])
+        if len(top) == len(held):
+            return None
+        self._parts = [picked(held, top)]
+        rest = np.ones(len(held), dtype=bool)
+        rest[top] = False
+        return picked(held, np.flatnonzero(rest))
+
+    def _joined(self) -> Seen:
+        one = self._parts[0]
+        if len(self._parts) == 1:
+            return one
+        losses = np.concatenate([part.losses for part in self._parts])
+        return Seen(joined([part.points for part in self._parts]), one.loss, one.anchor, losses)
+
+    def _top(self, losses: Array, ids: Array, weights: Array) -> Array:
+        """Find the largest (loss, id), going down, until they weigh enough."""
+        order = np.lexsort((ids, losses))[::-1]
+        heavy = np.cumsum(weights[order])
+        return order[: int(np.searchsorted(heavy, self._enough, side="right")) + 1]
+
+
+def picked(seen: Seen, rows: Array) -> Seen:
+    """Copy some rows of what was seen."""
+    points = seen.points.pick(rows, seen.points.weights[rows])
+    return Seen(points, seen.loss, seen.anchor, seen.losses[rows])
