@@ -66,7 +66,7 @@ class Durable(DynamicCoreset):
         self._seen_tree: Tree | None = None
         self._lock = threading.RLock()
         self._load(loss, sampler)
-        self._finalizer = weakref.finalize(self, _shut, file, lock)
+        self._finalizer = weakref.finalize(self, _shut, file, lock, self._pid)
 
     @property
     def path(self) -> Path:
@@ -177,7 +177,7 @@ class Durable(DynamicCoreset):
         fill(self, n, _counted(content, late), known)
         self._notes = facts.get("notes", {})
         self._history = tuple(AnchorEvent(*event) for event in facts.get("history", []))
-        self._seen_anchor, self._seen_tree = self.anchor, self._tree
+        self._seen_anchor, self._seen_tree, self._seen_given = self.anchor, self._tree, self._settings.given
         if self._seen_tree is not None:
             self._seen_tree.buckets.touched = set()
         self._changed, self._is_spared = False, False
@@ -190,14 +190,14 @@ class Durable(DynamicCoreset):
     def _mark(self) -> tuple[Any, ...]:
         """Tell apart states in memory."""
         version = None if self._here is None else self._here.version
-        return self._here, version, self._first_outliers, self._first_id, self._settings, self._changed
+        return id(self._here), version, self._first_outliers, self._first_id, self._settings, self._changed
 
     @contextmanager
     def _outer(self) -> Iterator[None]:
         before = self._mark()
-        self._file.begin()
         self._depth, self._undone = 1, False
         try:
+            self._file.begin()
             yield
             self._refuse_undone()
             if self._mark() != before:
@@ -212,8 +212,7 @@ class Durable(DynamicCoreset):
             raise
         finally:
             self._depth = 0
-        if self._file.has_traces:
-            self._file.empty_log(wait=False)
+        self._file.sweep()
 
     @contextmanager
     def _inner(self) -> Iterator[None]:
@@ -248,12 +247,13 @@ class Durable(DynamicCoreset):
     def _block(self, numbers: Array) -> Block:
         """Give points as they go into the file."""
         state = self._sound()
-        slots = state.slots.index.find_many(numbers)
+        here, one = state.slots, len(numbers) == 1  # for which a search of its own is quicker
+        slots = np.array([here.find(int(numbers[0]))]) if one else here.index.find_many(numbers)
         late = np.zeros(len(slots), dtype=bool) if state.view is None else state.view.are_late(slots)
         epochs = np.where(late, self._file.epoch, self._file.epoch - 1)
-        here = state.slots
         labels = None if here.y is None else here.y[slots]
-        return Block(here.ids[slots], epochs, here.weights[slots], labels, here.rows(slots))
+        rows = here.row(int(slots[0]))[None] if one else here.rows(slots)
+        return Block(here.ids[slots], epochs, here.weights[slots], labels, rows)
 
     def _as_before(self, state: dict[str, Any]) -> None:
         """Be what a state of another store says, beside the points: which ids come next, and the columns."""
@@ -279,17 +279,20 @@ class Durable(DynamicCoreset):
     def _write_rest(self) -> None:
         """Write what changed beside the points."""
         self._file.facts.put("state", moving_state(self))
-        self._file.facts.put("given", given_state(self._settings.given))
+        if self._settings.given is not self._seen_given:
+            self._file.facts.put("given", given_state(self._settings.given))
+            self._seen_given = self._settings.given
         if self._here is not None and not self._is_spared:
             self._file.spare.put("spare-state", moving_state(self))
             self._is_spared = True
         tree = self._tree
         if tree is not None:
-            order, ids = tree.slots(), self._sound().slots.ids
+            order, ids = tree.buckets.order, self._sound().slots.ids
             anew = tree is not self._seen_tree or tree.buckets.touched is None
             touched = range(len(order)) if anew else sorted(tree.buckets.touched or ())
-            places = np.array([place for place in touched if place < len(order)], dtype=np.int64)
-            self._file.set_places(places, ids[order[places]], len(order), anew=anew)
+            places = [place for place in touched if place < len(order)]
+            mine = ids[[order[place] for place in places]] if places else ids[:0]
+            self._file.set_places(np.array(places, dtype=np.int64), mine, len(order), anew=anew)
             self._seen_tree, tree.buckets.touched = tree, set()
 
 
@@ -303,11 +306,12 @@ def _counted(content: Content, late: Array) -> Iterator[Part]:
         start = end
 
 
-def _shut(file: StoreFile, lock: WriterLock | None) -> None:
-    """Close the file and give the lock back, also for a store that nobody closed."""
+def _shut(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
+    """Close the file and give the lock back, also for a store that nobody closed; not after a fork."""
+    if pid != os.getpid():
+        return
     try:
-        if lock is not None and file.has_traces:
-            file.empty_log(wait=False)
+        file.sweep()
         file.close()
     finally:
         if lock is not None:

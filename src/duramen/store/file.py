@@ -7,13 +7,12 @@ and the log, which still has it, is emptied after the commit.
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
-from urllib.parse import quote
 from uuid import UUID
 
 import numpy as np
@@ -22,15 +21,13 @@ from duramen.dynamic.names import numbers_of
 from duramen.rows import Array
 from duramen.store.block import Block, Layout
 from duramen.store.blocks import Blocks
-from duramen.store.errors import damaged, told
+from duramen.store.connection import WAIT, reader, writer
+from duramen.store.errors import DamagedStoreError, damaged, told
 from duramen.store.facts import Facts
 from duramen.store.schema import check_format, create, is_blank, migrate
 
 __all__ = ["Content", "StoreFile", "unpacked"]
 
-_LOG = 64 << 20  # bytes of the log that are kept for the next transactions
-_CACHE = 16 << 10  # KiB of pages
-_WAIT = 5.0  # seconds to wait for a reader, or for another program
 _WHOLE = (1 << 62) - 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: a change of one bit shows in the product
 
@@ -63,7 +60,7 @@ class StoreFile:
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
         with told(path):
-            self._connection = _reader(path) if read_only else _writer(path, synchronous)
+            self._connection = reader(path) if read_only else writer(path, synchronous)
         self.facts, self.spare = Facts(self._connection), Facts(self._connection, "spare")
         self.blocks: Blocks | None = None
         self.epoch = 0
@@ -131,11 +128,17 @@ class StoreFile:
     def empty_log(self, *, wait: bool = True) -> bool:
         """Bring the log into the tables and empty it; False if a reader holds it."""
         with told(self.path):
-            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT * wait)}")
+            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT * wait)}")
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT)}")
+            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT)}")
         self.has_traces = self.has_traces and bool(busy)
         return not busy
+
+    def sweep(self) -> None:
+        """Empty the log of what was deleted, if that is possible now; else it is tried again later."""
+        if self.has_traces:
+            with suppress(OSError, DamagedStoreError):
+                self.empty_log(wait=False)
 
     @property
     def version(self) -> int:
@@ -325,59 +328,6 @@ class _Damage:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)):
             raise damaged(self._path, str(error)) from error
-
-
-def _writer(path: Path, synchronous: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA page_size = 4096")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; elsewhere without effect
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG}")
-        _prepare(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _reader(path: Path) -> sqlite3.Connection:
-    """Open for reading; where nothing can be written beside the file, as one that nobody changes."""
-    for how in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?{how}",
-            uri=True,
-            timeout=_WAIT,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            _prepare(connection)
-        except sqlite3.OperationalError:
-            connection.close()
-            if how != "mode=ro" or _has_log(path):
-                raise
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
-    raise AssertionError("one of the two has returned or raised")
-
-
-def _has_log(path: Path) -> bool:
-    log = path.with_name(f"{path.name}-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA cache_size = {-_CACHE}")
-    connection.execute("PRAGMA temp_store = MEMORY")  # no rows in temporary files
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
 
 
 def _packed(name: Any) -> bytes:

@@ -165,7 +165,7 @@ class Store(Durable):
             self._door()
             if not self.read_only or self._file.version == self._version:
                 return False
-            self._load(self.loss, self._settings.recipe.sampler)
+            self._undo(None)
             return True
 
     def close(self) -> None:

@@ -1,0 +1,69 @@
+"""Connections to SQLite, set up so that what is committed stays, and what is deleted does not."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = ["WAIT", "reader", "writer"]
+
+WAIT = 5.0
+"""Seconds to wait for a reader, or for another program."""
+
+_CACHE = 16 << 10  # KiB of pages
+_LOG = 64 << 20  # bytes of the log that are kept for the next transactions
+
+
+def writer(path: Path, synchronous: str) -> sqlite3.Connection:
+    """Open for writing, with a log that every commit is synced to, and nothing left of what is deleted."""
+    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA page_size = 4096")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; elsewhere without effect
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG}")
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """Open for reading; where nothing can be written beside the file, as one that nobody changes."""
+    for how in ("mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?{how}",
+            uri=True,
+            timeout=WAIT,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            _prepare(connection)
+        except sqlite3.OperationalError:
+            connection.close()
+            if how != "mode=ro" or _has_log(path):
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise AssertionError("one of the two has returned or raised")
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA cache_size = {-_CACHE}")
+    connection.execute("PRAGMA temp_store = MEMORY")  # no rows in temporary files
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
