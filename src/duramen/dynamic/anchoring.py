@@ -28,7 +28,7 @@ from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.base import frozen
 from duramen.sampling.ranks import uniforms
 
-__all__ = ["NoAnchorError", "Recipe", "rows_needed", "sample_of"]
+__all__ = ["NoAnchorError", "Recipe", "all_with", "rows_needed", "sample_of"]
 
 _SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
 _ROWS_A_PARAMETER = 5  # of fewer, a fit bends to the rows so much that it says nothing of others
@@ -52,6 +52,14 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
         chance = uniforms(seed ^ _SALT, slots.ids[there])
         there = there[np.sort(np.argpartition(chance, _SAMPLE)[:_SAMPLE])]
     return slots.points(there)
+
+
+def all_with(slots: Slots, new: WeightedPoints) -> WeightedPoints:
+    """Give the points of positive weight that are there with new ones, in the order of their ids."""
+    there = slots.in_use()
+    both = WeightedPoints.concat([slots.points(there), new]) if len(there) else new
+    heavy = np.flatnonzero(both.weights > 0)
+    return both.take(heavy[np.argsort(both.ids[heavy])])
 
 
 class NoAnchorError(ValueError):

@@ -25,6 +25,7 @@ __all__ = ["Part", "Slots"]
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
+_COPIED = 1 << 16  # points copied together
 
 
 class Part(NamedTuple):
@@ -58,6 +59,7 @@ class Slots:
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool, chunk: int | None = None) -> None:
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
+        self._chunk = chunk
         a_row = max(1, n_columns * self.dtype.itemsize)
         self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // a_row).bit_length() - 1
         self._mask = (1 << self._shift) - 1
@@ -195,6 +197,15 @@ class Slots:
         """Copy points."""
         y = None if self.y is None else self.y[slots]
         return WeightedPoints._trusted(self.rows(slots), y, self.weights[slots], self.ids[slots])
+
+    def repacked(self) -> Slots:
+        """Copy the points into slots without gaps."""
+        slots = Slots(self.n_columns, self.dtype, self.y is not None, self._chunk)
+        there = self.in_use()
+        for start in range(0, len(there), _COPIED):
+            points = self.points(there[start : start + _COPIED])
+            slots.add_many(points.X, points.y, points.weights, points.ids)
+        return slots
 
     def in_use(self) -> Array:
         """Give the slots of all points, in the order of their ids."""

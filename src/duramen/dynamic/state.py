@@ -14,7 +14,7 @@ import numpy as np
 
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.dynamic.anchoring import NoAnchorError, Recipe, rows_needed, sample_of
+from duramen.dynamic.anchoring import NoAnchorError, Recipe, all_with, rows_needed, sample_of
 from duramen.dynamic.arrivals import Arrivals, Gate
 from duramen.dynamic.everything import all_of
 from duramen.dynamic.look import Look, Looked
@@ -34,7 +34,6 @@ _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor,
 
 
 _SPARSE, _SMALL = 4, 1 << 14  # slots for each point, and in all, from which on empty ones are given back
-_BLOCK = 1 << 16  # points copied together
 
 
 @dataclass(frozen=True)
@@ -268,22 +267,13 @@ class State:
         """Move the points together, once most slots are empty; not in a tree, where they have places."""
         if self._settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
-        slots = self._repacked()
+        slots = self.slots.repacked()
         if self.view is not None:
             self.view.catch_up()
             late = self.view.late[self.slots.in_use()]
             self.see(self.view.look, np.array(sorted(self.sample), dtype=np.int64), slots, self.n_sample)
             self.view.late[slots.in_use()] = late
         self.slots = slots
-
-    def _repacked(self) -> Slots:
-        """Copy the points into slots without gaps."""
-        slots = Slots(self.gate.n_columns, self.gate.dtype, self.gate.labelled, self._settings.chunk)
-        there = self.slots.in_use()
-        for start in range(0, len(there), _BLOCK):
-            points = self.slots.points(there[start : start + _BLOCK])
-            slots.add_many(points.X, points.y, points.weights, points.ids)
-        return slots
 
     def reanchor(self, given: Any) -> None:
         """See all points from another anchor: one that was given, or one found among them."""
@@ -357,7 +347,7 @@ class State:
             try_at = 1
         while steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
-            sample = self._with(new.take(slice(0, before)))
+            sample = all_with(self.slots, new.take(slice(0, before)))
             try:
                 made_of = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready is made of others
                 return _Start(before, self._first_look(sample), made_of, try_at, reason)
@@ -370,13 +360,6 @@ class State:
         """Tell whether an anchor was given with all that is frozen in it: it needs no points."""
         heavy = np.flatnonzero(new.weights > 0)
         return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), self.given)
-
-    def _with(self, new: WeightedPoints) -> WeightedPoints:
-        """Give the points of positive weight that are there with these, in the order of their ids."""
-        there = self.slots.in_use()
-        both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
-        heavy = np.flatnonzero(both.weights > 0)
-        return both.take(heavy[np.argsort(both.ids[heavy])])
 
     def _first_look(self, sample: WeightedPoints) -> Look:
         total, z = sample.total_weight, self.n_outliers

@@ -189,8 +189,9 @@ class Durable(DynamicCoreset):
 
     def _mark(self) -> tuple[Any, ...]:
         """Tell apart states in memory."""
-        version = None if self._here is None else self._here.version
-        return id(self._here), version, self._first_outliers, self._first_id, self._settings, self._changed
+        here = self._here
+        inside = None if here is None else (id(here), here.version, here.roster.next, here.gate.columns)
+        return inside, self._first_outliers, self._first_id, self._settings, self._changed
 
     @contextmanager
     def _outer(self) -> Iterator[None]:
