@@ -8,12 +8,12 @@ import duramen as dm
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Anchor", "AnchorReport", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DynamicCoreset", "Estimate", "HuberLoss",
+        "Anchor", "AnchorReport", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
         "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
         "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "Seen", "SensitivitySampler",
-        "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
-        "WeightedPoints", "certify", "find_anchor", "load_coreset", "points", "robust_coreset", "solve", "theory",
+        "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "Store", "StoreLockedError", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
+        "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "solve", "theory",
         "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)

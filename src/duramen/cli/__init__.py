@@ -5,33 +5,66 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
-from duramen import __version__
-from duramen.cli import demo
+from duramen.cli.errors import BUG, ERROR, INTERRUPTED, Interrupted, in_one_line
+from duramen.cli.output import Output
+from duramen.cli.parser import make_parser
 
 __all__ = ["main"]
 
+_CLOSED_PIPE = 141  # what a shell reports of a program that its closed pipe ended
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, or 2 after a one-line error."""
-    parser = argparse.ArgumentParser(
-        prog="duramen", description="Robust, fully-dynamic coresets.", epilog="example: duramen demo"
-    )
-    parser.add_argument("--version", action="version", version=f"duramen {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    demo.add_parser(commands)
-    options = parser.parse_args(arguments)
+    """Run the command line; return its exit code.
+
+    0 after success; 2 after an error, told in one line; 1 after one that nobody
+    expected; 130 after Ctrl-C; 141 if the reader of the output has gone.
+    """
     try:
-        options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has gone, as in `duramen demo | head`
+        try:
+            code = _run(make_parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()  # also after --help, which leaves by SystemExit
+    except BrokenPipeError:  # as in `duramen demo | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
-        return 141
-    except MemoryError as error:
-        print(f"duramen: not enough memory: {error}; take fewer rows", file=sys.stderr)
-        return 2
-    except (ValueError, TypeError, OSError) as error:
-        print(f"duramen: {error}", file=sys.stderr)
-        return 2
+        return _CLOSED_PIPE
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
+    output = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
+    options.talk = output
+    try:
+        with warnings.catch_warnings():
+            _tell_warnings(output)
+            options.run(options)
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt as error:
+        print(f"duramen: {error if isinstance(error, Interrupted) else 'interrupted'}", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("DURAMEN_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        line, expected = in_one_line(error)
+        print(f"duramen: {line}", file=sys.stderr)
+        return ERROR if expected else BUG
     return 0
+
+
+def _tell_warnings(output: Output) -> None:
+    """See that what the library warns of comes as one line; what only programmers care for does not."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        output.warn(str(message))
+
+    warnings.simplefilter("default")
+    for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
+        warnings.simplefilter("ignore", kind)
+    warnings.showwarning = show

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from duramen.coreset.extras import needed
 from duramen.coreset.frame import OURS, feature_names
+from duramen.extras import needed
 from duramen.points import WeightedPoints
 from duramen.rows import Array, Rows
 

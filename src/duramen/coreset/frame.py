@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from duramen.coreset.extras import needed
+from duramen.extras import needed
 
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset

@@ -8,18 +8,14 @@ All else is JSON in the file's metadata under the key "duramen"
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from duramen.coreset.arrow import checksum, row_fields, row_state, table_of
-from duramen.coreset.extras import needed
 from duramen.coreset.state import LossMismatchError, anchor_of, check_loss, known_fields, known_state, loss_of
+from duramen.extras import needed
+from duramen.files import replacing
 
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
@@ -43,7 +39,7 @@ def write(core: Coreset, path: Any) -> None:
     beside = [core.suspected, core.own_weights, core.inclusion, core.groups]
     state["crc32"] = checksum(core.points, beside, _text(state))
     table = table_of(core, state).replace_schema_metadata({_KEY: _text(state).encode()})
-    with _replacing(Path(path)) as file:
+    with replacing(Path(path)) as file:
         # numbers that hardly repeat gain nothing by a dictionary
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
@@ -119,24 +115,3 @@ def _damaged(source: Path, why: str) -> ValueError:
 
 def _text(state: dict[str, Any]) -> str:
     return json.dumps(state, sort_keys=True, allow_nan=False)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that takes the place of ``path`` at the end, or vanishes after an error."""
-    target = path.resolve()  # of a link, what it points to is replaced
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'core.parquet'}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {target.parent}; make it first")
-    temporary = target.parent / f".duramen-{secrets.token_hex(8)}.tmp"
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from duramen.coreset.extras import needed
 from duramen.coreset.frame import feature_names
 from duramen.coreset.plane import Plane, dense, plane_of
+from duramen.extras import needed
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.rows import Array
@@ -23,7 +23,7 @@ from duramen.seeds import generator
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["draw"]
+__all__ = ["classes_of", "draw", "is_jittered", "scene_of"]
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -81,7 +81,7 @@ class Scene:
 def draw(core: Coreset, ax: Any, max_points: int, random_state: Any) -> Any:
     """Draw a coreset into axes, or into new ones; return them."""
     pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
-    scene = _scene(core, max_points, random_state)
+    scene = scene_of(core, max_points, random_state)
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
     handles = [_draw_group(axes, scene, group) for group in _groups(scene)]
     handles += _beyond(scene) + _draw_centres(axes, scene)
@@ -89,7 +89,8 @@ def draw(core: Coreset, ax: Any, max_points: int, random_state: Any) -> Any:
     return axes
 
 
-def _scene(core: Coreset, max_points: Any, random_state: Any) -> Scene:
+def scene_of(core: Coreset, max_points: Any, random_state: Any) -> Scene:
+    """Choose the rows to draw, and where they lie in a plane."""
     whole = isinstance(max_points, (int, np.integer)) and not isinstance(max_points, bool)
     if not (whole and max_points >= 1):
         raise ValueError(f"max_points={max_points!r} must be a whole number of 1 or more")
@@ -111,13 +112,14 @@ def _scene(core: Coreset, max_points: Any, random_state: Any) -> Scene:
 
 def _second(core: Coreset, shown: Array, rng: np.random.Generator) -> Array:
     """Give rows of one column a second coordinate: y, or chance where there is no y or few of them."""
-    if _jittered(core):
+    if is_jittered(core):
         return rng.uniform(-1, 1, len(shown))
     return dense(np.asarray(core.y)[shown, None])[:, 0]
 
 
-def _jittered(core: Coreset) -> bool:
-    return core.y is None or _classes(core) is not None
+def is_jittered(core: Coreset) -> bool:
+    """Tell whether a coordinate is shaken, because nothing else says how high a point lies."""
+    return core.y is None or classes_of(core) is not None
 
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
@@ -131,7 +133,7 @@ def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
     return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def _classes(core: Coreset) -> Array | None:
+def classes_of(core: Coreset) -> Array | None:
     """List the labels, if they are few whole numbers."""
     if core.y is None:
         return None
@@ -140,7 +142,7 @@ def _classes(core: Coreset) -> Array | None:
 
 
 def _groups(scene: Scene) -> list[Group]:
-    usual, classes = ~scene.suspected, _classes(scene.core)
+    usual, classes = ~scene.suspected, classes_of(scene.core)
     if classes is None or scene.core.y is None:
         label = "not suspected" if scene.suspected.any() else "rows"
         groups = [Group(usual, _PLAIN, "o", label)]
@@ -215,7 +217,7 @@ def _name_axes(axes: Any, scene: Scene) -> None:
         axes.set(xlabel=f"first principal direction ({first})", ylabel=f"second ({second})")
         return
     axes.set_xlabel(feature_names(scene.core)[0])
-    if _jittered(scene.core):
+    if is_jittered(scene.core):
         axes.set(ylabel="spread out at random", yticks=[])
     else:
         axes.set_ylabel("y")

@@ -32,7 +32,16 @@ from duramen.rows import Array
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["LossMismatchError", "anchor_of", "anchor_state", "check_loss", "known_fields", "known_state", "loss_of", "loss_state"]
+__all__ = [
+    "LossMismatchError",
+    "anchor_of",
+    "anchor_state",
+    "check_loss",
+    "known_fields",
+    "known_state",
+    "loss_of",
+    "loss_state",
+]
 
 _BUILT_IN: dict[str, type[Loss]] = {
     known.__name__: known

@@ -31,6 +31,8 @@ __all__ = ["contents", "summary", "tiles"]
 
 _LONGEST = 300  # characters of a note's value
 
+_OWN = ("encoding", "columns")  # notes of the command line, for its own use
+
 
 def summary(found: Findings) -> str:
     """Say in a sentence what the page is about."""
@@ -90,7 +92,7 @@ def _objective(estimate: Estimate | None, kept: float) -> tuple[str, str, str]:
 def contents(found: Findings) -> Section:
     """List what is in it, and the notes that were kept beside it."""
     body = facts(_facts(found))
-    kept = [(cut(name, 60), _noted(value)) for name, value in found.notes.items() if name != "encoding"]
+    kept = [(cut(name, 60), _noted(value)) for name, value in found.notes.items() if name not in _OWN]
     if kept:
         body = Markup(f"{body}<h3>Notes</h3>{facts(kept)}")
     if found.core is None:

@@ -46,7 +46,7 @@ def scatter(
     ValueError
         If sparse rows would become too large.
     """
-    scene = picture._scene(core, _MOST, 0)
+    scene = picture.scene_of(core, _MOST, 0)
     places = _on_paper(scene, scene.places)
     radii = np.sqrt(_FIELD * scene.areas / np.pi) * 0.8
     order = np.argsort(-radii, kind="stable")  # the heavy ones below
@@ -65,7 +65,7 @@ def scatter(
 
 def _groups(scene: picture.Scene, label: str, of_label: Callable[[float], str]) -> list[tuple[Array, str]]:
     """List the rows that are not suspected, by label where labels are few, and what each group is called."""
-    usual, classes = ~scene.suspected, picture._classes(scene.core)
+    usual, classes = ~scene.suspected, picture.classes_of(scene.core)
     if classes is None or scene.core.y is None:
         return [(usual, "not suspected" if scene.suspected.any() else "rows")]
     labels = scene.core.y[scene.shown]
@@ -136,7 +136,7 @@ def _names(scene: picture.Scene, columns: tuple[str, ...], label: str) -> list[s
         first, second = (percent(float(share)) for share in scene.plane.shares)
         across, up = f"first principal direction, {first} of the variance", f"second, {second}"
     else:
-        jittered = picture._jittered(scene.core)
+        jittered = picture.is_jittered(scene.core)
         across, up = cut(columns[0], 60), "spread out at random" if jittered else cut(label, 40)
     return [
         f'<text class="name" x="{(_SIDE + _WIDTH) / 2:.0f}" y="{_HEIGHT + 20}" text-anchor="middle">'

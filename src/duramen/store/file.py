@@ -24,7 +24,7 @@ from duramen.store.blocks import Blocks
 from duramen.store.connection import WAIT, reader, writer
 from duramen.store.errors import DamagedStoreError, damaged, told
 from duramen.store.facts import Facts
-from duramen.store.schema import check_format, create, is_blank, migrate
+from duramen.store.schema import check_format, create, is_blank, migrate, rebuild
 
 __all__ = ["Content", "StoreFile", "unpacked"]
 
@@ -147,10 +147,11 @@ class StoreFile:
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def pack(self) -> None:
-        """Put points into as few blocks as they need."""
+        """Put points into as few blocks as they need, and leave no trace of what else was deleted."""
         with told(self.path), self._as_damage():
             if self.blocks is not None:
                 self.blocks.pack()
+            rebuild(self._connection)
 
     def shrink(self) -> None:
         """Give free pages back to the file system."""

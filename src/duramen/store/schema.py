@@ -10,33 +10,44 @@ from duramen.store.errors import damaged
 from duramen.store.facts import Facts
 from duramen.store.lock import now
 
-__all__ = ["FORMAT", "check_format", "create", "is_blank", "migrate"]
+__all__ = ["FORMAT", "check_format", "create", "is_blank", "migrate", "rebuild"]
 
 APPLICATION = 0x6475726D  # "durm": which program a SQLite file is of
 FORMAT = 2
 
-_SPARE = (
-    "CREATE TABLE IF NOT EXISTS spare (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL)"
-)
-_TABLES = (
-    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL)",
-    _SPARE,
-    "CREATE TABLE blocks (number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, "
-    "content BLOB NOT NULL)",
-    "CREATE TABLE members (id INTEGER PRIMARY KEY, block INTEGER NOT NULL)",
-    "CREATE TABLE names (id INTEGER PRIMARY KEY, name BLOB NOT NULL)",
-    "CREATE TABLE sample (id INTEGER PRIMARY KEY)",
-    "CREATE TABLE places (place INTEGER PRIMARY KEY, id INTEGER NOT NULL, seal INTEGER NOT NULL)",
-    "CREATE TABLE forgotten (number INTEGER PRIMARY KEY, id, time TEXT NOT NULL, seal INTEGER NOT NULL)",
-)
+_FACTS = "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL"
+_TABLES = {
+    "facts": _FACTS,
+    "spare": _FACTS,
+    "blocks": "number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, content BLOB NOT NULL",
+    "members": "id INTEGER PRIMARY KEY, block INTEGER NOT NULL",
+    "names": "id INTEGER PRIMARY KEY, name BLOB NOT NULL",
+    "sample": "id INTEGER PRIMARY KEY",
+    "places": "place INTEGER PRIMARY KEY, id INTEGER NOT NULL, seal INTEGER NOT NULL",
+    "forgotten": "number INTEGER PRIMARY KEY, id, time TEXT NOT NULL, seal INTEGER NOT NULL",
+}
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables; inside a transaction."""
-    for table in _TABLES:
-        connection.execute(table)
+    for table, columns in _TABLES.items():
+        connection.execute(f"CREATE TABLE {table} ({columns})")
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def rebuild(connection: sqlite3.Connection) -> None:
+    """Write all tables but the blocks anew, in order; inside a transaction.
+
+    In the gaps of old pages may be copies of records that were deleted since;
+    they are overwritten when the old tables are dropped.
+    """
+    for table, columns in _TABLES.items():
+        if table != "blocks":
+            connection.execute(f"CREATE TABLE anew ({columns})")
+            connection.execute(f"INSERT INTO anew SELECT * FROM {table} ORDER BY 1")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(f"ALTER TABLE anew RENAME TO {table}")
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:
@@ -82,7 +93,7 @@ def migrate(connection: sqlite3.Connection, form: int) -> None:
 
 def _with_history(connection: sqlite3.Connection) -> None:
     """From format 1, which kept neither the history of the anchor nor a second copy of the settings."""
-    connection.execute(_SPARE)
+    connection.execute(f"CREATE TABLE IF NOT EXISTS spare ({_FACTS})")
     Facts(connection, "spare").put("spare-settings", Facts(connection).get("settings"))
     facts = Facts(connection)
     anchor = facts.get("anchor", None)

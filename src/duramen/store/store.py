@@ -150,9 +150,8 @@ class Store(Durable):
             self._refuse_in_transaction("compact()")
             self._refuse_unwritable()
             with self.transaction():
-                if self._file.blocks is not None:
-                    self._file.pack()
-                    self._changed = True
+                self._changed = True
+                self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
                 raise StoreLockedError(

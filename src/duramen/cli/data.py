@@ -1,0 +1,103 @@
+"""Data files as batches of points, through one encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from duramen.cli.classes import with_classes
+from duramen.cli.files import check_source
+from duramen.cli.output import Output
+from duramen.cli.progress import Bar, bar, watched
+from duramen.points import WeightedPoints
+
+if TYPE_CHECKING:
+    from duramen.rows import Array
+    from duramen.tables import Encoding
+
+__all__ = ["Data", "all_points", "learned", "names_in", "open_data", "passes"]
+
+
+class Data(NamedTuple):
+    """A table, and how its columns become numbers."""
+
+    table: Any
+    encoding: Encoding
+
+    def points(self) -> Iterator[tuple[Any, WeightedPoints]]:
+        """Read batches, and make points of each; without a column of ids, the rows' numbers name them."""
+        for batch, rows in self.encoding.read(self.table):
+            yield batch, WeightedPoints(rows.X, rows.y, rows.weights, numbers(rows.ids, batch))
+
+
+def open_data(path: Path) -> Any:
+    """Open a table."""
+    from duramen.tables import open_table
+
+    check_source(path)
+    return open_table(path)
+
+
+def learned(
+    path: Path, wanted: dict[str, Any], output: Output, loss: str = "", n_classes: int | None = None
+) -> Data:
+    """Open a table and learn how its columns become numbers; and its classes, if the loss is of that kind."""
+    from duramen.tables import learn_encoding
+
+    table = open_data(path)
+    with bar(output, "looking at the columns") as shown:
+        encoding = learn_encoding(table, **wanted, each=watched(shown))
+    return Data(table, with_classes(table, encoding, loss, n_classes, output))
+
+
+def numbers(ids: Any, batch: Any) -> Array:
+    """Give the numbers of ids: text by its hash, and where there are none, the rows' own."""
+    from duramen.dynamic.names import is_names, numbers_of
+
+    if ids is None:
+        return np.arange(batch.first, batch.first + len(batch), dtype=np.int64)
+    return numbers_of(ids) if is_names(ids) else np.asarray(ids)
+
+
+def passes(data: Data, shown: Bar, what: str) -> Callable[[], Iterator[WeightedPoints]]:
+    """Give what starts a pass over all points, which moves the bar."""
+    begun = 0
+
+    def begin() -> Iterator[WeightedPoints]:
+        nonlocal begun
+        begun += 1
+        shown.begin(f"{what}, pass {begun}")
+        for batch, points in data.points():
+            yield points
+            shown.at(batch.done, batch.first + len(batch))
+
+    return begin
+
+
+def all_points(data: Data, output: Output) -> WeightedPoints:
+    """Read the whole table into memory."""
+    with bar(output, "reading") as shown:
+        parts = list(passes(data, shown, "reading")())
+    if not parts:
+        raise ValueError(f"{data.table.path} has no rows")
+    return WeightedPoints.concat(parts)
+
+
+def names_in(data: Data, wanted: Array, output: Output) -> dict[int, str] | None:
+    """Find the names of numbers, in one more pass; None where ids are numbers themselves."""
+    from duramen.dynamic.names import numbers_of
+
+    if data.encoding.id is None or not data.encoding.text_ids:
+        return None
+    found: dict[int, str] = {}
+    with bar(output, "looking up names") as shown:
+        for batch in data.table.batches(columns=[data.encoding.id]):
+            ids = batch.column(data.encoding.id).words()
+            hashed = numbers_of(ids)
+            for row in np.flatnonzero(np.isin(hashed, wanted)).tolist():
+                found[int(hashed[row])] = str(ids[row])
+            shown.at(batch.done, batch.first + len(batch))
+    return found

@@ -1,0 +1,126 @@
+"""Rows from a file into a store, batch by batch: each committed, or all or none; Ctrl-C stops between two."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duramen.cli.data import Data, learned, open_data
+from duramen.cli.errors import Interrupted, in_one_line
+from duramen.cli.losses import name_of
+from duramen.cli.options import at_least
+from duramen.cli.progress import bar
+
+if TYPE_CHECKING:
+    from duramen.cli.output import Output
+
+__all__ = ["add_feeding", "data_for", "feed"]
+
+_BATCH = 65_536
+
+
+def add_feeding(parser: argparse.ArgumentParser, done: str) -> None:
+    """Add the file, and how it is read."""
+    parser.add_argument("data", type=Path, metavar="DATA", help="a Parquet, CSV, TSV, Arrow or .npz file")
+    parser.add_argument(
+        "--batch",
+        type=at_least(1),
+        default=_BATCH,
+        metavar="ROWS",
+        help=f"rows {done} and committed at once (default: {_BATCH})",
+    )
+    parser.add_argument("--atomic", action="store_true", help="all rows in one transaction: all or none")
+    parser.add_argument(
+        "--skip", type=at_least(0), default=0, metavar="ROWS", help="begin after so many rows of the file"
+    )
+
+
+def data_for(store: Any, path: Path, talk: Output) -> tuple[Data, bool]:
+    """Open a file through the store's encoding; if it has none yet, learn it. Says which it was."""
+    from duramen.tables import Encoding
+
+    state = store.notes.get("encoding")
+    if state is not None:
+        return Data(open_data(path), Encoding.from_json(state)), False
+    wanted = store.notes.get("columns") or {}
+    if isinstance(wanted.get("one_hot"), list):
+        wanted["one_hot"] = tuple(wanted["one_hot"])
+    return learned(path, wanted, talk, name_of(store.loss), getattr(store.loss, "n_classes", None)), True
+
+
+def feed(
+    store: Any,
+    data: Data,
+    options: argparse.Namespace,
+    apply: Callable[[Any], None],
+    *,
+    doing: str,
+    done: str,
+) -> int:
+    """Apply every batch of rows to the store; return how many rows that were.
+
+    Raises
+    ------
+    Interrupted
+        After Ctrl-C, between two batches; it says how many rows are in.
+    """
+    place = options.skip  # rows of the file before it are done with
+    whole = store.transaction() if options.atomic else nullcontext()
+    with _stoppable() as asked, bar(options.talk, doing) as shown:
+        try:
+            with whole:
+                for batch, rows in data.encoding.read(data.table, options.batch):
+                    end = batch.first + len(batch)
+                    if end <= place:
+                        continue
+                    if asked.is_set():
+                        raise Interrupted
+                    apply(_later(rows, place - batch.first) if batch.first < place else rows)
+                    place = end
+                    shown.at(batch.done, end)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; {_so_far(options, place, done)}") from None
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            if place > options.skip or options.atomic:
+                line = in_one_line(error)[0]
+                raise ValueError(f"{line}; {_so_far(options, place, done)}") from error
+            raise
+    return int(place - options.skip)
+
+
+def _so_far(options: argparse.Namespace, place: int, done: str) -> str:
+    n = place - options.skip
+    if options.atomic or not n:
+        return f"nothing was {done}"
+    return f"{n:,} row{'s' * (n != 1)} {'were' if n != 1 else 'was'} {done} before; to go on: --skip {place}"
+
+
+def _later(rows: Any, n: int) -> Any:
+    """Leave out the first n rows."""
+    return type(rows)(
+        *(None if part is None else part[n:] for part in (rows.X, rows.y, rows.weights, rows.ids))
+    )
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into an event to look at between batches; a second one interrupts at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def first(*_: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

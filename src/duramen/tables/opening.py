@@ -1,0 +1,119 @@
+"""Which format a file has: its suffix says, or else its first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from duramen.tables.archive import ArchiveTable
+from duramen.tables.delimited import DelimitedTable
+from duramen.tables.ipc import ArrowFile, ArrowStream
+from duramen.tables.parquet import ParquetFiles, ParquetTable
+from duramen.tables.table import Table
+
+__all__ = ["FORMATS", "open_table"]
+
+FORMATS = (
+    "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
+    "Arrow or Feather (.arrow, .ipc, .feather), NumPy (.npz)"
+)
+"""The formats, for a message."""
+
+
+def _csv(path: Path) -> Table:
+    return DelimitedTable(path)
+
+
+def _tsv(path: Path) -> Table:
+    return DelimitedTable(path, "\t")
+
+
+def _arrow(path: Path) -> Table:
+    begins = _beginning(path)
+    if begins.startswith(b"FEA1"):
+        raise ValueError(f"{path} is a Feather file of version 1; write it again (version 2), or as Parquet")
+    return ArrowFile(path) if begins.startswith(b"ARROW1") else ArrowStream(path)
+
+
+_SUFFIXES: dict[str, Callable[[Path], Table]] = {
+    ".parquet": ParquetTable,
+    ".pq": ParquetTable,
+    ".parq": ParquetTable,
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".tab": _tsv,
+    ".csv.gz": _csv,
+    ".tsv.gz": _tsv,
+    ".tab.gz": _tsv,
+    ".arrow": _arrow,
+    ".arrows": _arrow,
+    ".ipc": _arrow,
+    ".feather": _arrow,
+    ".npz": ArchiveTable,
+}
+
+_BEGINNINGS: dict[bytes, Callable[[Path], Table]] = {
+    b"PAR1": ParquetTable,
+    b"ARROW1": _arrow,
+    b"FEA1": _arrow,
+    b"\xff\xff\xff\xff": _arrow,
+    b"PK\x03\x04": ArchiveTable,
+    b"PK\x05\x06": ArchiveTable,
+}
+
+
+def open_table(path: Any) -> Table:
+    """Open a file of rows and named columns, to be read in batches.
+
+    Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
+    NumPy's .npz. The suffix says which; without a known one, the first bytes do. All but .npz
+    need pyarrow (``pip install 'duramen[frames]'``). A folder, or a pattern such as
+    ``part-*.parquet``, is the rows of its Parquet files, in the order of their names.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there.
+    ValueError
+        If it is damaged or has none of the formats; the message names the file.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp()) / "data.npz"
+    >>> np.savez(file, X=np.arange(6.0).reshape(3, 2), y=np.array([1, 0, 1]))
+    >>> table = open_table(file)
+    >>> table
+    <ArchiveTable data.npz: 3 rows, 3 columns>
+    >>> [len(batch) for batch in table.batches(n_rows=2)]
+    [2, 1]
+    """
+    source = Path(path)
+    if source.is_dir():
+        return ParquetFiles(source, sorted(source.glob("*.parquet")))
+    if not source.exists():
+        if set(source.name) & set("*?["):
+            return ParquetFiles(source, sorted(source.parent.glob(source.name)))
+        raise FileNotFoundError(f"there is no file {source}")
+    if not source.stat().st_size:
+        raise ValueError(f"{source} is empty: it has no bytes")
+    return _reader_of(source)(source)
+
+
+def _reader_of(path: Path) -> Callable[[Path], Table]:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    for suffix in ("".join(suffixes[-2:]), *suffixes[-1:]):
+        if suffix in _SUFFIXES:
+            return _SUFFIXES[suffix]
+    begins = _beginning(path)
+    for magic, reader in _BEGINNINGS.items():
+        if begins.startswith(magic):
+            return reader
+    raise ValueError(f"{path} has no suffix or content that is known; the formats are {FORMATS}")
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)

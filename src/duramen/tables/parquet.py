@@ -1,0 +1,110 @@
+"""Parquet files, read a few rows of a row group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from duramen.tables.arrow import arrow, readable, rebatched
+from duramen.tables.arrow_column import ArrowColumn, kind_of
+from duramen.tables.names import checked_names
+from duramen.tables.table import Batch, Table
+
+__all__ = ["ArrowTable", "ParquetFiles", "ParquetTable"]
+
+_WHAT = "a Parquet file"
+_BUFFERS = 8 << 20  # bytes for all columns together
+
+
+class ArrowTable(Table):
+    """A file of typed columns that pyarrow reads as record batches."""
+
+    def _know(self, path: Path, schema: Any) -> None:
+        self.path, self.nbytes = path, path.stat().st_size
+        self.columns = checked_names(path, schema.names)
+        self.schema = schema
+        self.kinds = {field.name: kind_of(field.type) for field in schema}
+
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        """Read record batches, with the share of the file read."""
+        raise NotImplementedError
+
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
+        first = 0
+        for piece, done in rebatched(self._pieces(n_rows, columns), n_rows):
+            held = {name: partial(ArrowColumn, piece.column(name), self.kinds[name]) for name in columns}
+            share = done if self.n_rows is None else (first + piece.num_rows) / self.n_rows
+            yield Batch(self, first, share, piece.num_rows, held)
+            first += piece.num_rows
+            del piece, held  # so that the next batch is read without this one in memory
+
+
+class ParquetTable(ArrowTable):
+    """One Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        with self._opened(path) as file, readable(path, _WHAT):
+            self._know(path, file.schema_arrow)
+            self.n_rows = file.metadata.num_rows
+
+    def _opened(self, path: Path, n_columns: int = 1) -> Any:
+        module = arrow("parquet")
+        # Without a buffer size a whole column of a row group is read at once.
+        buffer = max(16 << 10, min(128 << 10, _BUFFERS // n_columns))
+        with readable(path, _WHAT):
+            return module.ParquetFile(str(path), buffer_size=buffer, pre_buffer=False)
+
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        with self._opened(self.path, max(1, len(columns))) as file:
+            with readable(self.path, _WHAT):
+                pieces = file.iter_batches(batch_size=n_rows, columns=[*columns])
+            while True:
+                with readable(self.path, _WHAT):
+                    piece = next(pieces, None)
+                    if piece is None:
+                        break
+                    piece.validate(full=True)  # text that is no UTF-8
+                yield piece, 1.0
+        arrow("").default_memory_pool().release_unused()
+
+
+class ParquetFiles(ArrowTable):
+    """The rows of several Parquet files with the same columns, one file after the other."""
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        if not files:
+            raise FileNotFoundError(f"there are no Parquet files in {path}")
+        self.parts = [ParquetTable(file) for file in files]
+        first = self.parts[0]
+        for part in self.parts[1:]:
+            _refuse_other_schema(first, part)
+        self._know(first.path, first.schema)
+        self.path, self.nbytes = path, sum(part.nbytes for part in self.parts)
+        self._counts = [part.n_rows or 0 for part in self.parts]
+        self.n_rows = sum(self._counts)
+
+    def place(self, row: int) -> str:
+        for part, count in zip(self.parts, self._counts, strict=True):
+            if row < count:
+                return f"{part.path.name}, {part.place(row)}"
+            row -= count
+        return super().place(row)
+
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        for part in self.parts:
+            for piece, done in part._pieces(n_rows, columns):
+                yield piece.select([*columns]), done
+
+
+def _refuse_other_schema(first: ArrowTable, other: ArrowTable) -> None:
+    for name in first.columns:
+        if name not in other.kinds:
+            raise ValueError(f"{other.path} has no column {name!r}, which {first.path} has")
+        mine, its = first.schema.field(name).type, other.schema.field(name).type
+        if mine != its:
+            raise ValueError(f"{other.path}: column {name!r} has type {its}, in {first.path} it is {mine}")
+    for name in other.columns:
+        if name not in first.kinds:
+            raise ValueError(f"{other.path} has a column {name!r}, which {first.path} has not")

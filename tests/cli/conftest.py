@@ -1,0 +1,42 @@
+"""Files that many tests of the command line read."""
+
+import pytest
+
+from tests.cli.running import inside, numbers, table, write
+
+LEARN = ("--loss", "logistic", "--label", "ill", "--id", "name", "--one-hot", "auto")
+SMALL = ("--size", "400", "--outliers", "2%")
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A folder with rows.parquet, rows.csv and numbers.parquet; nothing is written there."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("rows.parquet", "rows.csv"):
+        write(table(), folder / name)
+    for name in ("numbers.parquet", "numbers.csv"):
+        write(numbers(), folder / name)
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process."""
+    return lambda *arguments: inside(capsys, *arguments)
+
+
+@pytest.fixture
+def core(files, run, tmp_path):
+    """A coreset of the rows, with its encoding."""
+    made = tmp_path / "core.parquet"
+    assert run("build", files / "rows.parquet", "-o", made, *LEARN, *SMALL, "--quiet") == (0, "", "")
+    return made
+
+
+@pytest.fixture
+def store(files, run, tmp_path):
+    """A store of the rows."""
+    made = tmp_path / "s.duramen"
+    assert run("store", "init", made, *LEARN, *SMALL, "--audit", "--quiet") == (0, "", "")
+    assert run("store", "insert", made, files / "rows.parquet", "--quiet") == (0, "", "")
+    return made

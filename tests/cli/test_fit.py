@@ -1,0 +1,309 @@
+"""Models from coresets, stores and data: what they hold, what is said of them, and what they predict."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import duramen as dm
+from duramen.cli.cores import read_core
+from duramen.cli.model import read_model
+from tests.cli.conftest import LEARN, SMALL
+from tests.cli.running import conforms, numbers, process, table, write
+
+DATA_ONLY = ("--loss", "logistic", "--label", "two", "--features", "a,b", "--size", "300")
+
+
+def features(model, rows):
+    """The columns of a model, by hand."""
+    colours = np.array(rows["colour"]) if "colour" in rows.column_names else None
+    found = [
+        colours == name.partition("=")[2] if "=" in name else rows[name].to_numpy() for name in model.columns
+    ]
+    return np.column_stack(found).astype(float)
+
+
+def test_through_the_real_entry_point(core, files, tmp_path):
+    done = process("fit", core, "-o", "model.json", "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    conforms(done.json)
+    assert (done.json["kind"], done.json["classes"], done.json["n_points"]) == ("core", ["no", "yes"], 3000)
+    assert done.json["low"] < done.json["objective"] < done.json["high"]
+    done = process("predict", "model.json", files / "rows.csv", "-o", "said.parquet", "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    conforms(done.json)
+    assert done.json["n_rows"] == 3000
+    assert done.json["columns"] == ["id", "class", "probability=no", "probability=yes"]
+
+
+def test_the_planted_are_set_aside(core, run):
+    done = run("fit", core, "--top", "1000", "--json")
+    aside = [one["id"] for one in done.json["set_aside"]]
+    assert len(aside) == done.json["n_set_aside"]
+    planted = {name for name in read_core(core).names.values() if int(name[1:]) < 60}
+    assert planted <= set(aside)
+    losses = [one["loss"] for one in done.json["set_aside"]]
+    assert losses == sorted(losses, reverse=True)
+    assert sum(one["weight"] for one in done.json["set_aside"]) == pytest.approx(60)
+    told = run("fit", core, "--top", "2").out
+    assert f"  {aside[0]} " in told
+    assert f"and {len(aside) - 2:,} more" in told
+    assert "converged" in told
+
+
+def test_it_is_the_solution_that_the_library_finds(core, run, tmp_path):
+    assert run("fit", core, "-o", tmp_path / "m.json").code == 0
+    model, solution = read_model(tmp_path / "m.json"), dm.solve(dm.load_coreset(core), random_state=0)
+    np.testing.assert_array_equal(model.theta, solution.theta)
+    assert model.facts["objective"] == solution.objective
+    assert model.encoding == read_core(core).encoding
+
+
+def test_of_data_it_is_that_of_the_coreset_built_first(core, files, run, tmp_path):
+    assert run("fit", core, "-o", tmp_path / "one.json").code == 0
+    assert run("fit", files / "rows.csv", "-o", tmp_path / "two.json", *LEARN, *SMALL).code == 0
+    one, two = read_model(tmp_path / "one.json"), read_model(tmp_path / "two.json")
+    np.testing.assert_array_equal(one.theta, two.theta)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_predictions_are_the_library_s_own(core, files, run, tmp_path, suffix):
+    made, model_file = tmp_path / f"said{suffix}", tmp_path / "m.json"
+    assert run("fit", core, "-o", model_file).code == 0
+    without = table().drop_columns(["ill"])  # labels are not needed
+    source = write(without, tmp_path / "new.parquet")
+    assert run("predict", model_file, source, "-o", made).out.startswith("3,000 rows predicted")
+    said = pa.parquet.read_table(made) if suffix == ".parquet" else pa.csv.read_csv(made)
+    model = read_model(model_file)
+    m = features(model, without) @ model.theta[:-1] + model.theta[-1]
+    assert said["id"].to_pylist() == without["name"].to_pylist()
+    np.testing.assert_allclose(
+        said["probability=yes"].to_numpy(), 1 / (1 + np.exp(-m)), rtol=1e-12, atol=1e-300
+    )
+    assert said["class"].to_pylist() == np.where(m > 0, "yes", "no").tolist()
+
+
+@pytest.mark.parametrize(
+    "loss, options, estimator",
+    [
+        ("logistic", ["--label", "two"], dm.RobustLogisticRegression),
+        ("softmax", ["--label", "three"], dm.RobustLogisticRegression),
+        ("huber", ["--label", "value"], dm.RobustLinearRegression),
+        ("poisson", ["--label", "count"], dm.RobustLinearRegression),
+        ("kmeans", ["--k", "3"], dm.RobustKMeans),
+        ("kmedian", ["--k", "3"], dm.RobustKMedians),
+    ],
+)
+def test_every_kind_predicts_as_its_estimator_would(loss, options, estimator, files, run, tmp_path):
+    source = files / "numbers.parquet"
+    fit = run(
+        "fit",
+        source,
+        "-o",
+        tmp_path / "m.json",
+        "--loss",
+        loss,
+        *options,
+        "--features",
+        "a,b",
+        "--size",
+        "300",
+    )
+    assert fit.code == 0, fit.err
+    assert run("predict", tmp_path / "m.json", source, "-o", tmp_path / "s.parquet").code == 0
+    said, model = pa.parquet.read_table(tmp_path / "s.parquet"), read_model(tmp_path / "m.json")
+    rows = numbers()
+    X = np.column_stack([rows["a"], rows["b"]])
+    own = fitted(estimator, model, X)
+    if loss in ("logistic", "softmax"):
+        np.testing.assert_array_equal(said["class"].to_numpy(), own.predict(X))
+        shares = np.column_stack([said[f"probability={name}"] for name in model.classes])
+        np.testing.assert_allclose(shares, own.predict_proba(X), rtol=1e-9)
+    elif loss in ("huber", "poisson"):
+        np.testing.assert_allclose(said["value"].to_numpy(), own.predict(X), rtol=1e-12)
+    else:
+        np.testing.assert_array_equal(said["cluster"].to_numpy(), own.predict(X))
+        np.testing.assert_allclose(said["distance"].to_numpy(), own.transform(X).min(axis=1), rtol=1e-12)
+
+
+def fitted(estimator, model, X):
+    """An estimator with a model's parameters in the place of its own."""
+    own, theta = estimator(), model.theta
+    own.n_features_in_ = X.shape[1]
+    own.solution_ = type("Solved", (), {"loss": model.loss, "theta": theta})()
+    if hasattr(own, "transform"):
+        own.n_clusters = len(theta)
+        own.cluster_centers_ = theta
+    else:
+        own.coef_, own.intercept_ = theta[..., :-1], theta[..., -1]
+    if model.classes is not None:
+        own.classes_ = np.array(model.classes)
+        own.coef_, own.intercept_ = np.atleast_2d(own.coef_), np.atleast_1d(own.intercept_)
+    return own
+
+
+def test_minus_one_and_one_stay_what_they_are(run, tmp_path):
+    rows = numbers()
+    signs = pa.array(2 * rows["two"].to_numpy() - 1)
+    source = write(rows.append_column("sign", signs), tmp_path / "n.parquet")
+    learn = ("--loss", "hinge", "--label", "sign", "--features", "a,b", "--size", "300")
+    assert run("fit", source, "-o", tmp_path / "m.json", *learn).code == 0
+    assert run("predict", tmp_path / "m.json", source, "-o", tmp_path / "s.parquet").code == 0
+    said = pa.parquet.read_table(tmp_path / "s.parquet")
+    assert said.column_names == ["id", "class", "score"]
+    assert set(said["class"].to_pylist()) == {-1, 1}
+    assert np.array_equal(said["class"].to_numpy() > 0, said["score"].to_numpy() > 0)
+
+
+def test_classes_that_are_true_or_false(run, tmp_path):
+    rows = numbers()
+    source = write(rows.append_column("flag", pa.array(rows["two"].to_numpy() > 0)), tmp_path / "n.parquet")
+    learn = ("--loss", "softmax", "--label", "flag", "--features", "a,b", "--size", "300")
+    assert run("fit", source, "-o", tmp_path / "m.json", *learn).code == 0
+    lines = run("predict", tmp_path / "m.json", source, "-o", "-").out.splitlines()
+    assert lines[0] == "id,class,probability=false,probability=true"
+    assert {line.split(",")[1] for line in lines[1:]} == {"False", "True"}
+    done = run("fit", source, *learn, "--classes", "3")
+    assert done.code == 2
+    assert "has 2 classes, where 3 were expected" in done.err
+
+
+def test_a_coreset_of_the_library_s_own_making_will_do(run, tmp_path):
+    rows = numbers()
+    X = np.column_stack([rows["a"], rows["b"]])
+    dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=100, random_state=0).save(tmp_path / "c.parquet")
+    assert run("fit", tmp_path / "c.parquet", "-o", tmp_path / "m.json").code == 0
+    np.savez(tmp_path / "new.npz", X=X)
+    done = run("predict", tmp_path / "m.json", tmp_path / "new.npz", "-o", "-")
+    assert done.code == 0
+    assert done.out.splitlines()[0] == "id,cluster,distance"
+    assert done.err == "3,000 rows predicted\n"
+    done = run("predict", tmp_path / "m.json", write(rows, tmp_path / "n.parquet"), "-o", "-")
+    assert (done.code, done.out) == (2, "")
+    assert "has 8 columns and the model 2" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ["@core", "--label", "ill"],
+            "is a coreset, which knows its columns and its size; leave --label out",
+        ),
+        (
+            ["@core", "--loss", "kmeans", "--k", "2"],
+            "was made for LogisticLoss(fit_intercept=True); leave --loss",
+        ),
+        (["@core", "--no-intercept"], "was made for LogisticLoss(fit_intercept=True)"),
+        (["@rows"], "is data, and so a loss is needed; pass --loss"),
+        (["@core", "--outliers", "5000"], "n_outliers=5000"),
+        (["@core", "--l2", "-1"], "l2=-1"),
+        (["@core", "-o", "model.txt"], "-o model.txt must end in .json"),
+        (["@core", "-o", "no/model.json"], "there is no folder no; make it first"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, message, core, files, run, tmp_path):
+    places = {"@core": core, "@rows": files / "rows.parquet"}
+    done = run("fit", *(places.get(one, one) for one in arguments))
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_predict_refuses(core, files, run, tmp_path):
+    model = tmp_path / "m.json"
+    assert run("fit", core, "-o", model).code == 0
+    renamed = write(
+        table().rename_columns(["name", "years", "income", "colour", "ill"]), tmp_path / "r.parquet"
+    )
+    colours = ["violet", *table()["colour"].to_pylist()[1:]]
+    violet = write(table().set_column(3, "colour", pa.array(colours)), tmp_path / "v.parquet")
+    for arguments, message in [
+        ((model, renamed, "-o", "-"), "'age'"),
+        ((model, violet, "-o", "-"), "'violet'"),
+        ((files / "rows.csv", files / "rows.csv", "-o", "-"), "is no model"),
+        ((model, files / "rows.csv", "-o", "-", "--json"), "name a file"),
+        ((model, files / "rows.csv", "-o", model), "must end in .parquet or .csv"),
+        ((model, tmp_path / "absent.csv", "-o", "-"), "there is no such file"),
+    ]:
+        done = run("predict", *arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert message in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_a_failed_prediction_leaves_no_file(core, run, tmp_path):
+    model = tmp_path / "m.json"
+    assert run("fit", core, "-o", model).code == 0
+    ages = [*table()["age"].to_pylist()[:-1], None]
+    holed = write(table().set_column(1, "age", pa.array(ages)), tmp_path / "h.parquet")
+    before = {path.name for path in tmp_path.iterdir()}
+    for name in ("s.parquet", "s.csv"):
+        assert run("predict", model, holed, "-o", tmp_path / name).code == 2
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+class TestModelFiles:
+    @pytest.fixture
+    def model(self, files, run, tmp_path):
+        made = tmp_path / "m.json"
+        assert run("fit", files / "numbers.csv", "-o", made, *DATA_ONLY).code == 0
+        return made
+
+    def test_any_changed_byte_is_an_error_or_does_no_harm(self, model):
+        whole, raw = read_model(model), model.read_bytes()
+        wrong = []
+        for place in np.random.default_rng(0).integers(0, len(raw), 300):
+            flipped = bytearray(raw)
+            flipped[place] ^= 1 << (place % 7)
+            model.write_bytes(flipped)
+            try:
+                found = read_model(model)
+            except ValueError as error:
+                wrong.append(str(error))
+                continue
+            np.testing.assert_array_equal(found.theta, whole.theta)
+            assert (found.loss, found.classes, found.encoding) == (whole.loss, whole.classes, whole.encoding)
+        assert len(wrong) > 200
+        assert all(str(model) in message for message in wrong)
+
+    def test_cut_short(self, model):
+        raw = model.read_bytes()
+        for end in range(0, len(raw) - 2, 40):
+            model.write_bytes(raw[:end])
+            with pytest.raises(ValueError, match=r"is damaged|is no model"):
+                read_model(model)
+
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            ({"version": 2}, "newer than this library reads"),
+            ({"format": "other"}, "is no model"),
+            ({"theta": [1.0]}, "its theta has shape"),
+            ({"theta": [1.0, None, 2.0]}, "damaged"),
+            ({"objective": "low"}, "its objective is 'low' and should be a number"),
+            ({"n_points": 1.5}, "its n_points is 1.5 and should be a whole number"),
+            ({"converged": 1}, "true or false"),
+            ({"classes": [1, 2, 3]}, "its classes are"),
+            ({"columns": ["a"]}, "damaged"),
+            ({"loss": {"class": "DanceLoss", "fields": {}}}, "DanceLoss"),
+        ],
+    )
+    def test_a_model_changed_by_hand_is_checked(self, model, change, message):
+        state = {**json.loads(model.read_text()), **change}
+        if not {"version", "format"} & set(change):
+            model.write_text(json.dumps(state))
+            with pytest.raises(ValueError, match="checksum differs"):
+                read_model(model)
+        del state["crc32"]
+        model.write_text(json.dumps(state))
+        with pytest.raises(ValueError, match=message):
+            read_model(model)
+
+    def test_without_its_checksum_it_is_read(self, model):
+        state = json.loads(model.read_text())
+        del state["crc32"]
+        state["theta"][0] = 7.0
+        model.write_text(json.dumps(state))
+        assert read_model(model).theta[0] == 7

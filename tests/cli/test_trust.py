@@ -1,0 +1,65 @@
+"""Certificates and reports."""
+
+import pytest
+
+from tests.cli.running import conforms, process, table, write
+
+QUICK = ("--probes", "4", "--steps", "1")
+
+
+def test_certify_through_the_real_entry_point(core, files, tmp_path):
+    done = process("certify", core, files / "rows.csv", *QUICK, "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    conforms(done.json)
+    assert 0 < done.json["max_error"] < 0.3
+    assert done.json["n_points"] == 3000
+
+
+def test_certify_says_it_in_words(core, files, run):
+    assert "lower bound on the worst case" in run("certify", core, files / "rows.parquet", *QUICK).out
+
+
+def test_certify_refuses(core, files, run, tmp_path):
+    other = write(table(2000), tmp_path / "other.parquet")
+    for arguments, message in [
+        ((core, other), "these are not the data of this coreset"),
+        ((core, files / "numbers.csv"), "'age'"),
+        ((core, files / "rows.csv", "--label", "ill"), "knows its columns; leave --label out"),
+        ((files / "rows.parquet", files / "rows.parquet"), "holds no coreset"),
+        ((core, tmp_path / "absent.csv"), "there is no such file"),
+    ]:
+        done = run("certify", *arguments, *QUICK)
+        assert (done.code, done.out) == (2, "")
+        assert message in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_report_through_the_real_entry_point(core, files, tmp_path):
+    done = process("report", core, "-o", "r.html", "--data", files / "rows.csv", "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    conforms(done.json)
+    page = (tmp_path / "r.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert done.json["n_bytes"] == len(page.encode())
+    assert "colour=red" in page
+
+
+@pytest.mark.parametrize("title", [None, "The <best> customers"])
+def test_report_of_a_store(store, run, tmp_path, title):
+    given = () if title is None else ("--title", title)
+    assert run("report", store, "-o", tmp_path / "r.html", *given).code == 0
+    page = (tmp_path / "r.html").read_text()
+    assert ("<h1>s.duramen" if title is None else "<h1>The &lt;best&gt; customers") in page
+
+
+def test_report_refuses(core, files, run, tmp_path):
+    (tmp_path / "there.html").write_text("")
+    for arguments, message in [
+        ((files / "rows.csv", "-o", tmp_path / "r.html"), "is no store and no coreset"),
+        ((core, "-o", tmp_path / "r.txt"), "must end in .html"),
+        ((core, "-o", tmp_path / "there.html"), "exists; pass --force"),
+        ((core, "-o", tmp_path / "r.html", "--data", tmp_path / "absent"), "there is no such file"),
+    ]:
+        done = run("report", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert message in done.err

@@ -1,0 +1,52 @@
+"""What tests of the store share: processes that fork those that are to be killed, also on a disk that fails."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.store.nursery import ROOT, Nursery
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    if not hasattr(os, "fork"):
+        pytest.skip("needs os.fork")
+    made = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory):
+    """The library that stands between SQLite and the disk."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not sys.platform.startswith("linux") or compiler is None:
+        pytest.skip("needs Linux and a C compiler")
+    made = tmp_path_factory.mktemp("disk") / "power.so"
+    source = ROOT / "tests" / "store" / "power.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def weak(disk, tmp_path_factory):
+    """A nursery whose children write to such a disk."""
+    nursery = Nursery(tmp_path_factory.mktemp("weak"), LD_PRELOAD=str(disk))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """A folder in memory where there is one: for files of a disk that is only played."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)

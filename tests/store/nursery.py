@@ -1,0 +1,251 @@
+"""A process that forks others, so that one that is to be killed starts in milliseconds; and how it is led.
+
+Run as a program, it reads orders, one a line, and forks a child for each, which says what it has done as
+soon as it has. It does nothing else itself: so there are no threads that a fork would cut off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def live(order):
+    """Do operations for ever, or ``most`` of them, and acknowledge each."""
+    import duramen as dm
+    from tests.store.life import perform
+
+    life = pickle.loads(Path(order["life"]).read_bytes())
+    store = dm.open_store(order["path"], synchronous=order.get("synchronous", "full"))
+    say("open", life.k)
+    while life.k < order.get("most", 10**9):
+        steps = life.plan()
+        perform(steps, store)
+        life = life.took(steps)
+        say("ack", life.k)
+    say("done", 0)
+    signal.pause()
+
+
+def armed(order, n, mode):
+    """Let the disk fail at its n-th call from now on."""
+    disk = ctypes.CDLL(None)
+    disk.power_kinds.restype = ctypes.c_char_p
+    disk.power_arm(
+        order["path"].encode(), ctypes.c_long(n), ctypes.c_int(mode), ctypes.c_ulong(order["seed"])
+    )
+    return disk
+
+
+def begun(order):
+    """Make the store, or open the one that is there."""
+    import duramen as dm
+    from tests.store.life import make
+
+    more = {"synchronous": order.get("synchronous", "full")}
+    if order["create"]:
+        return make(order["path"], order["kind"], **more)
+    return dm.open_store(order["path"], **more)
+
+
+def script(order):
+    """Do given operations on a disk that fails at a given call, and acknowledge each."""
+    from tests.store.life import perform
+
+    steps = pickle.loads(Path(order["script"]).read_bytes())
+    disk = armed(order, order["n"], order["mode"])
+    store = begun(order)
+    say("ack", 0)
+    for k, step in enumerate(steps):
+        perform(step, store)
+        say("ack", k + 1)
+    store.close()
+    say("calls", disk.power_kinds().decode())
+
+
+def full(order):
+    """Do given operations on a disk that is full from a given call on, until one has failed; then go on."""
+    from tests.store.life import held, perform
+
+    steps, failed, store = pickle.loads(Path(order["script"]).read_bytes()), [], None
+    armed(order, order["n"], 5)
+
+    def told(what, error):
+        assert isinstance(error, OSError), repr(error)
+        assert error.errno == errno.ENOSPC or (what, error.errno) == ("open", errno.EIO), repr(error)
+        failed.append(what)
+        armed(order, -1, 0)
+
+    try:
+        store = begun(order)
+    except Exception as error:
+        told("open", error)
+        store = begun(order)
+    for step in steps:
+        before = held(store)
+        try:
+            perform(step, store)
+        except Exception as error:
+            told(step[0].what, error)
+            assert held(store) == before, f"{step[0].what} raised {error!r}, and changed something"
+            store.check()
+            perform(step, store)
+    try:
+        store.close()
+    except Exception as error:
+        told("close", error)
+    store.close()
+    say("failed", "".join(failed) or "-")
+
+
+def hold(order):
+    """Open a store, and wait to be killed."""
+    import duramen as dm
+
+    store = dm.open_store(order["path"], read_only=order.get("read_only", False))
+    if order.get("reading"):
+        store._file.begin()
+        store._file.facts.get("ledger")
+    say("open", len(store))
+    signal.pause()
+
+
+def watch(order):
+    """Read again and again while another process writes, and say what is seen."""
+    import duramen as dm
+    from tests.store.life import held
+
+    seen = pickle.loads(Path(order["states"]).read_bytes())
+    store, at, n = dm.open_store(order["path"], read_only=True), 0, 0
+    say("open", 0)
+    while at < len(seen) - 1:
+        store.refresh()
+        now = held(store)
+        store.check_invariants()
+        later = [k for k in range(at, len(seen)) if seen[k] == now]
+        assert later, f"what is seen is no state after {at}"
+        at, n = later[0], n + 1
+    store.close()
+    say("looks", n)
+
+
+ORDERS = {one.__name__: one for one in (live, script, full, hold, watch)}
+
+
+def main():
+    import tests.store.life  # noqa: F401  # before the forks
+
+    say("ready")
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                ORDERS[order["do"]](order)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        say("pid", pid)
+        _, status = os.waitpid(pid, 0)
+        say("end", os.waitstatus_to_exitcode(status))
+
+
+class Ended(NamedTuple):
+    """What a child said, by its first word the last that followed, and how it ended."""
+
+    said: dict[str, str]
+    code: int
+
+    @property
+    def acknowledged(self):
+        return int(self.said.get("ack", -1))
+
+
+class Nursery:
+    """Leads such a process."""
+
+    def __init__(self, folder, **environment):
+        self._errors = (folder / f"errors-{os.urandom(4).hex()}").open("w+b")
+        single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "DURAMEN_NUM_THREADS"), "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.store.nursery"],
+            cwd=ROOT,
+            env={**os.environ, **single, "PYTHONPATH": str(ROOT), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        assert self._heard()[0] == "ready", self.errors()
+
+    def _heard(self):
+        return [*self._process.stdout.readline().decode().split(), "", ""][:2]
+
+    def errors(self):
+        self._errors.seek(0)
+        return self._errors.read().decode()
+
+    def start(self, **order):
+        """Start a child; returns its process id."""
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        self._said = {}
+        return int(self.wait("pid"))
+
+    def wait(self, word):
+        """Wait until a child says a word; returns the one after it."""
+        while word not in self._said:
+            what, value = self._heard()
+            assert what, f"the child has ended: {self.errors()}"
+            self._said[what] = value
+            assert what != "end" or word == "end", f"the child has ended: {self.errors()}"
+        return self._said[word]
+
+    def end(self):
+        """Wait for the child's end."""
+        code = int(self.wait("end"))
+        return Ended(self._said, code)
+
+    def run(self, **order):
+        self.start(**order)
+        return self.end()
+
+    def killed(self, heard, after, **order):
+        """Run a child, and kill it so many seconds after it has said so many words."""
+        pid = self.start(**order)
+        for _ in range(heard):
+            what, value = self._heard()
+            assert what != "end", f"the child has ended: {self.errors()}"
+            self._said[what] = value
+        time.sleep(after)
+        os.kill(pid, signal.SIGKILL)
+        return self.end()
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+        self._errors.close()
+
+
+if __name__ == "__main__":
+    main()

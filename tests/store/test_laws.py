@@ -1,0 +1,324 @@
+"""A store is a dynamic coreset that did the same operations, to the bit; also after it was closed and opened."""
+
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.coreset.cores import CityBlock
+from tests.dynamic.model import SAMPLERS, Heaviest, Striped, quietly
+from tests.store.alike import ALL, TREE, Life, Pair, assert_same_anchors
+
+RANKED = [(name, "auto", {}) for name in ALL]
+BY_SAMPLER = [("logistic", one, {}) for one in SAMPLERS if one not in ("auto", "own")]
+BY_SAMPLER += [("k-means", one, {}) for one in SAMPLERS if one not in ("auto", "own")]
+TREES = [
+    ("logistic", "uniform", TREE),
+    ("k-median", "layered", {"engine": "tree", "height": 3}),
+    ("squared", "leverage", TREE),
+    ("softmax", "auto", {"engine": "tree", "bucket_size": 8}),
+]
+
+
+def made(path, name="logistic", sampler="auto", more=None, **others):
+    settings = {"loss": ALL[name].loss, "size": 30, "n_outliers": 0.05, "random_state": 3, "sampler": sampler}
+    return Pair(path, **{**settings, **(more or {}), **others})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data.duramen"
+
+
+@pytest.mark.parametrize("name, sampler, more", RANKED + BY_SAMPLER + TREES, ids=str)
+def test_any_life_is_that_of_a_dynamic_coreset(path, name, sampler, more):
+    pair = made(path, name, sampler, more)
+    named = [None, "plain", "odd", "uuid"][sum(map(ord, name + sampler)) % 4]
+    life = Life(pair, ALL[name], 7, named=named, dtype=np.float32 if len(name) % 2 else float)
+    for step in range(24):
+        life.step()
+        if step % 3 == 0:
+            pair.assert_alike()
+        if life.rng.random() < 0.25:
+            pair.reopen()
+            pair.assert_alike()
+        if step % 11 == 0:
+            pair.store.check()
+    assert pair.dyn.anchor is not None
+    pair.store.close()
+
+
+@pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
+def test_opened_before_the_first_rows_and_before_the_first_anchor(path, more):
+    pair = made(path, more=more)
+    pair.reopen()
+    pair.assert_alike()
+    pair.do("set_outliers", 0.2)
+    pair.reopen()
+    assert pair.store._n_outliers == 0.2
+    life = Life(pair, ALL["logistic"], 0)
+    for n in (1, 3, 5, 20, 1, 40):  # the anchor is made at 31
+        life.insert(n)
+        pair.assert_alike()
+        pair.reopen()
+        pair.assert_alike()
+    assert pair.store.anchor is not None
+
+
+@pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
+@pytest.mark.parametrize("named", [None, "odd"])
+@pytest.mark.parametrize("n", [5, 100], ids=["before the anchor", "after it"])
+def test_rows_come_again_after_all_were_deleted(path, more, named, n):
+    pair = made(path, more=more)
+    life = Life(pair, ALL["logistic"], 1, named=named)
+    for _ in range(3):
+        life.insert(n)
+        pair.do("delete", pair.dyn.ids)
+        assert len(pair.store) == 0
+        pair.reopen()
+        pair.assert_alike()
+        life.insert(3)
+        pair.assert_alike()
+    pair.store.check()
+    pair.reopen()
+    pair.assert_alike()
+
+
+@pytest.mark.parametrize(
+    "anchor",
+    [
+        dm.Anchor(np.array([1.0, 0.0, 0.5]), 0.01),
+        dm.Ball(np.array([1.0, 0.0, 0.5]), 0.25),
+        np.array([1.0, 0.0, 0.5]),
+        [1, 0, 0.5],
+    ],
+    ids=["anchor", "ball", "theta", "list"],
+)
+@pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
+def test_anchors_that_are_given(path, anchor, more):
+    pair = made(path, more=more, anchor=anchor, sampler="uniform")
+    pair.reopen()
+    life = Life(pair, ALL["logistic"], 2)
+    for n in (10, 25, 60):
+        life.insert(n)
+        pair.reopen()
+        pair.assert_alike()
+    np.testing.assert_array_equal(pair.store.anchor.theta, [1.0, 0.0, 0.5])
+
+
+def test_a_frozen_anchor_makes_the_choices_it_made_elsewhere(path):
+    rng = np.random.default_rng(0)
+    X, y = ALL["logistic"].rows(rng, 300), ALL["logistic"].labels(rng, 300)
+    core = quietly(dm.robust_coreset, X, y, loss=dm.LogisticLoss(), size=30, n_outliers=3, random_state=0)
+    pair = made(path, anchor=core.anchor)
+    pair.reopen()
+    pair.do("insert", X[:50], y[:50], None, [f"n{i}" for i in range(50)])
+    pair.reopen()
+    pair.assert_alike()
+    assert_same_anchors(pair.store.anchor, core.anchor)
+
+
+def test_merging_adopts_the_anchor_the_next_id_and_the_columns(path, tmp_path):
+    pair, rng = made(path), np.random.default_rng(3)
+    other = dm.DynamicCoreset(**pair.settings)
+    X, y = ALL["logistic"].rows(rng, 80), ALL["logistic"].labels(rng, 80)
+    quietly(other.insert, frame(X), y, None, np.arange(1000, 1080))
+    pair.do("insert", X[:4], y[:4])
+    pair.do("merge", other)
+    pair.assert_alike()
+    assert pair.store.columns == ("a", "b")
+    assert pair.store.history[-1].what == "from the other of a merge"
+    pair.reopen()
+    pair.assert_alike()
+    assert_same_anchors(pair.store.anchor, other.anchor)
+    empty = dm.DynamicCoreset(**{**pair.settings, "anchor": other.anchor})
+    quietly(empty.insert, X, y, None, np.arange(5000, 5080))
+    empty.delete(empty.ids)
+    pair.do("merge", empty)
+    pair.store.check()
+    pair.reopen()
+    pair.do("insert", X[0], y[0])
+    assert 5080 in pair.store
+    pair.assert_alike()
+    with dm.open_store(tmp_path / "two.duramen", create=True, **pair.settings) as two:
+        two.merge(pair.store)
+        assert two.ids.tolist() == pair.store.ids.tolist()
+        assert two.merge(dm.DynamicCoreset(**pair.settings)) is two
+
+
+def frame(X):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(X, columns=["a", "b"][: X.shape[1]])
+
+
+def test_column_names_are_kept_and_asked_for(path):
+    pair, rng = made(path, "k-means"), np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    pair.do("insert", frame(X[:10]))
+    pair.reopen()
+    assert pair.store.columns == ("a", "b")
+    error = pair.do("insert", frame(X).rename(columns={"b": "c"}))
+    assert isinstance(error, ValueError)
+    pair.do("insert", frame(X)[["b", "a"]])
+    pair.do("update", 0, X[3])
+    pair.reopen()
+    pair.assert_alike()
+
+
+@pytest.mark.parametrize(
+    "what, args",
+    [
+        ("insert", ([[1.0, np.nan]], [1.0])),
+        ("insert", ([[1.0]], [1.0])),
+        ("insert", ([[1.0, 2.0]], None)),
+        ("insert", ([[1.0, 2.0]], [7.0])),
+        ("insert", ([[1.0, 2.0]], [1.0], [-1.0])),
+        ("insert", ([[1.0, 2.0]], [1.0], None, [0])),
+        ("insert", ([[1.0, 2.0]], [1.0], None, ["a name"])),
+        ("insert", ([[1.0, 2.0]] * 2, [1.0, 1.0], None, [900, 900])),
+        ("insert", ([[1.0, 2.0]], [1.0], [1e300])),
+        ("delete", ([0, 10**9],)),
+        ("delete", ([0, 0],)),
+        ("delete", ("nobody",)),
+        ("update", ([0, 1], [[1.0, 2.0]])),
+        ("update", (10**9, [1.0, 2.0])),
+        ("update", (0, [1.0, np.inf])),
+        ("set_outliers", (-1,)),
+        ("set_outliers", (1e9,)),
+        ("set_outliers", ("many",)),
+        ("reanchor", ([1.0, 2.0],)),
+        ("merge", (7,)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("n", [10, 60])
+def test_what_a_dynamic_coreset_refuses_changes_nothing(path, what, args, n):
+    pair = made(path)
+    Life(pair, ALL["logistic"], 0).insert(n)
+    before = path.read_bytes(), pair.store._file.version
+    assert pair.do(what, *args) is not None
+    pair.assert_alike()
+    assert (path.read_bytes(), pair.store._file.version) == before
+    pair.store.check()
+    pair.reopen()
+    pair.assert_alike()
+
+
+def test_names_of_all_kinds_come_back(path):
+    pair = made(path, "k-means")
+    odd = [
+        "",
+        "a",
+        "ü",
+        "名前",
+        "\ud800",
+        "x\udfffy",
+        "\x00",
+        "😀",
+        "a" * 5000,
+        UUID(int=0),
+        UUID(int=2**128 - 1),
+    ]
+    pair.do("insert", np.arange(2.0 * len(odd)).reshape(-1, 2), None, None, odd)
+    pair.reopen()
+    pair.assert_alike()
+    assert sorted(map(repr, pair.store.names_of(pair.store.ids))) == sorted(map(repr, odd))
+    for one in odd:
+        assert one in pair.store
+    pair.do("delete", ["\ud800", UUID(int=0)])
+    pair.do("update", "ü", [7.0, 7.0])
+    pair.reopen()
+    pair.assert_alike()
+    pair.do("delete", pair.dyn.ids)
+    pair.reopen()
+    assert pair.do("insert", [[0.0, 1.0]], None, None, ["a"]) is None
+    pair.assert_alike()
+
+
+def test_weights_of_zero_and_of_all_sizes(path):
+    pair = made(path, "k-means")
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    pair.do("insert", X, None, np.zeros(50))
+    pair.reopen()
+    pair.assert_alike()
+    pair.do("insert", X, None, 2.0 ** np.arange(-25, 25))
+    pair.reopen()
+    pair.assert_alike()
+    assert pair.do("insert", X[0], None, 1e-54) is not None  # beyond what sums hold with the heaviest
+    pair.do("delete", pair.dyn.ids)
+    pair.reopen()
+    pair.assert_alike()
+    assert pair.do("insert", X[0], None, 1e-54) is None
+    pair.assert_alike()
+
+
+@pytest.mark.parametrize("sampler", [Striped(), Heaviest()], ids=["ranked", "tree"])
+def test_a_sampler_of_ones_own_is_passed_again(path, sampler):
+    more = {} if isinstance(sampler, Striped) else TREE
+    pair = made(path, sampler=sampler, more=more)
+    life = Life(pair, ALL["logistic"], 0)
+    for _ in range(6):
+        life.step()
+    pair.reopen(sampler=sampler)
+    pair.assert_alike()
+    life.insert(60)
+    pair.assert_alike()
+    pair.store.close()
+    with pytest.raises(TypeError, match=r"a sampler of your own.*pass it: sampler=") as caught:
+        dm.open_store(path)
+    assert str(path) in str(caught.value)
+    with pytest.raises(TypeError, match="a sampler of your own"):
+        dm.open_store(path, sampler="uniform")
+    pair.store = dm.open_store(path, sampler=sampler)  # which the failures left free
+    pair.assert_alike()
+
+
+def test_a_loss_of_ones_own_is_passed_again(path):
+    loss = CityBlock()
+    pair = Pair(path, loss=loss, size=20, random_state=0, anchor=np.zeros(2))
+    pair.do("insert", np.random.default_rng(0).normal(size=(80, 2)))
+    pair.reopen(loss=loss)
+    pair.assert_alike()
+    pair.store.close()
+    with pytest.raises(ValueError, match=r"a loss of your own, CityBlock.*pass it: dm.open_store") as caught:
+        dm.open_store(path)
+    assert str(path) in str(caught.value)
+    assert not isinstance(caught.value, dm.DamagedStoreError)
+    pair.store = dm.open_store(path, loss=loss)
+    pair.assert_alike()
+
+
+def test_fitting_and_its_report(path):
+    pair = made(path)
+    Life(pair, ALL["logistic"], 0).insert(200)
+    mine, theirs = quietly(pair.store.fit), quietly(pair.dyn.fit)
+    np.testing.assert_array_equal(mine.theta, theirs.theta)
+    assert repr(pair.store.anchor_report()) == repr(pair.dyn.anchor_report())
+    pair.do("reanchor")
+    pair.assert_alike()
+    history = pair.store.history
+    assert [event.what for event in history] == ["the first", "found anew"]
+    assert history[0].moved is None
+    assert history[1].moved > 0
+    assert history[1].radius == pair.store.anchor.radius
+    pair.reopen()
+    assert pair.store.history == history
+
+
+@pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
+def test_compaction_changes_nothing_that_can_be_seen(path, more):
+    pair = made(path, more=more)
+    life = Life(pair, ALL["logistic"], 5)
+    for _ in range(60):
+        life.insert(1)
+    life.insert(2000)
+    pair.do("delete", life.some(1900))
+    size = path.stat().st_size
+    pair.store.compact()
+    pair.assert_alike()
+    assert path.stat().st_size < size / 2
+    assert path.with_name(path.name + "-wal").stat().st_size == 0
+    pair.store.check()
+    pair.reopen()
+    pair.assert_alike()

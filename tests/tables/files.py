@@ -1,0 +1,98 @@
+"""Tables written in every format, and read back whole."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.feather as feather
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+
+from duramen.tables import Rows
+
+
+def write_csv(table, path, delimiter=","):
+    pa_csv.write_csv(table, path, pa_csv.WriteOptions(delimiter=delimiter))
+
+
+def write_gzip(table, path):
+    plain = path.with_suffix("")
+    write_csv(table, plain)
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+
+
+def write_stream(table, path):
+    with ipc.new_stream(path, table.schema) as file:
+        file.write_table(table, max_chunksize=7)
+
+
+def write_file(table, path):
+    with ipc.new_file(path, table.schema) as file:
+        file.write_table(table, max_chunksize=5)
+
+
+def write_npz(table, path):
+    columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    np.savez(path, **{name: c.astype(str) if c.dtype == object else c for name, c in columns.items()})
+
+
+WRITERS = {
+    "a.parquet": lambda table, path: pq.write_table(table, path, row_group_size=11),
+    "a.csv": write_csv,
+    "a.tsv": lambda table, path: write_csv(table, path, "\t"),
+    "b.csv.gz": write_gzip,
+    "a.arrow": write_file,
+    "a.arrows": write_stream,
+    "a.feather": lambda table, path: feather.write_feather(table, path, chunksize=6),
+    "a.npz": write_npz,
+}
+
+
+def written(folder, name, table):
+    path = folder / name
+    WRITERS[name](table, path)
+    return path
+
+
+def gathered(encoding, table, n_rows=65536):
+    """All rows of a table, after checking how its batches follow each other."""
+    parts, first, done = [], 0, 0.0
+    for batch, rows in encoding.read(table, n_rows):
+        assert batch.first == first
+        assert len(batch) == len(rows) <= n_rows
+        assert done <= batch.done <= 1
+        first, done = first + len(batch), batch.done
+        assert rows.X.flags.c_contiguous
+        parts.append(rows)
+    assert all(len(part) == n_rows for part in parts[:-1])
+    return Rows(
+        np.concatenate([part.X for part in parts]), *(_joined(parts, of) for of in ("y", "weights", "ids"))
+    )
+
+
+def _joined(parts, name):
+    values = [getattr(part, name) for part in parts]
+    if values[0] is None:
+        return None
+    return (
+        [value for part in values for value in part]
+        if isinstance(values[0], list)
+        else np.concatenate(values)
+    )
+
+
+def same(one, other):
+    """Whether rows are equal to the last bit."""
+    assert one.X.dtype == other.X.dtype
+    np.testing.assert_array_equal(one.X, other.X)
+    for name in ("y", "weights", "ids"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert type(mine) is type(its)
+        if mine is not None:
+            np.testing.assert_array_equal(mine, its)
+    return True
+
+
+def arrow_table(**columns):
+    return pa.table(columns)

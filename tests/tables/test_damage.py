@@ -1,0 +1,118 @@
+"""Files that are not what they seem: one clear ValueError that names the file."""
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from duramen.tables import learn_encoding, open_table
+from tests.tables.files import WRITERS, arrow_table, gathered, written
+
+
+def read(path):
+    table = open_table(path)
+    return gathered(learn_encoding(table, features=["a", "b"], one_hot=["b"], impute="mean"), table, 50)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_cut_short_or_changed_never_raises_anything_but_value_errors(tmp_path, name):
+    rng = np.random.default_rng(7)
+    path = written(tmp_path, name, arrow_table(a=rng.normal(size=200), b=[f"n{i % 5}" for i in range(200)]))
+    whole = path.read_bytes()
+    refusals = []
+    for trial in range(60):
+        if trial % 2:
+            path.write_bytes(whole[: rng.integers(len(whole))])
+        else:
+            spoiled = bytearray(whole)
+            for place in rng.integers(len(whole), size=3):
+                spoiled[place] ^= int(rng.integers(1, 256))
+            path.write_bytes(spoiled)
+        try:
+            read(path)
+        except ValueError as error:
+            refusals.append(error)
+    assert len(refusals) >= 10
+    assert all(type(error) is ValueError and path.name in str(error) for error in refusals)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz", "a.arrow", "a.feather", "a.npz"])
+def test_nonsense_is_refused(tmp_path, name):
+    path = tmp_path / name
+    for content in (b"", b"\0" * 100, bytes(range(256)) * 5):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=name):
+            open_table(path)
+
+
+def test_what_is_not_there_and_what_is_not_known(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none.csv"):
+        open_table(tmp_path / "none.csv")
+    (tmp_path / "data.xlsx").write_bytes(b"hello")
+    with pytest.raises(ValueError, match=r"data.xlsx has no suffix or content that is known; .*Parquet.*npz"):
+        open_table(tmp_path / "data.xlsx")
+    with pytest.raises(FileNotFoundError, match="no Parquet files"):
+        open_table(tmp_path)
+    (tmp_path / "old.feather").write_bytes(b"FEA1....")
+    with pytest.raises(ValueError, match="Feather file of version 1"):
+        open_table(tmp_path / "old.feather")
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a.parquet: more than one column is called 'a'"):
+        open_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    "arrays, message",
+    [
+        ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "'y' has 4 values, 'X' has 3 rows"),
+        ({"X": np.zeros((3, 2, 1))}, "'X' has shape"),
+        ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "several matrices: 'X', 'Z'"),
+        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be 2 texts"),
+        ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
+        ({"X": np.array([[object()]])}, "Python objects, which are not unpickled"),
+        ({"note": np.float64(1)}, "has no columns"),
+    ],
+)
+def test_archives_that_are_no_table(tmp_path, arrays, message):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        open_table(tmp_path / "a.npz")
+
+
+def test_without_pyarrow_only_npz_is_read(tmp_path, monkeypatch):
+    table = arrow_table(a=[1.0, 2.0], b=["x", "y"])
+    paths = {name: written(tmp_path, name, table) for name in WRITERS}
+    for module in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    for name, path in paths.items():
+        if name == "a.npz":
+            assert read(path).X.tolist() == [[1, 1, 0], [2, 0, 1]]
+        else:
+            with pytest.raises(ImportError, match=r"needs pyarrow; pip install 'duramen\[frames\]'"):
+                open_table(path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather"])
+def test_a_long_file_is_not_held_in_memory(tmp_path, name):
+    n, columns = 200_000, 20
+    X = np.random.default_rng(0).normal(size=(n, columns))
+    table = pa.table({f"x{place}": X[:, place] for place in range(columns)})
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(table, path, use_dictionary=False, data_page_size=64 << 10)  # one row group
+    else:
+        feather.write_feather(table, path, chunksize=10_000)
+    del table
+    opened = open_table(path)
+    encoding = learn_encoding(opened)
+    before = pa.total_allocated_bytes()
+    for batch, rows in encoding.read(opened, 5_000):
+        assert pa.total_allocated_bytes() - before < X.nbytes / 3
+        np.testing.assert_array_equal(rows.X, X[batch.first : batch.first + len(batch)])
