@@ -67,7 +67,7 @@ def _clusters(model: Model, X: Rows) -> dict[str, Array]:
         values, number = loss.assigned(model.theta, X)
         return {"cluster": number, "distance": values}
     assert isinstance(loss, DistanceLoss)
-    squared, number = loss.nearest(model.theta, X)
+    squared, number = loss.reached(model.theta, X)
     return {"cluster": number, "distance": np.sqrt(squared)}
 
 

@@ -111,7 +111,7 @@ class DistanceLoss(Loss):
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
 
-    def nearest(self, theta: Any, X: Any) -> tuple[Array, Array]:
+    def reached(self, theta: Any, X: Any) -> tuple[Array, Array]:
         """Find the nearest centre of each row: its squared distance, and its number."""
         return self._nearest(theta, X)
 
