@@ -111,7 +111,13 @@ def check_loss(given: Any) -> None:
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
 
 
-def loss_of(state: dict[str, Any], given: Loss | None, anchor: Anchor | None, n_columns: int) -> Loss:
+def loss_of(
+    state: dict[str, Any],
+    given: Loss | None,
+    anchor: Anchor | None,
+    n_columns: int,
+    how: str = "dm.load_coreset(path, loss=...)",
+) -> Loss:
     """Make the loss anew, or take the one that is given where a file cannot hold it.
 
     Raises
@@ -125,8 +131,7 @@ def loss_of(state: dict[str, Any], given: Loss | None, anchor: Anchor | None, n_
     problem = given if saved is None else saved
     if problem is None:
         raise LossMismatchError(
-            f"was made with a loss of your own, {state['repr']}, which no file can hold; "
-            "pass it: dm.load_coreset(path, loss=...)"
+            f"was made with a loss of your own, {state['repr']}, which no file can hold; pass it: {how}"
         )
     shape = problem.parameter_shape(n_columns)
     if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):

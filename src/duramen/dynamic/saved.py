@@ -17,6 +17,7 @@ from duramen.dynamic.slots import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
+from duramen.robust.outlook import as_anchor
 from duramen.rows import Array
 from duramen.sampling import LayeredSampler, LeverageSampler, Sampler, SensitivitySampler, UniformSampler
 
@@ -59,7 +60,7 @@ def settings_of(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[
         If a loss or a sampler of the user's own is needed and not given, or is another.
     """
     return {
-        "loss": loss_of(state["loss"], loss, None, 0),
+        "loss": loss_of(state["loss"], loss, None, 0, "dm.open_store(path, loss=...)"),
         "size": int(state["size"]),
         "suspects": float(state["suspects"]),
         "n_outliers": float(state["n_outliers"]),
@@ -74,19 +75,17 @@ def settings_of(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[
 def retold(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None:
     """Give one that was just made the seed and the anchor that were given to it the first time."""
     anchor = None if given is None else anchor_of(given)
-    theta = anchor.theta if anchor is not None and given is not None and given["bare"] else anchor
-    dyn._settings = replace(dyn._settings, recipe=replace(dyn._settings.recipe, seed=seed), given=theta)
+    kinds = {None: None, "anchor": anchor, "ball": anchor and anchor.ball, "theta": anchor and anchor.theta}
+    kept = kinds[None if given is None else str(given["kind"])]
+    dyn._settings = replace(dyn._settings, recipe=replace(dyn._settings.recipe, seed=seed), given=kept)
 
 
 def given_state(given: Any) -> dict[str, Any] | None:
-    """Put an anchor that was given into JSON's types: with all that is in it, or bare."""
+    """Put an anchor that was given into JSON's types: with all that is in it, a ball, or a theta alone."""
     if given is None:
         return None
-    if isinstance(given, Ball):
-        given = Anchor(given.theta, given.radius)
-    bare = not isinstance(given, Anchor)
-    whole = Anchor(getattr(given, "theta", given), 0.0) if bare else given
-    return {**anchor_state(whole), "bare": bare}
+    kind = "anchor" if isinstance(given, Anchor) else "ball" if isinstance(given, Ball) else "theta"
+    return {**anchor_state(as_anchor(given)), "kind": kind}
 
 
 def _sampler_state(sampler: Sampler | str) -> dict[str, Any]:
@@ -106,7 +105,7 @@ def _sampler_of(state: dict[str, Any], given: Any) -> Sampler | str:
     if given is None:
         raise TypeError(
             f"was made with a sampler of your own, {state['repr']}, which no file can hold; "
-            "pass it: sampler=..."
+            "pass it: dm.open_store(path, sampler=...)"
         )
     if not isinstance(given, Sampler):
         raise TypeError(f"was made with a sampler of your own; sampler={given!r} is none")

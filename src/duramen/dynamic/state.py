@@ -212,7 +212,9 @@ class State:
         self._compact()
         if not len(self.slots):
             self.gate.forget_classes()
-            self.weights = WeightRange()
+            self.weights, self.total = WeightRange(), ExactSum()
+            if self.view is not None:
+                self.view.total = ExactSum()
 
     def update(self, slots: Array, new: Arrivals) -> None:
         """Put other rows in the place of some, in the order given."""

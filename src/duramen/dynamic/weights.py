@@ -54,8 +54,10 @@ class WeightRange:
         self._seen = (lightest, heaviest)
 
     def keep(self) -> None:
-        """Keep what was looked at: it came in."""
-        self._kept = self._seen
+        """Keep what was looked at, to a power of two: it must not tell the weight of one that left."""
+        lightest, heaviest = self._seen
+        if self._seen != self._kept:
+            self._kept = _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
 
     @property
     def kept(self) -> tuple[float, float]:
@@ -65,3 +67,17 @@ class WeightRange:
     @kept.setter
     def kept(self, both: tuple[float, float]) -> None:
         self._kept = self._seen = both
+
+
+def _power_of_two(weight: float, *, up: bool) -> float:
+    """Round a weight to the next power of two.
+
+    Examples
+    --------
+    >>> _power_of_two(3.0, up=True), _power_of_two(3.0, up=False), _power_of_two(2.0, up=True)
+    (4.0, 2.0, 2.0)
+    """
+    share, exponent = math.frexp(weight)
+    if share == 0.5 or not math.isfinite(weight) or weight == 0:
+        return weight
+    return math.ldexp(1.0, exponent if up else exponent - 1)

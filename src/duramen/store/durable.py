@@ -59,6 +59,7 @@ class Durable(DynamicCoreset):
         self._file, self._writer = file, lock
         self._pid, self._closed, self._cut_off = os.getpid(), False, False
         self._depth, self._undone = 0, False
+        self._origin = "the first"  # what an anchor is that comes with rows
         self._here: State | None = None
         self._notes: dict[str, Any] = {}
         self._history: tuple[AnchorEvent, ...] = ()
@@ -157,8 +158,10 @@ class Durable(DynamicCoreset):
             except LossMismatchError as error:
                 raise ValueError(f"{self._file.path} {error}") from None
             except (AssertionError, ValueError, KeyError, TypeError, IndexError) as error:
-                if isinstance(error, DamagedStoreError) or "of your own" in str(error):
+                if isinstance(error, DamagedStoreError):
                     raise
+                if "of your own" in str(error):
+                    raise TypeError(f"{self._file.path} {error}") from None
                 raise damaged(self._file.path, str(error)) from error
         finally:
             self._file.rollback()

@@ -44,8 +44,8 @@ def told(path: Path) -> Iterator[None]:
 
 
 def _retell(path: Path, error: sqlite3.Error) -> NoReturn:
-    text = str(error)
-    if "disk is full" in text:
+    text, kind = str(error), getattr(error, "sqlite_errorname", "")
+    if "disk is full" in text or kind == "SQLITE_IOERR_SHMSIZE":
         raise OSError(
             errno.ENOSPC,
             "the disk is full, and nothing was changed; free some space and try again",

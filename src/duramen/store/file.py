@@ -156,7 +156,7 @@ class StoreFile:
     def shrink(self) -> None:
         """Give free pages back to the file system."""
         with told(self.path):
-            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute would take one step: a page
 
     def close(self) -> None:
         """Close the file; the last one to do so leaves no log behind."""

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import weakref
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, final
@@ -56,9 +57,10 @@ class WriterLock:
         self._path = path.with_name(f"{path.name}-lock")
         self._handle: int | None = self._taken()
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()})
-        os.ftruncate(self._handle, 0)
-        os.lseek(self._handle, 0, os.SEEK_SET)
-        os.write(self._handle, text.encode())
+        with suppress(OSError):  # a full disk: the lock holds without a name, too
+            os.ftruncate(self._handle, 0)
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            os.write(self._handle, text.encode())
         _held.add(self)
 
     def _taken(self) -> int:

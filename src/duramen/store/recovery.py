@@ -173,7 +173,7 @@ def _first_facts(found: _Found) -> dict[str, Any]:
     said = facts.get("anchor")
     if said is None:
         found.problems.append("the anchor is lost, or there was none: a new one is made of the points")
-    given = None if said is None else {**said, "ids": [], "bare": False}
+    given = None if said is None else {**said, "ids": [], "kind": "anchor"}
     if given is not None:
         anchor_of(given)
     state = facts["state"]

@@ -57,7 +57,7 @@ class Store(Durable):
     def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
-            self._note_anchor("the first")
+            self._note_anchor(self._origin)
             for start in range(0, len(numbers), _ROWS):
                 some = numbers[start : start + _ROWS]
                 block, state = self._block(some), self._sound()
@@ -95,8 +95,11 @@ class Store(Durable):
 
     def merge(self, other: DynamicCoreset) -> Store:
         with self.transaction():
-            super().merge(other)
-            self._note_anchor("from the other of a merge")
+            self._origin = "from the other of a merge"
+            try:
+                super().merge(other)
+            finally:
+                self._origin = "the first"
             return self
 
     def reanchor(self, theta: Any = None) -> None:

@@ -1,0 +1,188 @@
+"""One writer: who it is, what others are told, and that the lock ends with its holder."""
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.store.life import make
+from tests.store.nursery import ROOT
+
+X = np.random.default_rng(0).normal(size=(80, 6))
+
+
+@pytest.fixture
+def path(tmp_path):
+    with make(tmp_path / "a.duramen", "tree") as store:
+        store.insert(X)
+    return tmp_path / "a.duramen"
+
+
+def test_a_second_writer_in_this_process_is_refused_by_name(path):
+    with dm.open_store(path), pytest.raises(dm.StoreLockedError) as told:
+        dm.open_store(path)
+    for word in (str(os.getpid()), socket.gethostname(), "this process", "read_only=True", path.name):
+        assert word in str(told.value)
+    dm.open_store(path).close()
+
+
+def test_a_second_writer_in_another_process_is_refused_until_the_first_is_killed(path, nursery):
+    pid = nursery.start(do="hold", path=str(path))
+    assert nursery.wait("open") == "80"
+    for _ in range(2):
+        with pytest.raises(dm.StoreLockedError, match=f"process {pid} on {socket.gethostname()}, since 20"):
+            dm.open_store(path)
+    with dm.open_store(path, read_only=True) as reader:
+        assert len(reader) == 80
+    os.kill(pid, signal.SIGKILL)
+    assert nursery.end().code == -signal.SIGKILL
+    assert (path.parent / "a.duramen-lock").exists()  # left behind, and in nobody's way
+    with dm.open_store(path) as store:
+        store.delete(0)
+        assert store.check()
+
+
+def test_files_beside_the_store_are_gone_after_close(path):
+    store = dm.open_store(path)
+    assert {file.name for file in path.parent.glob("a.*")} >= {"a.duramen", "a.duramen-lock"}
+    store.insert(X[:2])
+    store.close()
+    store.close()
+    assert [file.name for file in path.parent.glob("a.*")] == ["a.duramen"]
+
+
+def test_a_store_that_nobody_closed_is_closed_with_its_last_reference(path):
+    store = dm.open_store(path)
+    del store
+    gc.collect()
+    dm.open_store(path).close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', "\x00\xff" * 50])
+def test_a_lock_file_that_cannot_be_read_is_in_nobodys_way(path, text):
+    lock = path.parent / "a.duramen-lock"
+    lock.write_text(text)
+    with dm.open_store(path) as store:
+        assert json.loads(lock.read_text())["pid"] == os.getpid()
+        lock.write_text(text)
+        with pytest.raises(dm.StoreLockedError, match="another process has it open"):
+            dm.open_store(path)
+        assert store.check()
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_lock(path):
+    with pytest.raises(ValueError, match="size"):
+        dm.open_store(path, size=99)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(dm.DamagedStoreError):
+        dm.open_store(path)
+    assert not (path.parent / "a.duramen-lock").exists()
+
+
+@pytest.mark.parametrize("place", ["_taken", "write"])
+def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
+    """A full disk: the text does not fit."""
+    from duramen.store import lock
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((lock.os, "write", fails) if place == "write" else (lock.WriterLock, "_taken", fails)))
+        try:
+            dm.open_store(path).close()
+        except OSError as error:
+            assert error.errno == 28  # noqa: PT017
+    dm.open_store(path).close()
+
+
+def test_of_many_who_want_to_write_one_may(path):
+    """Threads open at once, again and again: never two, and never none for good."""
+    inside, most, opened, errors = [], [], [], []
+
+    def wants():
+        for _ in range(10):
+            try:
+                with dm.open_store(path):
+                    inside.append(1)
+                    most.append(len(inside))
+                    opened.append(1)
+                    inside.pop()
+            except dm.StoreLockedError:
+                pass
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=wants) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not errors
+    assert max(most) == 1
+    assert opened
+
+
+FORK = """
+import gc, os, sys
+import numpy as np
+import duramen as dm
+
+path, X = sys.argv[1], np.ones((3, 6))
+store = dm.open_store(path)
+reader = dm.open_store(path, read_only=True)
+pid = os.fork()
+if not pid:
+    for what in (lambda: store.insert(X), lambda: len(store), lambda: store.coreset(), lambda: store.delete(0),
+                 lambda: store.transaction().__enter__(), lambda: store.check(), lambda: store.compact(),
+                 lambda: store.refresh(), lambda: reader.refresh(), lambda: store.notes):
+        try:
+            what()
+        except RuntimeError as error:
+            assert "before this process forked" in str(error)
+        else:
+            os._exit(3)
+    store.close()
+    del store, reader
+    gc.collect()
+    try:
+        dm.open_store(path)
+    except dm.StoreLockedError as error:
+        assert str(os.getppid()) in str(error)
+    else:
+        os._exit(4)
+    with dm.open_store(path, read_only=True) as mine:
+        assert len(mine) == 80
+    sys.exit(0)  # with all that Python does at the end
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+for one in range(5):
+    store.insert(X)
+    store.delete(one)
+assert reader.refresh() and len(reader) == 90
+store.check()
+try:
+    dm.open_store(path)
+except dm.StoreLockedError:
+    print("kept")
+reader.close()
+store.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_can_neither_use_nor_unlock_the_store_of_its_parent(path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr
+    with dm.open_store(path) as store:
+        assert len(store) == 90
+        assert store.check()

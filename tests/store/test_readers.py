@@ -1,0 +1,172 @@
+"""Readers beside a writer: they see committed states only, and do not keep it waiting."""
+
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.store.life import Life, held, make, perform
+from tests.store.nursery import Nursery
+
+X = np.random.default_rng(0).normal(size=(80, 6))
+N = 60
+
+
+def written(kind, path):
+    """A store, the operations to come, and all states that there will be."""
+    make(path, kind).close()
+    life, operations = Life(kind, 3), []
+    states = [life.held()]
+    for _ in range(N):
+        operations.append(life.plan())
+        life = life.took(operations[-1])
+        states.append(life.held())
+    return operations, states
+
+
+@pytest.mark.parametrize("kind", ["ranked, names", "tree"])
+def test_reading_processes_see_states_between_operations_in_their_order(kind, tmp_path):
+    path, pickled = tmp_path / "a.duramen", tmp_path / "states"
+    operations, states = written(kind, path)
+    pickled.write_bytes(pickle.dumps(states))
+    watchers = [Nursery(tmp_path) for _ in range(2)]
+    for one in watchers:
+        one.start(do="watch", path=str(path), states=str(pickled))
+    for one in watchers:
+        one.wait("open")
+    with dm.open_store(path) as store:
+        for steps in operations:
+            perform(steps, store)
+            time.sleep(0.002)
+        for one in watchers:
+            ended = one.end()
+            assert ended.code == 0, one.errors()
+            assert int(ended.said["looks"]) >= 1
+            one.close()
+        assert store.check()
+
+
+def test_reading_threads_see_states_between_operations(tmp_path):
+    """Each with a store of its own, and one that they share."""
+    path = tmp_path / "a.duramen"
+    operations, states = written("ranked", path)
+    errors, done = [], threading.Event()
+
+    def looks(reader):
+        try:
+            while not done.is_set():
+                reader.refresh()
+                if reader is not shared:
+                    assert held(reader) in states
+                if len(reader):
+                    reader.coreset()
+        except BaseException as error:
+            errors.append(error)
+
+    shared = dm.open_store(path, read_only=True)
+    mine = dm.open_store(path, read_only=True)
+    threads = [threading.Thread(target=looks, args=(one,)) for one in (shared, shared, mine)]
+    with dm.open_store(path) as store:
+        for one in threads:
+            one.start()
+        for steps in operations:
+            perform(steps, store)
+        done.set()
+        for one in threads:
+            one.join()
+    assert not errors
+    for reader in (shared, mine):
+        reader.refresh()
+        assert held(reader) == states[-1]
+        reader.close()
+
+
+def test_a_reader_stays_where_it_is_until_it_looks_again(tmp_path):
+    path = tmp_path / "a.duramen"
+    with make(path, "tree") as store, dm.open_store(path, read_only=True) as reader:
+        store.insert(X)
+        assert len(reader) == 0
+        assert reader.refresh()
+        assert len(reader) == 80
+        assert not reader.refresh()
+        before = reader.coreset()
+        with store.transaction():
+            store.delete(range(30))
+            assert not reader.refresh()  # not committed
+        assert reader.coreset() is before
+        assert reader.refresh()
+        assert reader.ids.tolist() == list(range(30, 80))
+        for change in (lambda: reader.insert(X), lambda: reader.delete(40), reader.compact, reader.reanchor):
+            with pytest.raises(PermissionError, match="read_only=True"):
+                change()
+        assert reader.check()
+
+
+def test_a_reader_can_check_and_ask_while_a_writer_writes(tmp_path, monkeypatch):
+    """What it compares is one state, whatever is committed in the middle of it."""
+    path = tmp_path / "a.duramen"
+    with make(path, "tree, names") as store:
+        store.insert(X, ids=[f"{one}" for one in range(80)])
+        with dm.open_store(path, read_only=True) as reader:
+            checked, looked = type(reader)._check_alike, []
+
+            def after_a_commit(self):
+                looked.append(1)
+                store.delete(f"{len(looked)}")
+                checked(self)
+
+            monkeypatch.setattr(type(reader), "_check_alike", after_a_commit)
+            assert reader.check()
+            assert looked
+            monkeypatch.undo()
+            known = reader.forgotten
+            store.delete("70")
+            assert reader.forgotten in (known, store.forgotten)
+            reader.refresh()
+            assert reader.forgotten == store.forgotten
+
+
+def test_whoever_reads_does_not_keep_the_writer_waiting_and_keeps_traces_until_compact(tmp_path, nursery):
+    """A deleted row is in the log as long as a reader that began before is not done; then compact() ends it."""
+    path, mark = tmp_path / "a.duramen", np.full(6, 1234.56789)
+    with make(path, "tree") as store:
+        store.insert(X)
+        store.insert(mark, ids=[900])
+        pid = nursery.start(do="hold", path=str(path), read_only=True, reading=True)
+        nursery.wait("open")
+        start = time.perf_counter()
+        store.delete(900)
+        store.update(3, X[4])
+        assert time.perf_counter() - start < 3  # it never waits for the reader: that would be 5 seconds
+        assert traces(path, mark)
+        monkey = pytest.MonkeyPatch()
+        with monkey.context() as patch:
+            patch.setattr("duramen.store.file._WAIT", 0.05)
+            with pytest.raises(dm.StoreLockedError, match="somebody is reading"):
+                store.compact()
+        import os
+        import signal
+
+        os.kill(pid, signal.SIGKILL)
+        nursery.end()
+        store.compact()
+        assert not traces(path, mark)
+        assert store.check()
+
+
+def test_a_deletion_leaves_no_trace_where_nobody_reads(tmp_path):
+    path, mark = tmp_path / "a.duramen", np.full(6, 1234.56789)
+    with make(path, "tree") as store, dm.open_store(path, read_only=True) as reader:
+        store.insert(X)
+        store.insert(mark, ids=[900])
+        reader.refresh()  # it has read, and is not in the middle of it
+        assert traces(path, mark)
+        store.delete(900)
+        assert not traces(path, mark)
+
+
+def traces(path, row):
+    return any(row[:2].tobytes() in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))

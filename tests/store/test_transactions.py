@@ -1,0 +1,243 @@
+"""Transactions: all or nothing, in memory and in the file, however the block ends."""
+
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from tests.store.life import Life, assert_same_coreset, held, make, mirror, perform
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 6))
+SOURCE = str(Path(dm.store.__file__).parent)
+
+
+class LeftError(Exception):
+    """Leaves a block."""
+
+
+def grown(path, kind="tree", n=60):
+    """A store with an anchor."""
+    store = make(path, kind)
+    names = [f"{one}" for one in range(n)] if "names" in kind else None
+    store.insert(X[:n], None if "tree" in kind else (X[:n, 0] > 0) * 1.0, ids=names)
+    return store
+
+
+def on_disk(path):
+    with dm.open_store(path, read_only=True) as reader:
+        assert reader.check()
+        return held(reader)
+
+
+@pytest.mark.parametrize("kind", ["ranked, names", "tree", "fraction"])
+def test_an_error_that_leaves_the_block_undoes_all_of_it(kind, tmp_path):
+    """After each of the operations of a long transaction; then the whole, which is all there."""
+    path = tmp_path / "a.duramen"
+    life, dyn = Life(kind, 2), mirror(kind)
+    with make(path, kind) as store:
+        for _ in range(30):
+            steps = life.plan()
+            for n in range(len(steps) + 1):
+                with pytest.raises(LeftError), store.transaction():
+                    perform(steps[:n], store)
+                    raise LeftError
+                assert held(store) == life.held() == on_disk(path)
+            perform(steps, store)
+            perform(steps, dyn)
+            life = life.took(steps)
+            assert held(store) == life.held() == on_disk(path)
+            assert_same_coreset(store, dyn)
+            assert store.check()
+
+
+def test_others_see_nothing_of_a_transaction_before_its_end(tmp_path):
+    path = tmp_path / "a.duramen"
+    with grown(path) as store:
+        before = on_disk(path)
+        with store.transaction():
+            store.delete(range(20))
+            with store.transaction():
+                store.insert(X[:5])
+            assert len(store) == 45
+            assert on_disk(path) == before
+        assert on_disk(path) == held(store) != before
+
+
+def test_an_operation_that_is_refused_inside_may_be_caught(tmp_path):
+    """It changed nothing, and so the rest of the transaction goes on."""
+    with grown(tmp_path / "a.duramen") as store:
+        with store.transaction():
+            store.delete(0)
+            with pytest.raises(KeyError):
+                store.delete([1, 999])
+            with pytest.raises(ValueError, match="6"):
+                store.insert(np.ones((2, 5)))
+            with pytest.raises(ValueError, match="id 5"):
+                store.insert(X[:2], ids=[300, 5])
+            with pytest.raises(TypeError):
+                store.note("a", object())
+            store.insert(X[0], ids=[77])
+        assert store.ids.tolist() == [*range(1, 60), 77]
+        assert on_disk(store.path) == held(store)
+
+
+def test_an_inner_block_that_fails_halfway_undoes_the_whole(tmp_path):
+    """There are no half transactions: after that, whatever follows in the outer block is refused."""
+    with grown(tmp_path / "a.duramen") as store:
+        before = held(store)
+        with pytest.raises(RuntimeError, match="was undone"), store.transaction():
+            store.delete(0)
+            with pytest.raises(LeftError), store.transaction():
+                store.delete(1)
+                raise LeftError
+            assert held(store) == before
+            with pytest.raises(RuntimeError, match="was undone"):
+                store.delete(2)
+        assert held(store) == before == on_disk(store.path)
+        store.delete(2)
+        assert on_disk(store.path) == held(store)
+
+
+@pytest.mark.parametrize("what", ["check", "compact", "close"])
+def test_what_cannot_be_part_of_a_transaction_says_so(what, tmp_path):
+    with grown(tmp_path / "a.duramen") as store:
+        with store.transaction():
+            store.delete(0)
+            with pytest.raises(ValueError, match="cannot be part of a transaction"):
+                getattr(store, what)()
+        assert len(store) == 59
+        assert store.check()
+
+
+class Interrupt:
+    """Ctrl-C at the n-th line of the store's own code that is executed."""
+
+    def __init__(self, n):
+        self.n, self.left = n, n
+
+    def __enter__(self):
+        sys.settrace(self._called)
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def _called(self, frame, event, _):
+        return self._line if frame.f_code.co_filename.startswith(SOURCE) else None
+
+    def _line(self, frame, event, _):
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                raise KeyboardInterrupt(self.where)
+        return self._line
+
+
+OPERATIONS = {
+    "insert": lambda store: store.insert(X[100], ids=["new"]),
+    "insert many": lambda store: store.insert(X[100:110], ids=[f"new {one}" for one in range(10)]),
+    "delete": lambda store: store.delete(["3", "4"]),
+    "update": lambda store: store.update("3", X[111]),
+    "note": lambda store: store.note("a", 1),
+    "set_outliers": lambda store: store.set_outliers(4),
+    "compact": lambda store: store.compact(),
+    "check": lambda store: store.check(),
+}
+
+
+@pytest.mark.parametrize("what", OPERATIONS)
+def test_an_interrupt_at_any_line_leaves_all_or_nothing(what, tmp_path):
+    """And a store that either goes on, with the file as it is in memory, or says that it cannot."""
+    path, n, wrong = tmp_path / "a.duramen", 0, []
+    store = grown(path, "tree, names")
+    for one in range(6):  # small blocks, for compact() to join
+        store.insert(X[60 + one], ids=[f"{60 + one}"])
+    before = held(store)
+    store.close()
+    copy = path.read_bytes()
+    while True:
+        n += 1 + n // 40
+        store.close()
+        path.write_bytes(copy)
+        store = dm.open_store(path)
+        trace = Interrupt(n)
+        try:
+            with trace:
+                OPERATIONS[what](store)
+        except KeyboardInterrupt:
+            pass
+        if trace.left > 0:
+            break  # it was done before
+        where = f"{n}: {getattr(trace, 'where', '')}"
+        try:
+            there = on_disk(path)
+            whole = there == before or there == after(what, before)
+            try:
+                alike = held(store) == there
+                store.check()
+                store.insert(X[120], ids=["later"])
+                alike = alike and on_disk(path) == held(store)
+            except RuntimeError as error:
+                alike = "close it and open it again" in str(error)
+            if not (whole and alike):
+                wrong.append(f"{where}: whole {whole}, memory and file alike {alike}")
+        except Exception as error:
+            wrong.append(f"{where}: {error!r}")
+    store.close()
+    assert n > 20
+    assert not wrong, "\n".join(wrong)
+
+
+def after(what, before, known={}):  # noqa: B006
+    """What a store holds after the operation."""
+    if what not in known:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder, grown(Path(folder) / "a.duramen", "tree, names") as store:
+            for one in range(6):
+                store.insert(X[60 + one], ids=[f"{60 + one}"])
+            OPERATIONS[what](store)
+            known[what] = held(store)
+    return known[what]
+
+
+def test_threads_take_turns(tmp_path):
+    """Four write in transactions of two operations, one reads: at no time is there half of one."""
+    path, errors = tmp_path / "a.duramen", []
+    store = make(path, "tree")
+    store.insert(X[:60])
+
+    def writes(start):
+        try:
+            for one in range(start, start + 15):
+                with store.transaction():
+                    store.insert(X[[one, one]], ids=[1000 + 2 * one, 1001 + 2 * one])
+                    store.delete(1000 + 2 * one)
+        except BaseException as error:
+            errors.append(error)
+
+    def reads():
+        try:
+            for _ in range(60):
+                ids = store.ids
+                assert not (ids[ids >= 1000] % 2 == 0).any()
+                store.coreset()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=writes, args=(60 + 15 * one,)) for one in range(4)]
+    threads.append(threading.Thread(target=reads))
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not errors
+    assert store.ids.tolist() == [*range(60), *range(1121, 1241, 2)]
+    assert store.check()
+    there = held(store)
+    store.close()
+    assert on_disk(path) == there
