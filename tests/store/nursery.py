@@ -98,10 +98,12 @@ def full(order):
         told("open", error)
         store = begun(order)
     for step in steps:
-        before = held(store)
+        before, error = held(store), None
         try:
             perform(step, store)
-        except Exception as error:
+        except Exception as raised:
+            error = raised
+        if error is not None:
             told(step[0].what, error)
             assert held(store) == before, f"{step[0].what} raised {error!r}, and changed something"
             store.check()
@@ -145,7 +147,40 @@ def watch(order):
     say("looks", n)
 
 
-ORDERS = {one.__name__: one for one in (live, script, full, hold, watch)}
+def powerless(order):
+    """As a user who may write nothing: what opening a store says, and reading it."""
+    import duramen as dm
+    from tests.store.life import make
+
+    if not os.geteuid():
+        os.setgid(65534)
+        os.setuid(65534)
+
+    def told(call):
+        try:
+            return call()
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+
+    def read():
+        with dm.open_store(order["path"], read_only=True) as store:
+            store.check()
+            return len(store)
+
+    def write():
+        with dm.open_store(order["path"]) as store:
+            store.delete(0)
+
+    found = {
+        "write": told(write),
+        "make": told(lambda: make(order["path"] + "-new", "tree").close()),
+        "read": told(read),
+        "files": sorted(file.name for file in Path(order["path"]).parent.iterdir()),
+    }
+    say("found", json.dumps(found).encode().hex())
+
+
+ORDERS = {one.__name__: one for one in (live, script, full, hold, watch, powerless)}
 
 
 def main():
@@ -185,6 +220,7 @@ class Nursery:
     """Leads such a process."""
 
     def __init__(self, folder, **environment):
+        self._said = {}
         self._errors = (folder / f"errors-{os.urandom(4).hex()}").open("w+b")
         single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "DURAMEN_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
@@ -241,6 +277,8 @@ class Nursery:
         return self.end()
 
     def close(self):
+        if "pid" in self._said and "end" not in self._said:  # a test failed, and left a child
+            os.kill(int(self._said["pid"]), signal.SIGKILL)
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()

@@ -1,6 +1,8 @@
 """Readers beside a writer: they see committed states only, and do not keep it waiting."""
 
+import os
 import pickle
+import signal
 import threading
 import time
 
@@ -129,7 +131,9 @@ def test_a_reader_can_check_and_ask_while_a_writer_writes(tmp_path, monkeypatch)
             assert reader.forgotten == store.forgotten
 
 
-def test_whoever_reads_does_not_keep_the_writer_waiting_and_keeps_traces_until_compact(tmp_path, nursery):
+def test_whoever_reads_does_not_keep_the_writer_waiting_and_keeps_traces_until_compact(
+    tmp_path, nursery, monkeypatch
+):
     """A deleted row is in the log as long as a reader that began before is not done; then compact() ends it."""
     path, mark = tmp_path / "a.duramen", np.full(6, 1234.56789)
     with make(path, "tree") as store:
@@ -142,14 +146,10 @@ def test_whoever_reads_does_not_keep_the_writer_waiting_and_keeps_traces_until_c
         store.update(3, X[4])
         assert time.perf_counter() - start < 3  # it never waits for the reader: that would be 5 seconds
         assert traces(path, mark)
-        monkey = pytest.MonkeyPatch()
-        with monkey.context() as patch:
-            patch.setattr("duramen.store.file._WAIT", 0.05)
+        with monkeypatch.context() as patch:
+            patch.setattr("duramen.store.file.WAIT", 0.05)
             with pytest.raises(dm.StoreLockedError, match="somebody is reading"):
                 store.compact()
-        import os
-        import signal
-
         os.kill(pid, signal.SIGKILL)
         nursery.end()
         store.compact()

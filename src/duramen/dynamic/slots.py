@@ -150,6 +150,8 @@ class Slots:
 
     def load(self, n: int, parts: Iterable[Part]) -> None:
         """Take the first ``n`` slots for points that come in parts; nobody is here, and all was checked."""
+        for _ in range(n >> self._shift):  # blocks that will be full need no zeros, which would take as long
+            self._blocks.append(np.empty((self._mask + 1, self.n_columns), dtype=self.dtype))
         self._extend(n)
         start = 0
         for part in parts:

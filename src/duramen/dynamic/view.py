@@ -88,11 +88,18 @@ class View:
         self.late = np.zeros(0, dtype=bool)
         self._waiting: dict[int, None] = {}
         self.whole = True  # while it is not, it was interrupted as it caught up
-        present = slots.in_use()
-        for start in range(0, len(present), _BLOCK):
-            part = present[start : start + _BLOCK]
+        self._begin(slots.in_use(), at_once)
+
+    def _begin(self, present: Array, at_once: bool) -> None:
+        """Take in the points that are there."""
+        starts = range(0, len(present), _BLOCK)
+        parts = [self.look.many(self._slots.points(present[start : start + _BLOCK])) for start in starts]
+        if parts:
+            looked = Looked(
+                *(None if column[0] is None else np.concatenate(column) for column in zip(*parts))
+            )
             add = self._add_together if at_once else self.add_many
-            add(part, look.many(slots.points(part)))
+            add(present, looked)
         self.late[:] = False
 
     def __len__(self) -> int:

@@ -23,7 +23,7 @@ from duramen.rows import Array
 
 __all__ = ["Block", "Layout", "seal"]
 
-_BYTES = 1 << 15  # of rows in a block: a deletion rewrites one, and to read one takes microseconds
+_BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and to read one takes microseconds
 _MOST_ROWS = 4096
 _PAGE, _HERE = 4096, 489  # bytes of a page, and the least that a record has outside of overflow pages
 _FRONT = 496  # zeros before the points: that much, and a multiple of eight
