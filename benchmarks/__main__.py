@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import coresets, dynamic, losses, solving, trimming
+from benchmarks import coresets, dynamic, losses, solving, store, trimming
 
 if __name__ == "__main__":
     print(
@@ -19,3 +19,4 @@ if __name__ == "__main__":
     solving.main()
     coresets.main()
     dynamic.main()
+    store.main()

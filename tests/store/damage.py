@@ -28,7 +28,7 @@ def named(start, n, kind):
     return [f"person-{number}" for number in range(start, start + n)] if kind == "names" else None
 
 
-def made(path, kind, n=300):
+def made(path, kind, n=210):
     """Make a store with a past: rows that went, others that were changed, notes, and free pages."""
     rng = np.random.default_rng(len(kind))
     store = dm.open_store(path, create=True, random_state=1, synchronous="normal", **KINDS[kind])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.store import file as store_file
+from duramen.store import file
 from tests.dynamic.model import quietly
 from tests.store.traces import found_in, ids_in_tables, left_in_arrays, left_in_files
 
@@ -139,6 +139,22 @@ def test_pages_that_split_and_are_joined_keep_no_copies(tmp_path, seed, when):
     life.store.check()
 
 
+@pytest.mark.parametrize("seed", [1, 50, 1043, 1056])
+def test_names_that_moved_between_pages(tmp_path, seed):
+    """SQLite moves cells when it balances pages, and overwrites what is freed, but not where it was before."""
+    life = Schedule(tmp_path, seed, size=50000)
+    life.named, life.width = True, 2
+    for _ in range(24):
+        n = int(life.rng.choice([1, 5, 50, 400]))
+        if life.rng.random() < 0.5 or not life.here:
+            life.insert(n)
+        else:
+            life.delete(life.some(n))
+    life.assert_forgotten()
+    life.store.compact()
+    life.assert_forgotten()
+
+
 @pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
 @pytest.mark.parametrize("named", [False, True], ids=["numbers", "names"])
 def test_no_table_has_the_id(tmp_path, more, named):
@@ -187,7 +203,7 @@ def test_a_weight_that_was_the_heaviest(tmp_path):
 
 
 def test_a_log_that_somebody_reads_is_emptied_by_compact(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_file, "_WAIT", 0.05)
+    monkeypatch.setattr(file, "WAIT", 0.05)
     life = Schedule(tmp_path, 3, size=5000)
     life.insert(50)
     life.store.compact()

@@ -179,6 +179,7 @@ def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: Known) -> No
     state.try_at, state.reason = int(said["try_at"]), str(said["reason"])
     state.weights.kept = (math.inf if said["lightest"] is None else said["lightest"], said["heaviest"])
     if known.names is not None:
+        assert np.array_equal(sorted(known.names), state.slots.index.keys()), "names are of other points"
         state.roster.names = Names()
         state.roster.names.add(np.array(list(known.names)), list(known.names.values()))
     if known.anchor is not None:

@@ -95,9 +95,8 @@ class View:
         starts = range(0, len(present), _BLOCK)
         parts = [self.look.many(self._slots.points(present[start : start + _BLOCK])) for start in starts]
         if parts:
-            looked = Looked(
-                *(None if column[0] is None else np.concatenate(column) for column in zip(*parts))
-            )
+            columns = zip(*parts, strict=True)
+            looked = Looked(*(None if column[0] is None else np.concatenate(column) for column in columns))
             add = self._add_together if at_once else self.add_many
             add(present, looked)
         self.late[:] = False

@@ -165,15 +165,18 @@ class Blocks:
 
     def _found(self, ids: Array) -> Iterator[tuple[int, Block, int, Array]]:
         """Find points: the number of each of their blocks, the block, its checksum, and their rows in it."""
-        wanted = np.sort(ids)
+        wanted, found = np.sort(ids), 0
         for number in self._numbers(wanted.tolist()):
             block, mark = self._one(number)
             there = block.ids
             near = np.minimum(np.searchsorted(wanted, there), len(wanted) - 1)
             rows = np.flatnonzero(wanted[near] == there)
-            if not len(rows):
-                raise ValueError(f"block {number} does not have the points that are said to be in it")
+            found += len(rows)
             yield number, block, mark, rows
+        if found != len(ids):
+            raise ValueError(
+                f"{len(ids) - found} of {len(ids)} points are not in the block they are said to be in"
+            )
 
     def _numbers(self, ids: list[int]) -> list[int]:
         """Find the blocks of points."""

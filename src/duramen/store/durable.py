@@ -147,24 +147,33 @@ class Durable(DynamicCoreset):
         if self._depth:
             raise ValueError(f"{what} cannot be part of a transaction; end the block first")
 
-    def _load(self, loss: Any, sampler: Any) -> None:
-        """Read all that the file has."""
-        self._file.begin()
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Read one state of the file, whatever others write meanwhile."""
         try:
-            self._version = self._file.version
-            content = self._file.read()
-            try:
-                self._fill(content, loss, sampler)
-            except LossMismatchError as error:
-                raise ValueError(f"{self._file.path} {error}") from None
-            except (AssertionError, ValueError, KeyError, TypeError, IndexError) as error:
-                if isinstance(error, DamagedStoreError):
-                    raise
-                if "of your own" in str(error):
-                    raise TypeError(f"{self._file.path} {error}") from None
-                raise damaged(self._file.path, str(error)) from error
+            self._file.begin()
+            yield
         finally:
             self._file.rollback()
+
+    def _load(self, loss: Any, sampler: Any) -> None:
+        """Read all that the file has."""
+        with self._snapshot():
+            self._take_in(loss, sampler)
+
+    def _take_in(self, loss: Any, sampler: Any) -> None:
+        self._version = self._file.version
+        content = self._file.read()
+        try:
+            self._fill(content, loss, sampler)
+        except LossMismatchError as error:
+            raise ValueError(f"{self._file.path} {error}") from None
+        except (AssertionError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
+            if isinstance(error, DamagedStoreError):
+                raise
+            if "of your own" in str(error):
+                raise TypeError(f"{self._file.path} {error}") from None
+            raise damaged(self._file.path, str(error)) from error
 
     def _fill(self, content: Content, loss: Any, sampler: Any) -> None:
         facts, n = content.facts, content.n_points
@@ -178,8 +187,8 @@ class Durable(DynamicCoreset):
         assert len(content.names or ()) == (n if named else 0), "names are missing"
         known = Known(here, anchor, content.names, content.sample, late, content.places)
         fill(self, n, _counted(content, late), known)
-        self._notes = facts.get("notes", {})
-        self._history = tuple(AnchorEvent(*event) for event in facts.get("history", []))
+        self._notes, self._audit = facts["notes"], bool(facts["audit"])
+        self._history = tuple(AnchorEvent(*event) for event in facts["history"])
         self._seen_anchor, self._seen_tree, self._seen_given = self.anchor, self._tree, self._settings.given
         if self._seen_tree is not None:
             self._seen_tree.buckets.touched = set()
@@ -199,8 +208,8 @@ class Durable(DynamicCoreset):
     @contextmanager
     def _outer(self) -> Iterator[None]:
         before = self._mark()
-        self._depth, self._undone = 1, False
         try:
+            self._depth, self._undone = 1, False
             self._file.begin()
             yield
             self._refuse_undone()

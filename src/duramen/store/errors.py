@@ -41,6 +41,8 @@ def told(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         _retell(path, error)
+    except UnicodeDecodeError as error:  # of what SQLite found in the file
+        raise damaged(path, "it holds text that is none") from error
 
 
 def _retell(path: Path, error: sqlite3.Error) -> NoReturn:

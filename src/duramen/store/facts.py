@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
+from pathlib import Path
 from typing import Any, final
+
+from duramen.store.errors import damaged, told
 
 __all__ = ["Facts", "read_fact"]
 
@@ -14,8 +17,8 @@ __all__ = ["Facts", "read_fact"]
 class Facts:
     """JSON values by name in a table; one is written only if it is another than before."""
 
-    def __init__(self, connection: sqlite3.Connection, table: str = "facts") -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, path: Path, table: str = "facts") -> None:
+        self._connection, self._path = connection, path
         self._select = f"SELECT value, seal FROM {table} WHERE name = ?"
         self._insert = (
             f"INSERT INTO {table} VALUES (?, ?, ?) "
@@ -28,18 +31,19 @@ class Facts:
 
         Raises
         ------
-        ValueError
+        DamagedStoreError
             If it is not there, and there is no default, or is not what was written.
         """
-        found = self._connection.execute(self._select, (name,)).fetchone()
+        with told(self._path):
+            found = self._connection.execute(self._select, (name,)).fetchone()
         if found is None:
             if default is ...:
-                raise ValueError(f"the fact {name!r} is missing")
+                raise damaged(self._path, f"the fact {name!r} is missing")
             return default
         text, mark = found
         fact = read_fact(name, text, mark)
         if fact is None:
-            raise ValueError(f"the fact {name!r} is not what was written (its checksum differs)")
+            raise damaged(self._path, f"the fact {name!r} is not what was written (its checksum differs)")
         self._written[name] = text
         return fact[0]
 
@@ -47,7 +51,8 @@ class Facts:
         """Write a fact."""
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         if self._written.get(name) != text:
-            self._connection.execute(self._insert, (name, text, _seal(name, text)))
+            with told(self._path):
+                self._connection.execute(self._insert, (name, text, _seal(name, text)))
             self._written[name] = text
 
     def forget(self) -> None:

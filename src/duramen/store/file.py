@@ -28,6 +28,7 @@ from duramen.store.schema import check_format, create, is_blank, migrate, rebuil
 
 __all__ = ["Content", "StoreFile", "unpacked"]
 
+_NAMES = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
 _WHOLE = (1 << 62) - 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: a change of one bit shows in the product
 
@@ -61,7 +62,7 @@ class StoreFile:
         self.path, self.read_only = path, read_only
         with told(path):
             self._connection = reader(path) if read_only else writer(path, synchronous)
-        self.facts, self.spare = Facts(self._connection), Facts(self._connection, "spare")
+        self.facts, self.spare = Facts(self._connection, path), Facts(self._connection, path, "spare")
         self.blocks: Blocks | None = None
         self.epoch = 0
         self._sample, self._n_places, self._n_forgotten = [0, 0], 0, 0
@@ -91,11 +92,12 @@ class StoreFile:
             form = check_format(self._connection, self.path, writing=not self.read_only)
             if not self.read_only:
                 self.begin()
-                migrate(self._connection, form)
+                migrate(self._connection, self.path, form)
                 self.commit_only()
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction; one that was cut short before it could be used is given up."""
+        self.rollback()
         with told(self.path):
             self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
@@ -233,7 +235,8 @@ class StoreFile:
     def forgotten(self) -> list[tuple[Any, str]]:
         """Read who was deleted, and when."""
         with told(self.path), self._as_damage():
-            rows = self._connection.execute("SELECT * FROM forgotten ORDER BY number").fetchall()
+            query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may be behind
+            rows = self._connection.execute(query, (self._n_forgotten,)).fetchall()
             if [row[0] for row in rows] != list(range(self._n_forgotten)):
                 raise ValueError(f"{len(rows)} deletions are noted, and {self._n_forgotten} were")
             for number, one, time, mark in rows:
@@ -251,8 +254,10 @@ class StoreFile:
         DamagedStoreError
         """
         with told(self.path), self._as_damage():
-            names = [name for (name,) in self._connection.execute("SELECT name FROM facts")]
-            facts = {name: self.facts.get(name) for name in names}
+            names = {name for (name,) in self._connection.execute("SELECT name FROM facts")}
+            if names != set(_NAMES):
+                raise ValueError(f"it should have the facts {', '.join(_NAMES)}, and has {_few(names)}")
+            facts = {name: self.facts.get(name) for name in _NAMES}
             ledger, gate = self.facts.get("ledger"), self.facts.get("state")["gate"]
             self.epoch, self._sample = int(ledger["epoch"]), list(ledger["sample"])
             self._n_places, self._n_forgotten = int(ledger["n_places"]), int(ledger["n_forgotten"])
@@ -340,6 +345,10 @@ def unpacked(packed: bytes) -> Any:
     if packed[:1] == b"s":
         return packed[1:].decode("utf-8", "surrogatepass")
     return UUID(bytes=packed[1:])
+
+
+def _few(names: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(str, names))[:10]) or "none"
 
 
 def _seals(places: Array, ids: Array) -> Array:

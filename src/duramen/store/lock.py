@@ -66,7 +66,15 @@ class WriterLock:
     def _taken(self) -> int:
         """Open the file and lock it; again, if its last holder removed it in between."""
         while True:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            except PermissionError as error:
+                raise PermissionError(
+                    errno.EACCES,
+                    "nothing can be written beside it; change the permissions of its folder, or open it with "
+                    "read_only=True",
+                    str(self._store),
+                ) from error
             try:
                 _take(handle)
             except OSError as error:

@@ -84,21 +84,21 @@ def check_format(connection: sqlite3.Connection, path: Path, *, writing: bool) -
     return int(form)
 
 
-def migrate(connection: sqlite3.Connection, form: int) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, form: int) -> None:
     """Bring tables of an older format up to date; inside a transaction."""
     for step in range(form, FORMAT):
-        _STEPS[step](connection)
+        _STEPS[step](connection, path)
     connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def _with_history(connection: sqlite3.Connection) -> None:
+def _with_history(connection: sqlite3.Connection, path: Path) -> None:
     """From format 1, which kept neither the history of the anchor nor a second copy of the settings."""
     connection.execute(f"CREATE TABLE IF NOT EXISTS spare ({_FACTS})")
-    Facts(connection, "spare").put("spare-settings", Facts(connection).get("settings"))
-    facts = Facts(connection)
-    anchor = facts.get("anchor", None)
-    if anchor is not None:
-        facts.put("history", [[now(), "kept by an older version", None, anchor["radius"], None]])
+    facts = Facts(connection, path)
+    Facts(connection, path, "spare").put("spare-settings", facts.get("settings"))
+    anchor = facts.get("anchor")
+    began = [] if anchor is None else [[now(), "kept by an older version", None, anchor["radius"], None]]
+    facts.put("history", began)
 
 
-_STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _with_history}
+_STEPS: dict[int, Callable[[sqlite3.Connection, Path], None]] = {1: _with_history}

@@ -78,7 +78,7 @@ class Store(Durable):
             shown = numbers.tolist() if names is None else names.of(numbers).tolist()
             super().delete(numbers)
             self._file.remove(numbers)
-            if self._file.facts.get("audit", False):
+            if self._audit:
                 self._file.note_forgotten(shown, now())
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
@@ -126,11 +126,9 @@ class Store(Durable):
         """
         with self._lock:
             self._refuse_in_transaction("check()")
-            self.refresh()
-            problems = self._file.problems()
-            if problems:
-                raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))
-            self._check_alike()
+            self._door()
+            with self._snapshot():
+                self._check_file()
             try:
                 self.check_invariants()
             except AssertionError as error:
@@ -194,9 +192,8 @@ class Store(Durable):
     @property
     def audit(self) -> bool:
         """Whether deletions are noted."""
-        with self._lock:
-            self._door()
-            return bool(self._file.facts.get("audit", False))
+        self._door()
+        return self._audit
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
@@ -233,23 +230,23 @@ class Store(Durable):
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         self.__getstate__()
 
-    def _check_alike(self) -> None:
-        """See that the file holds what is here in memory."""
-        self._file.begin()
-        try:
-            content = self._file.read()
-            for block in content.blocks:
-                mine = self._block(block.ids)
-                if not _same(block, mine, self._file.epoch):
-                    raise damaged(self.path, "a block holds other points than memory")
-            self._file.check_members()
-            self._file.forgotten()
-            if content.n_points != self.n_points:
-                raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-            if content.facts["state"] != moving_state(self):
-                raise damaged(self.path, "what it says of the state is not what is in memory")
-        finally:
-            self._file.rollback()
+    def _check_file(self) -> None:
+        """See that every page is sound, and that the file holds what is here in memory; of a reader, take it in."""
+        problems = self._file.problems()
+        if problems:
+            raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))
+        if self.read_only:
+            self._take_in(self.loss, self._settings.recipe.sampler)
+        content = self._file.read()
+        for block in content.blocks:
+            if not _same(block, self._block(block.ids), self._file.epoch):
+                raise damaged(self.path, "a block holds other points than memory")
+        self._file.check_members()
+        self._file.forgotten()
+        if content.n_points != self.n_points:
+            raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
+        if content.facts["state"] != moving_state(self):
+            raise damaged(self.path, "what it says of the state is not what is in memory")
 
 
 def _same(one: Block, other: Block, epoch: int) -> bool:
