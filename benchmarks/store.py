@@ -1,4 +1,4 @@
-"""The store: bulk inserts from Parquet, opening, single operations beside bare SQLite, memory on a large file.
+"""The store: bulk inserts from Parquet, opening, single operations beside bare SQLite, a large file.
 
 ``python -m benchmarks.store`` runs all but the large file; ``--large`` makes one of 5 GB and inserts it.
 """

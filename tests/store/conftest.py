@@ -36,7 +36,12 @@ def disk(tmp_path_factory):
 @pytest.fixture(scope="module")
 def weak(disk, tmp_path_factory):
     """A nursery whose children write to such a disk."""
-    nursery = Nursery(tmp_path_factory.mktemp("weak"), LD_PRELOAD=str(disk))
+    folder = tmp_path_factory.mktemp("weak")
+    nursery = Nursery(folder, LD_PRELOAD=str(disk))
+    tried = nursery.run(do="tried", path=str(folder / "tried.db"), seed=0)
+    if "s" not in tried.said.get("calls", ""):
+        nursery.close()
+        pytest.skip("SQLite does not call the C library where something can stand between them")
     yield nursery
     nursery.close()
 

@@ -53,6 +53,17 @@ def armed(order, n, mode):
     return disk
 
 
+def tried(order):
+    """See whether SQLite's calls can be heard at all."""
+    import sqlite3
+
+    disk = armed(order, -1, 0)
+    connection = sqlite3.connect(order["path"])
+    connection.execute("CREATE TABLE a (b)")
+    connection.close()
+    say("calls", disk.power_kinds().decode() or "-")
+
+
 def begun(order):
     """Make the store, or open the one that is there."""
     import duramen as dm
@@ -180,7 +191,7 @@ def powerless(order):
     say("found", json.dumps(found).encode().hex())
 
 
-ORDERS = {one.__name__: one for one in (live, script, full, hold, watch, powerless)}
+ORDERS = {one.__name__: one for one in (live, tried, script, full, hold, watch, powerless)}
 
 
 def main():

@@ -113,17 +113,21 @@ def test_a_reader_can_check_and_ask_while_a_writer_writes(tmp_path, monkeypatch)
     with make(path, "tree, names") as store:
         store.insert(X, ids=[f"{one}" for one in range(80)])
         with dm.open_store(path, read_only=True) as reader:
-            checked, looked = type(reader)._check_alike, []
+            gone = iter(range(80))
 
-            def after_a_commit(self):
-                looked.append(1)
-                store.delete(f"{len(looked)}")
-                checked(self)
+            def after_a_commit(call):
+                def then(*values):
+                    store.delete(f"{next(gone)}")
+                    return call(*values)
 
-            monkeypatch.setattr(type(reader), "_check_alike", after_a_commit)
-            assert reader.check()
-            assert looked
-            monkeypatch.undo()
+                return then
+
+            with monkeypatch.context() as patch:
+                for name in ("problems", "read", "check_members", "forgotten"):
+                    patch.setattr(reader._file, name, after_a_commit(getattr(reader._file, name)))
+                for _ in range(5):
+                    assert reader.check()
+            assert next(gone) >= 5  # it was disturbed
             known = reader.forgotten
             store.delete("70")
             assert reader.forgotten in (known, store.forgotten)

@@ -19,15 +19,16 @@ _PASSED_BY = (
 
 
 def found_in(data, patterns, step=1):
-    """Give those of the patterns, of eight bytes or more, whose first eight bytes are somewhere in the data."""
+    """Give those of the patterns, of eight bytes or more, whose beginning is somewhere in the data: 16 bytes of it."""
     by_start = {int.from_bytes(one[:8], "little"): one for one in patterns}
-    keys, found = np.array(list(by_start), dtype=np.uint64), []
-    likely = np.zeros(1 << 16, dtype=bool)
-    likely[keys & np.uint64(0xFFFF)] = True
+    likely, found = np.zeros(1 << 16, dtype=bool), []
+    likely[np.array(list(by_start), dtype=np.uint64) & np.uint64(0xFFFF)] = True
     for shift in range(0, min(8, len(data)), step):
         words = np.frombuffer(data, "<u8", (len(data) - shift) // 8, shift)
-        words = words[likely[words & np.uint64(0xFFFF)]]
-        found += [by_start[word] for word in words.tolist() if word in by_start]
+        for word in np.flatnonzero(likely[words & np.uint64(0xFFFF)]).tolist():
+            one = by_start.get(int(words[word]))
+            if one is not None and data.startswith(one[:16], shift + 8 * word):
+                found.append(one)
     return found
 
 

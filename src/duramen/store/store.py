@@ -231,7 +231,7 @@ class Store(Durable):
         self.__getstate__()
 
     def _check_file(self) -> None:
-        """See that every page is sound, and that the file holds what is here in memory; of a reader, take it in."""
+        """See that every page is sound, and that the file holds what is here in memory."""
         problems = self._file.problems()
         if problems:
             raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))

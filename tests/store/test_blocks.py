@@ -1,0 +1,156 @@
+"""Blocks: what goes in comes out, wherever it was put; and no byte of a point is on a page that records share."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duramen.store import block as block_module
+from duramen.store.block import Block, Layout, seal
+from duramen.store.blocks import Blocks
+from duramen.store.schema import create
+
+PAGE = 4096
+OVERFLOW = (3, 4)  # kinds of pages in SQLite's pointer map
+EXTREMES = [0.0, -0.0, 1e-40, 3e38, -1 / 3]
+
+
+def block_of(rng, n, n_columns=3, dtype=float, labelled=True, ids=None):
+    ids = np.unique(rng.integers(-(2**62), 2**62, size=n)) if ids is None else np.array(ids)
+    rows, weights = rng.normal(size=(n, n_columns)).astype(dtype), rng.uniform(1, 2, size=n)
+    return Block(ids, rng.integers(5, size=n), weights, rng.normal(size=n) if labelled else None, rows)
+
+
+def assert_same(one, two):
+    for mine, theirs in zip(one, two, strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            assert mine.tobytes() == np.ascontiguousarray(theirs).tobytes()
+
+
+@given(
+    n=st.integers(1, 300),
+    n_columns=st.integers(1, 40),
+    single=st.booleans(),
+    labelled=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_packing_is_undone_to_the_bit(n, n_columns, single, labelled, seed):
+    dtype = np.float32 if single else float
+    layout = Layout(n_columns, np.dtype(dtype), labelled)
+    one = block_of(np.random.default_rng(seed), n, n_columns, dtype, labelled)
+    one.rows.flat[: len(EXTREMES)] = np.array(EXTREMES[: one.rows.size])[: one.rows.size].astype(dtype)
+    content = layout.pack(one)
+    assert_same(layout.unpack(content, n), one)
+    for wrong in (n - 1, n + 1):
+        if len(layout.pack(one.take(slice(0, wrong)))) != len(content) or wrong < 1:
+            with pytest.raises(ValueError, match="bytes are no"):
+                layout.unpack(content, wrong)
+    with pytest.raises(ValueError, match="bytes are no"):
+        layout.unpack(content[:-1], n)
+
+
+def test_a_checksum_is_of_the_number_and_of_every_byte():
+    content = bytes(range(256))
+    mark = seal(7, content)
+    assert mark != seal(8, content)
+    for place in range(256):
+        other = bytearray(content)
+        other[place] ^= 1
+        assert seal(7, bytes(other)) != mark
+
+
+def test_cutting_keeps_the_order_and_the_capacity():
+    layout = Layout(3, np.dtype(float), labelled=True)
+    one = block_of(np.random.default_rng(0), 3 * layout.capacity + 7)
+    parts = list(layout.cut(one))
+    assert [part.n for part in parts] == [layout.capacity] * 3 + [7]
+    assert_same(Block.joined(parts), one)
+
+
+def opened(path=":memory:", **layout):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    create(connection)
+    settings = {"n_columns": 3, "dtype": np.dtype(float), "labelled": True, **layout}
+    return connection, Blocks(connection, Layout(**settings))
+
+
+def all_of(blocks):
+    """Read everything again, as another would."""
+    other = Blocks(blocks._connection, blocks.layout)
+    parts = list(other.read(blocks.ledger()))
+    assert other.ledger() == blocks.ledger()
+    assert other._small == blocks._small
+    found = {}
+    for part in parts:
+        for row, one in enumerate(part.ids.tolist()):
+            assert one not in found
+            found[one] = tuple(None if column is None else column[row].tobytes() for column in part[1:])
+    rows = blocks._connection.execute("SELECT number, n, content FROM blocks").fetchall()
+    blocks.check([(number, blocks.layout.unpack(content, n).ids) for number, n, content in rows])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_points_are_put_in_changed_and_taken_out(seed, monkeypatch):
+    """Against a dictionary, with blocks of 16 points."""
+    monkeypatch.setattr(block_module, "_MOST_ROWS", 16)
+    _, blocks = opened(labelled=bool(seed % 2))
+    rng, model = np.random.default_rng(seed), {}
+    for _ in range(60):
+        what, n = rng.integers(3), int(rng.choice([1, 1, 2, 7, 40]))
+        some = rng.permutation(sorted(model))[:n].astype(np.int64)
+        if what == 0 or not model:
+            one = block_of(rng, n, labelled=blocks.layout.labelled)
+            blocks.add(one)
+        elif what == 1:
+            blocks.remove(some)
+            for gone in some.tolist():
+                del model[gone]
+            one = block_of(rng, 0, labelled=blocks.layout.labelled)
+        else:
+            one = block_of(rng, len(some), labelled=blocks.layout.labelled, ids=some)
+            blocks.replace(one)
+        for row, number in enumerate(one.ids.tolist()):
+            model[number] = tuple(None if column is None else column[row].tobytes() for column in one[1:])
+        assert all_of(blocks) == model
+        small = sum(blocks._small.values())
+        assert small < blocks.layout.capacity
+        assert blocks.n_blocks <= len(model) // (blocks.layout.capacity // 2) + len(blocks._small)
+    blocks.pack()
+    assert all_of(blocks) == model
+    assert len(blocks._small) <= 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 126, 127, 128, 129, 500, None])
+@pytest.mark.parametrize("n_columns, dtype", [(1, np.float32), (3, float), (40, np.float32), (700, float)])
+def test_no_byte_of_a_point_is_on_a_page_that_records_share(tmp_path, n, n_columns, dtype):
+    path = tmp_path / "blocks"
+    connection, blocks = opened(path, n_columns=n_columns, dtype=np.dtype(dtype))
+    n = blocks.layout.capacity if n is None else min(n, blocks.layout.capacity)
+    one = block_of(np.random.default_rng(0), n, n_columns, dtype)
+    blocks.add(one)
+    connection.close()
+    data = path.read_bytes()
+    places = [data.find(part) for part in (one.ids[:1].tobytes(), one.rows[-1].tobytes()[-8:])]
+    assert all(place >= 0 for place in places)
+    for page in range(places[0] // PAGE, places[1] // PAGE + 1):
+        assert data[PAGE + 5 * (page - 2)] in OVERFLOW
+
+
+def test_what_does_not_fit_the_ledger_is_named():
+    connection, blocks = opened()
+    blocks.add(block_of(np.random.default_rng(0), 5))
+    ledger = blocks.ledger()
+    for what in ("n_points", "n_blocks", "digest"):
+        with pytest.raises(ValueError, match=f"{what}|one too many"):
+            list(Blocks(connection, blocks.layout).read({**ledger, what: ledger[what] - 1}))
+    connection.execute("UPDATE blocks SET content = zeroblob(length(content))")
+    with pytest.raises(ValueError, match=r"block 0 is not what was written \(its checksum differs\)"):
+        list(Blocks(connection, blocks.layout).read(ledger))
+    connection.execute("DELETE FROM blocks")
+    with pytest.raises(ValueError, match="block 0 is missing"):
+        blocks._one(0)

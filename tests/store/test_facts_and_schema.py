@@ -1,0 +1,112 @@
+"""Facts come back as they were, or not at all; and a file says what it is."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import duramen as dm
+from duramen.store.facts import Facts
+from duramen.store.schema import APPLICATION, FORMAT, check_format, create, is_blank
+
+PATH = Path("data.duramen")
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def connection():
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    create(made)
+    yield made
+    made.close()
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"])), value=VALUES, other=VALUES)
+def test_facts_come_back(name, value, other):
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    create(made)
+    facts = Facts(made, PATH)
+    facts.put(name, other)
+    facts.put(name, value)
+    for reader in (facts, Facts(made, PATH)):
+        found = reader.get(name)
+        assert found == value
+        assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
+    made.close()
+
+
+def test_a_fact_is_written_only_if_it_is_another(connection):
+    facts = Facts(connection, PATH)
+    facts.put("a", {"b": 1, "c": 2})
+    before = connection.total_changes
+    facts.put("a", {"c": 2, "b": 1})
+    assert connection.total_changes == before
+    facts.put("a", {"b": 1})
+    assert connection.total_changes == before + 1
+    connection.execute("DELETE FROM facts")
+    facts.put("a", {"b": 1})
+    assert connection.execute("SELECT count(*) FROM facts").fetchone() == (0,)
+    facts.forget()  # what was written was undone
+    facts.put("a", {"b": 1})
+    assert facts.get("a") == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "value = '[2]'",
+        "value = ' [1]'",
+        "value = CAST(value AS BLOB)",
+        "value = 1",
+        "seal = seal + 1",
+        "seal = 'x'",
+        "name = 'b'",
+    ],
+)
+def test_a_fact_that_is_not_what_was_written(connection, change):
+    Facts(connection, PATH).put("a", [1])
+    connection.execute(f"UPDATE facts SET {change}")
+    name = "b" if "name" in change else "a"
+    with pytest.raises(dm.DamagedStoreError, match=f"the fact '{name}' is not what was written"):
+        Facts(connection, PATH).get(name)
+
+
+def test_a_fact_that_is_missing(connection):
+    with pytest.raises(dm.DamagedStoreError, match=r"data\.duramen is damaged: the fact 'a' is missing"):
+        Facts(connection, PATH).get("a")
+    assert Facts(connection, PATH).get("a", 7) == 7
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object()])
+def test_what_is_no_json_is_refused_and_nothing_is_written(connection, value):
+    facts = Facts(connection, PATH)
+    facts.put("a", 1)
+    with pytest.raises((TypeError, ValueError)):
+        facts.put("a", value)
+    assert Facts(connection, PATH).get("a") == 1
+
+
+def test_a_file_says_what_it_is(connection):
+    assert not is_blank(connection)
+    assert check_format(connection, PATH, writing=False) == FORMAT
+    connection.execute("PRAGMA user_version = 0")
+    with pytest.raises(dm.DamagedStoreError, match="format 0 never was"):
+        check_format(connection, PATH, writing=True)
+    connection.execute("PRAGMA application_id = 0")
+    with pytest.raises(ValueError, match="no store of duramen"):
+        check_format(connection, PATH, writing=True)
+    assert APPLICATION.to_bytes(4, "big") == b"durm"
+    empty = sqlite3.connect(":memory:")
+    assert is_blank(empty)
+    empty.close()

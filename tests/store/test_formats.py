@@ -1,0 +1,192 @@
+"""Files of every format that there was are read, and brought up to date or left exactly as they are.
+
+The files in ``fixtures`` were written once, by :func:`make`, and must never be
+written again: they are what users have. A new format gets a new file.
+"""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.store import schema
+from tests.dynamic.model import quietly
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FORMATS = (1, 2)
+
+
+def make(form, folder=FIXTURES):
+    """Write the fixture of a format, and beside it what is in it: run once for each.
+
+    Format 1 had no fact "history" and no table "spare".
+    """
+    path = folder / f"format-{form}.duramen"
+    rng = np.random.default_rng(form)
+    settings = {
+        "loss": dm.LogisticLoss(),
+        "size": 20,
+        "n_outliers": 0.05,
+        "random_state": form,
+        "audit": True,
+    }
+    with dm.open_store(path, create=True, **settings) as store:
+        X, y, names = (
+            rng.normal(size=(60, 3)),
+            rng.integers(0, 2, 60),
+            [f"Käufer {number}" for number in range(60)],
+        )
+        quietly(store.insert, X, y, rng.uniform(0.5, 2, 60), names)
+        store.delete(names[:5])
+        store.update(names[7], X[0])
+        store.note("encoding", {"names": ["a", "b", "c"]})
+        store.compact()
+        core = quietly(store.coreset)
+        told = {
+            "ids": store.ids.tolist(),
+            "names": store.names_of(store.ids).tolist(),
+            "X": store.points().X.tolist(),
+            "y": store.points().y.tolist(),
+            "weights": store.points().weights.tolist(),
+            "coreset": {"ids": core.ids.tolist(), "weights": core.weights.tolist()},
+            "threshold": store.threshold,
+            "theta": store.anchor.theta.tolist(),
+            "notes": store.notes,
+            "forgotten": [list(one) for one in store.forgotten],
+            "history": [list(event) for event in store.history],
+        }
+    if form == 1:
+        with sqlite3.connect(path, isolation_level=None) as connection:
+            connection.execute("DELETE FROM facts WHERE name = 'history'")
+            connection.execute("DROP TABLE spare")
+            connection.execute("PRAGMA user_version = 1")
+            connection.execute("VACUUM")
+        connection.close()
+    path.with_suffix(".json").write_text(json.dumps(told, indent=1))
+
+
+@pytest.fixture(params=FORMATS)
+def kept(request, tmp_path):
+    """Give a copy of a file of each format, and what is in it."""
+    original = FIXTURES / f"format-{request.param}.duramen"
+    path = tmp_path / "kept.duramen"
+    shutil.copyfile(original, path)
+    return request.param, path, json.loads(original.with_suffix(".json").read_text())
+
+
+@pytest.fixture
+def old(tmp_path):
+    path = tmp_path / "old.duramen"
+    shutil.copyfile(FIXTURES / "format-1.duramen", path)
+    return path
+
+
+def form_of(path):
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    form = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.close()
+    return form
+
+
+def assert_holds(store, told):
+    points, core = store.points(), quietly(store.coreset)
+    assert store.ids.tolist() == told["ids"]
+    assert store.names_of(store.ids).tolist() == told["names"]
+    assert points.X.tolist() == told["X"]
+    assert points.y.tolist() == told["y"]
+    assert points.weights.tolist() == told["weights"]
+    assert core.ids.tolist() == told["coreset"]["ids"]
+    np.testing.assert_allclose(core.weights, told["coreset"]["weights"], rtol=1e-9)
+    np.testing.assert_allclose(store.threshold, told["threshold"], rtol=1e-9)
+    assert store.anchor.theta.tolist() == told["theta"]
+    assert store.notes == told["notes"]
+    assert [list(one) for one in store.forgotten] == told["forgotten"]
+
+
+def test_there_is_a_file_of_every_format():
+    assert tuple(range(1, schema.FORMAT + 1)) == FORMATS
+    for form in FORMATS:
+        path = FIXTURES / f"format-{form}.duramen"
+        assert form_of(path) == form
+        assert path.stat().st_size < 200_000
+
+
+def test_every_format_opens_with_all_that_is_in_it(kept):
+    form, path, told = kept
+    assert form_of(path) == form
+    for _ in range(2):
+        with dm.open_store(path) as store:
+            assert_holds(store, told)
+            store.check()
+            if form > 1:
+                assert [list(event) for event in store.history] == told["history"]
+        assert form_of(path) == schema.FORMAT
+    with dm.open_store(path, read_only=True) as store:
+        assert_holds(store, told)
+    with dm.open_store(path) as store:
+        quietly(store.insert, [[1.0, 2.0, 3.0]], [1], ids=["new"])
+        store.delete(told["names"][0])
+        quietly(store.reanchor)
+        store.compact()
+    with dm.open_store(path) as store:
+        assert len(store) == len(told["ids"])
+        assert store.history[-1].what == "found anew"
+        store.check()
+
+
+def test_the_history_of_format_1_begins_with_the_anchor_it_had(old):
+    with dm.open_store(old) as store:
+        (event,) = store.history
+        assert event.what == "kept by an older version"
+        assert event.radius == store.anchor.radius
+        assert (event.n_points, event.moved) == (None, None)
+
+
+def test_a_reader_says_what_to_do_and_changes_nothing(old):
+    before = old.read_bytes()
+    with pytest.raises(ValueError, match="has the older format 1; open it once for writing, ") as caught:
+        dm.open_store(old, read_only=True)
+    assert f"dm.open_store(path), which brings it to format {schema.FORMAT}" in str(caught.value)
+    assert str(old) in str(caught.value)
+    assert not isinstance(caught.value, dm.DamagedStoreError)
+    assert old.read_bytes() == before
+    dm.open_store(old).close()
+    dm.open_store(old, read_only=True).close()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(old, monkeypatch):
+    before = old.read_bytes()
+    steps = dict(schema._STEPS)
+
+    def fail(connection, *others):
+        steps[1](connection, *others)
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setitem(schema._STEPS, 1, fail)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        dm.open_store(old)
+    assert old.read_bytes() == before
+    assert [path.name for path in old.parent.iterdir()] == [old.name]
+    monkeypatch.undo()
+    with dm.open_store(old) as store:
+        assert_holds(store, json.loads((FIXTURES / "format-1.json").read_text()))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_format_is_refused(tmp_path, read_only):
+    path = tmp_path / "new.duramen"
+    shutil.copyfile(FIXTURES / f"format-{schema.FORMAT}.duramen", path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="is newer than this library reads") as caught:
+        dm.open_store(path, read_only=read_only)
+    assert str(caught.value) == (
+        f"{path}: format {schema.FORMAT + 1} is newer than this library reads ({schema.FORMAT}); upgrade duramen"
+    )
+    assert path.read_bytes() == before
