@@ -19,8 +19,9 @@ def writer(path: Path, synchronous: str) -> sqlite3.Connection:
     """Open for writing, with a log that every commit is synced to, and nothing left of what is deleted."""
     connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA page_size = 4096")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; elsewhere without effect
+        if not path.stat().st_size:
+            connection.execute("PRAGMA page_size = 4096")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA secure_delete = ON")

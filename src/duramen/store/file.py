@@ -24,7 +24,7 @@ from duramen.store.blocks import Blocks
 from duramen.store.connection import WAIT, reader, writer
 from duramen.store.errors import DamagedStoreError, damaged, told
 from duramen.store.facts import Facts
-from duramen.store.schema import check_format, create, is_blank, migrate, rebuild
+from duramen.store.schema import FORMAT, check_format, create, is_blank, migrate, rebuild
 
 __all__ = ["Content", "StoreFile", "unpacked"]
 
@@ -90,7 +90,7 @@ class StoreFile:
         """Check that this is a store, and bring an older format up to date."""
         with told(self.path):
             form = check_format(self._connection, self.path, writing=not self.read_only)
-            if not self.read_only:
+            if form < FORMAT:
                 self.begin()
                 migrate(self._connection, self.path, form)
                 self.commit_only()
