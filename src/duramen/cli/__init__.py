@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from duramen.cli.errors import BUG, ERROR, INTERRUPTED, Interrupted, in_one_line
-from duramen.cli.output import Output
+from duramen.cli.interrupts import noted
+from duramen.cli.output import Output, write
 from duramen.cli.parser import make_parser
 
 __all__ = ["main"]
@@ -28,18 +29,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = _run(make_parser().parse_args(arguments))
         finally:
-            sys.stdout.flush()  # also after --help, which leaves by SystemExit
+            write()  # also after --help, which leaves by SystemExit
     except BrokenPipeError:  # as in `duramen demo | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
+        _let_go()
         return _CLOSED_PIPE
+    except OSError as error:  # a full disk
+        _let_go()
+        print(f"duramen: {in_one_line(error)[0]}", file=sys.stderr)
+        return ERROR
     return code
+
+
+def _let_go() -> None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
 
 
 def _run(options: argparse.Namespace) -> int:
     output = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
     options.talk = output
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), noted():
             _tell_warnings(output)
             options.run(options)
     except BrokenPipeError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duramen.cli.files import check_source
+from duramen.cli.losses import name_of
 from duramen.cli.options import add_columns, add_seed, at_least, column_options, given, number
 from duramen.cli.parser import add_command
 
@@ -67,12 +69,20 @@ def certificate_of(
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
     from duramen.certificate import certify
-    from duramen.cli.data import Data, all_points, learned, open_data
+    from duramen.cli.data import Data, all_points, learned, open_data, options_of
 
-    data = (
-        learned(path, wanted or {}, talk) if file.encoding is None else Data(open_data(path), file.encoding)
-    )
-    points = all_points(data, talk)
+    if file.core.anchor is None:
+        raise ValueError(
+            "the coreset has no anchor, around which a certificate looks; duramen build makes one with it, "
+            "and duramen store reanchor that of a store"
+        )
+    if file.encoding is None:
+        loss = file.core.loss
+        data = learned(path, wanted or {}, talk, name_of(loss), getattr(loss, "n_classes", None))
+    else:
+        data = Data(open_data(path), file.encoding)
+    with options_of("duramen build and fit, which learn") if file.encoding else nullcontext():
+        points = all_points(data, talk)
     return certify(file.core, points.X, points.y, points.weights, **settings)
 
 

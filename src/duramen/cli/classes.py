@@ -1,4 +1,4 @@
-"""Labels that are classes: which there are, and whether the loss can tell so many apart.
+"""Labels as the loss takes them: numbers, or classes, and whether it can tell so many apart.
 
 Labels that are text or true/false are classes for an encoding anyhow. Of labels
 that are numbers, it must be looked which there are; 0 and 1, or -1 and 1, are
@@ -28,15 +28,18 @@ _PLAIN = ([0, 1], [-1, 1])
 def with_classes(
     table: Any, encoding: Encoding, loss: str, n_classes: int | None, output: Output
 ) -> Encoding:
-    """See that an encoding knows the classes, where the loss has classes.
+    """See that an encoding knows the classes, where the loss has classes; else that labels are numbers.
 
     Raises
     ------
     ValueError
-        If there are more classes than the loss is for, or others than were expected.
+        If there is one class only, there are more than the loss is for, or others than
+        were expected; or labels are text, and the loss is for numbers.
     """
-    if loss not in CLASSIFYING or encoding.label is None:
+    if not loss or encoding.label is None:
         return encoding
+    if loss not in CLASSIFYING:
+        return _with_numbers(table, encoding, loss)
     if encoding.classes is None:
         found = _distinct(table, encoding.label, output)
         if loss != "softmax" and any(set(found) <= set(plain) for plain in _PLAIN):
@@ -46,12 +49,30 @@ def with_classes(
     named = f"{table.path.name}: the label {encoding.label!r} has {len(classes)} classes"
     if loss != "softmax" and len(classes) > 2:
         raise ValueError(f"{named}, and --loss {loss} tells two apart; take --loss softmax")
+    if len(classes) < 2:
+        only = ", ".join(map(repr, classes))
+        raise ValueError(
+            f"{table.path.name}: the label {encoding.label!r} is {only} in every row, and --loss {loss} "
+            "tells classes apart; learn from a file that has them all"
+        )
     if n_classes is not None and len(classes) != n_classes:
         raise ValueError(
             f"{named}, where {n_classes} were expected; learn from a file that has them all, "
             "or correct --classes"
         )
     return encoding
+
+
+def _with_numbers(table: Any, encoding: Encoding, loss: str) -> Encoding:
+    """Take labels as the numbers that they are: true as 1, categories that are numbers by their values."""
+    label, choice = encoding.label, encoding.label_choice
+    if label is not None and choice is not None and choice.of == "text":
+        where = table.why_text(label) or f" ({choice.categories[0]!r})"
+        raise ValueError(
+            f"{table.path}: the label {label!r} holds text{where}, and --loss {loss} needs numbers; "
+            "correct it (decimals take a point), or take a loss for classes, such as --loss logistic"
+        )
+    return replace(encoding, label_choice=None)
 
 
 def _choice(label: str, found: list[Any]) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from duramen.cli.classes import with_classes
-from duramen.cli.files import check_source
+from duramen.cli.distinct import Distinct, first_twice, numbers, where_twice
+from duramen.cli.files import check_data
 from duramen.cli.output import Output
 from duramen.cli.progress import Bar, bar, watched
 from duramen.points import WeightedPoints
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from duramen.rows import Array
     from duramen.tables import Encoding
 
-__all__ = ["Data", "all_points", "learned", "names_in", "open_data", "passes"]
+__all__ = ["Data", "all_points", "learned", "names_in", "open_data", "options_of", "passes", "restated"]
 
 
 class Data(NamedTuple):
@@ -30,14 +33,25 @@ class Data(NamedTuple):
     def points(self) -> Iterator[tuple[Any, WeightedPoints]]:
         """Read batches, and make points of each; without a column of ids, the rows' numbers name them."""
         for batch, rows in self.encoding.read(self.table):
-            yield batch, WeightedPoints(rows.X, rows.y, rows.weights, numbers(rows.ids, batch))
+            ids = numbers(rows.ids, batch)
+            try:
+                points = WeightedPoints(rows.X, rows.y, rows.weights, ids)
+            except ValueError as error:
+                twice = first_twice(np.sort(ids))
+                text = restated(str(error), batch) if twice is None else self.where_twice(twice)
+                raise ValueError(text) from error
+            yield batch, points
+
+    def where_twice(self, twice: int) -> str:
+        """Say where the id is whose number comes more than once."""
+        return where_twice(self.table, self.encoding, twice)
 
 
 def open_data(path: Path) -> Any:
     """Open a table."""
     from duramen.tables import open_table
 
-    check_source(path)
+    check_data(path)
     return open_table(path)
 
 
@@ -53,26 +67,38 @@ def learned(
     return Data(table, with_classes(table, encoding, loss, n_classes, output))
 
 
-def numbers(ids: Any, batch: Any) -> Array:
-    """Give the numbers of ids: text by its hash, and where there are none, the rows' own."""
-    from duramen.dynamic.names import is_names, numbers_of
+def restated(text: str, batch: Any) -> str:
+    """Turn the number of a row in a batch, in what is wrong with it, into its place in the file."""
+    return re.sub(r"\brow (\d+)", lambda found: str(batch.place(int(found[1]))), text)
 
-    if ids is None:
-        return np.arange(batch.first, batch.first + len(batch), dtype=np.int64)
-    return numbers_of(ids) if is_names(ids) else np.asarray(ids)
+
+@contextmanager
+def options_of(command: str) -> Iterator[None]:
+    """Say of advice to pass an option which command takes it, where the one at hand does not."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or " (--" not in str(error):
+            raise
+        raise ValueError(f"{error}; these are options of {command}") from error
 
 
 def passes(data: Data, shown: Bar, what: str) -> Callable[[], Iterator[WeightedPoints]]:
-    """Give what starts a pass over all points, which moves the bar."""
+    """Give what starts a pass over all points, which moves the bar; the first refuses ids that come twice."""
     begun = 0
 
     def begin() -> Iterator[WeightedPoints]:
         nonlocal begun
         begun += 1
+        seen = Distinct() if begun == 1 and data.encoding.id is not None else None
         shown.begin(f"{what}, pass {begun}")
         for batch, points in data.points():
+            if seen is not None:
+                seen.add(points.ids)
             yield points
             shown.at(batch.done, batch.first + len(batch))
+        if seen is not None and (twice := seen.twice()) is not None:
+            raise ValueError(data.where_twice(twice))
 
     return begin
 

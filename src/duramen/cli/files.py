@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["check_source", "check_target", "kind_of"]
+__all__ = ["check_data", "check_source", "check_target", "kind_of"]
 
+NAMES = {"store": "store", "core": "coreset", "model": "model", "data": "data"}
 _SQLITE = b"SQLite format 3\0"
 _PARQUET = b"PAR1"
+_MODEL = b'"duramen model"'
 
 
 def check_target(
@@ -49,13 +51,22 @@ def check_source(source: Path) -> None:
         raise FileNotFoundError(f"{source}: there is no such file")
 
 
+def check_data(source: Path) -> None:
+    """Refuse what is no data: one of our own files, as a table, would be read as nonsense."""
+    kind = kind_of(source)
+    if kind != "data":
+        raise ValueError(f"{source} is a {NAMES[kind]}, where data are needed; name the file with the rows")
+
+
 def kind_of(source: Path) -> str:
-    """Tell what a file is: a "store", a "core", or "data"."""
+    """Tell what a file is: a "store", a "core", a "model", or "data"."""
     check_source(source)
     with source.open("rb") as file:
-        head = file.read(16)
-    if head == _SQLITE:
+        head = file.read(64)
+    if head.startswith(_SQLITE):
         return "store"
+    if head.startswith(b"{") and _MODEL in head:
+        return "model"
     return "core" if head.startswith(_PARQUET) and _holds_core(source) else "data"
 
 

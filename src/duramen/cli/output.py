@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Output", "plain", "table"]
+__all__ = ["Output", "plain", "standard_output", "table", "write"]
 
 
 @dataclass
@@ -37,7 +39,10 @@ class Output:
     def say(self, text: str) -> None:
         """Print something for people."""
         if not (self.json or self.quiet):
-            print(text, file=sys.stderr if self.aside else sys.stdout, flush=True)
+            if self.aside:
+                print(text, file=sys.stderr, flush=True)
+            else:
+                write(f"{text}\n")
 
     def warn(self, text: str) -> None:
         """Warn on standard error, in one line."""
@@ -52,7 +57,27 @@ class Output:
         """Print what was found as one JSON object, if that is wanted."""
         if self.json:
             told = {"command": command, **plain(found), "warnings": self.warnings}
-            print(json.dumps(told, allow_nan=False, ensure_ascii=False), flush=True)
+            write(json.dumps(told, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write(text: str = "") -> None:
+    """Write to standard output at once; an error says that it was there."""
+    if sys.stdout is None:  # closed by who started us
+        return
+    with standard_output():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Have an error of writing say that it was standard output."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def plain(value: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from duramen import __version__
+from duramen.cli.output import write
 
 __all__ = ["Parser", "add_command", "make_parser"]
 
@@ -16,6 +18,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout and message:
+            write(message)  # the base class passes over errors
+        else:
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"duramen: {message}; see {self.prog} --help\n")

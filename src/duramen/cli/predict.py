@@ -41,6 +41,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read, predict and write, batch by batch."""
+    from duramen.cli.data import options_of
     from duramen.cli.model import read_model
     from duramen.cli.prediction import predictions
     from duramen.cli.progress import bar
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
     check_source(options.data)
     to_stdout = str(options.output) == "-"
     if to_stdout:
+        if sys.stdout is None:
+            raise ValueError("-o - writes predictions to standard output, which is closed; name a file")
         if options.json:
             raise ValueError(
                 "-o - writes predictions to standard output, where --json writes too; name a file"
@@ -60,7 +63,11 @@ def run(options: argparse.Namespace) -> None:
     model = read_model(options.model)
     data = _data(model, options.data, options.talk)
     n_rows, names = 0, []
-    with _writer(options.output) as writer, bar(options.talk, "predicting") as shown:
+    with (
+        _writer(options.output, model.classes) as writer,
+        bar(options.talk, "predicting") as shown,
+        options_of("duramen build and fit, which learn"),
+    ):
         for batch, rows in data.encoding.read(data.table):
             ids = rows.ids if rows.ids is not None else np.arange(batch.first, batch.first + len(batch))
             columns = {"id": ids, **predictions(model, rows.X)}
@@ -102,12 +109,15 @@ class _Writer(Protocol):
 
 
 @contextmanager
-def _writer(output: Path) -> Iterator[_Writer]:
+def _writer(output: Path, classes: list[Any] | None) -> Iterator[_Writer]:
     """Open what writes predictions; a file is in its place only when all is written."""
     from duramen.files import replacing
 
     if str(output) == "-":
-        yield _Csv(sys.stdout)
+        from duramen.cli.output import standard_output
+
+        with standard_output():
+            yield _Csv(sys.stdout)
     elif output.suffix.lower() == ".csv":
         import io
 
@@ -118,9 +128,11 @@ def _writer(output: Path) -> Iterator[_Writer]:
             text.detach()
     else:
         with replacing(output) as file:
-            made = _Parquet(file)
-            yield made
-            made.close()
+            made = _Parquet(file, classes)
+            try:
+                yield made
+            finally:
+                made.close()  # before the file; after an error it is thrown away
 
 
 class _Csv:
@@ -140,10 +152,10 @@ class _Csv:
 
 
 class _Parquet:
-    """Predictions as Parquet: one row group a batch."""
+    """Predictions as Parquet: one row group a batch. All classes decide the type of a class."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: Any, classes: list[Any] | None) -> None:
+        self._file, self._classes = file, classes
         self._open: Any = None
 
     def write(self, columns: dict[str, Any]) -> None:
@@ -151,7 +163,10 @@ class _Parquet:
 
         pa = needed("pyarrow", "writing Parquet", "frames")
         parquet = needed("pyarrow.parquet", "writing Parquet", "frames")
-        table = pa.table({name: pa.array(_listed(part)) for name, part in columns.items()})
+        kinds = {} if self._classes is None else {"class": pa.array(self._classes).type}
+        table = pa.table(
+            {name: pa.array(_listed(part), type=kinds.get(name)) for name, part in columns.items()}
+        )
         if self._open is None:
             self._open = parquet.ParquetWriter(self._file, table.schema, compression="zstd")
         self._open.write_table(table.cast(self._open.schema))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
+from duramen.cli.interrupts import look
 from duramen.cli.output import Output
 
 __all__ = ["Bar", "bar", "watched"]
@@ -33,6 +34,7 @@ class Bar:
 
     def at(self, share: float, rows: int | None = None) -> None:
         """Say that a share of the part is done, from 0 to 1, which were so many rows."""
+        look()
         now = time.monotonic()
         if not self._shown or now - self._begun < _PATIENCE:
             return

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     if options.data is not None:
         check_source(options.data)
     kind = kind_of(options.source)
-    if kind == "data":
+    if kind not in ("store", "core"):
         raise ValueError(
             f"{options.source} is no store and no coreset; duramen build makes a coreset of data"
         )
@@ -61,7 +61,13 @@ def _of_core(options: argparse.Namespace) -> str:
 
     file = read_core(options.source)
     certificate = _certificate(options, file)
-    return report_html(file.core, title=_title(options), certificate=certificate, encoding=file.encoding)
+    return report_html(
+        file.core,
+        title=_title(options),
+        certificate=certificate,
+        encoding=file.encoding,
+        names=file.names,
+    )
 
 
 def _of_store(options: argparse.Namespace) -> str:
@@ -84,6 +90,9 @@ def _certificate(options: argparse.Namespace, file: Any) -> Any:
     from duramen.cli.certify import certificate_of
 
     if options.data is None:
+        return None
+    if file.core.anchor is None:
+        options.talk.warn(f"{options.source} has no anchor yet, around which a certificate is; there is none")
         return None
     return certificate_of(file, options.data, options.talk, random_state=options.seed)
 

@@ -44,6 +44,8 @@ def core_of(path: Path, options: argparse.Namespace) -> Source:
     from duramen.cli.cores import read_core
 
     kind = kind_of(path)
+    if kind == "model":
+        raise ValueError(f"{path} is a model, which is learned already; duramen predict uses it")
     if kind == "data":
         if options.loss is None:
             raise ValueError(f"{path} is data, and so a loss is needed; pass --loss, such as --loss logistic")

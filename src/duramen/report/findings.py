@@ -119,13 +119,14 @@ def findings_of(
     history: Iterable[Event],
     notes: Mapping[str, Any] | None,
     encoding: Any,
+    names: Mapping[int, str] | None = None,
 ) -> Findings:
     """Gather everything; what fails, of a loss of the user's own for instance, becomes a reason."""
     events = tuple(history) or tuple(getattr(subject, "history", ()))
     notes = getattr(subject, "notes", {}) if notes is None else notes
     beside = {"certificate": certificate, "history": events, "notes": dict(notes), **_encoded(encoding)}
     if isinstance(subject, Coreset):
-        return _of_core(subject, encoding, None, **beside)
+        return _of_core(subject, encoding, None, names=_given(subject, names), **beside)
     if not isinstance(subject, DynamicCoreset):
         raise TypeError(
             f"report_html takes a Coreset or a DynamicCoreset; found {type(subject).__name__}: pass what "
@@ -171,6 +172,12 @@ def _losses(core: Coreset, reason: str | None) -> tuple[Array | None, str]:
     if losses.shape != (len(core),):
         return None, f"The loss gave values of shape {losses.shape} for {len(core):,} rows."
     return losses, ""
+
+
+def _given(core: Coreset, names: Mapping[int, str] | None) -> Array | None:
+    if names is None:
+        return None
+    return np.array([names.get(int(one), str(one)) for one in core.ids], dtype=object)
 
 
 def _names(live: DynamicCoreset, core: Coreset) -> Array | None:

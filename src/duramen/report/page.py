@@ -35,6 +35,7 @@ def report_html(
     history: Iterable[Event] = (),
     notes: Mapping[str, Any] | None = None,
     encoding: Any = None,
+    names: Mapping[int, str] | None = None,
 ) -> str:
     """Make a page about a coreset: what is in it, who is suspected and why, and how far to trust it.
 
@@ -56,6 +57,8 @@ def report_html(
     encoding : Encoding, optional
         How columns became numbers: its ``names``, ``label`` and ``classes`` are
         used where the coreset has none.
+    names : mapping of int to str, optional
+        What the ids of a Coreset stand for; what can change knows its own.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    found = findings_of(subject, certificate, history, notes, encoding)
+    found = findings_of(subject, certificate, history, notes, encoding, names)
     sections = [
         contents(found),
         suspects(found),

@@ -77,9 +77,9 @@ class ArchiveTable(Table):
                 self._loaded[key] = archive[key]
         return self._loaded[key]
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
         total = self.n_rows or 0
-        for first in range(0, total, n_rows):
+        for first in range(skip, total, n_rows):
             rows = slice(first, min(first + n_rows, total))
             held = {name: partial(self._column, name, rows) for name in columns}
             yield Batch(self, first, rows.stop / total, rows.stop - first, held)

@@ -11,7 +11,7 @@ from typing import Any
 from duramen.extras import needed
 from duramen.tables.names import shortened
 
-__all__ = ["arrow", "readable", "rebatched"]
+__all__ = ["arrow", "readable", "rebatched", "skipping"]
 
 
 def arrow(part: str) -> Any:
@@ -31,6 +31,14 @@ def readable(path: Path, what: str) -> Iterator[None]:
         raise ValueError(
             f"{path} is damaged, cut short, or not {what}: {shortened(str(error), 160)}"
         ) from error
+
+
+def skipping(pieces: Iterable[tuple[Any, float]], n_rows: int) -> Iterator[tuple[Any, float]]:
+    """Leave out the first ``n_rows`` rows of record batches."""
+    for piece, done in pieces:
+        if piece.num_rows > n_rows:
+            yield piece.slice(n_rows), done
+        n_rows = max(0, n_rows - piece.num_rows)
 
 
 def rebatched(pieces: Iterable[tuple[Any, float]], n_rows: int) -> Iterator[tuple[Any, float]]:

@@ -192,7 +192,7 @@ def _refuse_large(values: Any) -> None:
     if low is None or (low >= -EXACT and high <= EXACT):
         return
     over = compute.or_kleene(compute.greater(values, EXACT), compute.less(values, -EXACT))
-    row = int(np.flatnonzero(over.fill_null(value=False).to_numpy(zero_copy_only=False))[0])
+    row = int(np.flatnonzero(over.fill_null(False).to_numpy(zero_copy_only=False))[0])
     raise BadCellError(row, *large(values[row].as_py()))
 
 

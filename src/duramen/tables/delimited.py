@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from duramen.tables.arrow import arrow, readable, rebatched
+from duramen.tables.arrow import arrow, readable, rebatched, skipping
 from duramen.tables.arrow_column import TextColumn, looks_like
 from duramen.tables.kinds import BadCellError, Kind
-from duramen.tables.lines import broken_line, first_line, has_rows, header, is_gzip, line_of
+from duramen.tables.lines import broken_line, delimiter_of, first_line, has_rows, header, is_gzip, line_of
 from duramen.tables.names import checked_names, shortened
 from duramen.tables.table import Batch, Table
 
@@ -38,7 +38,7 @@ class DelimitedTable(Table):
         self.path, self.nbytes = path, path.stat().st_size
         with readable(path, _WHAT):
             line, any_row = first_line(path), has_rows(path)
-            self.delimiter = delimiter or _delimiter_of(line)
+            self.delimiter = delimiter or delimiter_of(path, line)
             self.columns = _names(path, line, self.delimiter)
         self.kinds = dict.fromkeys(self.columns, Kind.EMPTY)
         if not any_row:
@@ -64,9 +64,9 @@ class DelimitedTable(Table):
             first += piece.num_rows
         return ""
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
-        first = 0
-        for piece, done in rebatched(self._pieces(columns), n_rows):
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        first = skip
+        for piece, done in rebatched(skipping(self._pieces(columns), skip), n_rows):
             held = {name: partial(TextColumn, piece.column(name), self.kinds[name]) for name in columns}
             yield Batch(self, first, done, piece.num_rows, held)
             first += piece.num_rows
@@ -134,11 +134,6 @@ class DelimitedTable(Table):
         if error:
             with readable(self.path, _WHAT):
                 raise error
-
-
-def _delimiter_of(line: str) -> str:
-    """Take the comma, unless the header has none and one of the usual others."""
-    return next((mark for mark in ",;\t|" if mark in line), ",")
 
 
 def _names(path: Path, line: str, delimiter: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from duramen.tables.choice import IMPUTE, LABEL, Choice, Number, part_of
 from duramen.tables.column import Category
 from duramen.tables.kinds import BadCellError
-from duramen.tables.table import Batch, Table
+from duramen.tables.table import Batch, Table, rows_in_memory
 
 __all__ = ["Encoding", "Rows", "named"]
 
@@ -109,15 +109,19 @@ class Encoding:
             gone["text_ids"] = False
         return replace(self, **gone)
 
-    def read(self, table: Table, n_rows: int = 65536) -> Iterator[tuple[Batch, Rows]]:
+    def read(self, table: Table, n_rows: int | None = None, skip: int = 0) -> Iterator[tuple[Batch, Rows]]:
         """Read a table's needed columns in batches, and encode each.
+
+        By default a batch is about 16 MB as numbers, categories one-hot, and at most 65,536 rows.
 
         Examples
         --------
         >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
         ...     store.insert(rows.X, y=rows.y)
         """
-        return ((batch, self.rows(batch)) for batch in table.batches(n_rows, self.columns))
+        if n_rows is None:
+            n_rows = rows_in_memory(max(len(self.names), len(self.columns)))
+        return ((batch, self.rows(batch)) for batch in table.batches(n_rows, self.columns, skip))
 
     def rows(self, batch: Batch) -> Rows:
         """Encode a batch.

@@ -17,7 +17,7 @@ from typing import IO
 
 from duramen.tables.names import shortened
 
-__all__ = ["broken_line", "first_line", "has_rows", "header", "is_gzip", "line_of"]
+__all__ = ["broken_line", "delimiter_of", "first_line", "has_rows", "header", "is_gzip", "line_of"]
 
 _BROKEN = (OSError, EOFError, zlib.error)  # what a damaged gzip file raises
 
@@ -32,6 +32,23 @@ def first_line(path: Path) -> str:
     """Read the first line that is not empty."""
     with _text(path) as file:
         return next((line for line in file if line.strip("\r\n")), "").rstrip("\r\n")
+
+
+def delimiter_of(path: Path, line: str) -> str:
+    """Find what stands between values: the mark by which header and first row have as many, the most.
+
+    The comma is taken first of equals, and where the header has none of the usual marks.
+    """
+
+    def fits(mark: str) -> tuple[bool, int]:
+        with _text(path) as file:
+            try:
+                counts = [len(fields) for _, fields in islice(_Records(file, mark), 2)]
+            except csv.Error:
+                counts = [0]
+        return len(set(counts)) == 1, counts[0]
+
+    return max((mark for mark in ",;\t|" if mark in line), key=fits, default=",")
 
 
 def header(path: Path, delimiter: str) -> list[str]:

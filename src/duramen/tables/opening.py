@@ -12,7 +12,7 @@ from duramen.tables.ipc import ArrowFile, ArrowStream
 from duramen.tables.parquet import ParquetFiles, ParquetTable
 from duramen.tables.table import Table
 
-__all__ = ["FORMATS", "open_table"]
+__all__ = ["FORMATS", "is_table", "open_table"]
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -102,7 +102,19 @@ def open_table(path: Any) -> Table:
     return _reader_of(source)(source)
 
 
+def is_table(path: Path) -> bool:
+    """Tell whether :func:`open_table` knows the format of a file."""
+    return _known(path) is not None
+
+
 def _reader_of(path: Path) -> Callable[[Path], Table]:
+    found = _known(path)
+    if found is None:
+        raise ValueError(f"{path} has no suffix or content that is known; the formats are {FORMATS}")
+    return found
+
+
+def _known(path: Path) -> Callable[[Path], Table] | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     for suffix in ("".join(suffixes[-2:]), *suffixes[-1:]):
         if suffix in _SUFFIXES:
@@ -111,7 +123,7 @@ def _reader_of(path: Path) -> Callable[[Path], Table]:
     for magic, reader in _BEGINNINGS.items():
         if begins.startswith(magic):
             return reader
-    raise ValueError(f"{path} has no suffix or content that is known; the formats are {FORMATS}")
+    return None
 
 
 def _beginning(path: Path) -> bytes:

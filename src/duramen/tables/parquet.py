@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from duramen.tables.arrow import arrow, readable, rebatched
+from duramen.tables.arrow import arrow, readable, rebatched, skipping
 from duramen.tables.arrow_column import ArrowColumn, kind_of
 from duramen.tables.names import checked_names
 from duramen.tables.table import Batch, Table
@@ -25,20 +25,30 @@ class ArrowTable(Table):
         self.path, self.nbytes = path, path.stat().st_size
         self.columns = checked_names(path, schema.names)
         self.schema = schema
+        self.index = _index_of(schema)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read record batches, with the share of the file read."""
         raise NotImplementedError
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
-        first = 0
-        for piece, done in rebatched(self._pieces(n_rows, columns), n_rows):
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        first = skip
+        for piece, done in rebatched(skipping(self._pieces(n_rows, columns), skip), n_rows):
             held = {name: partial(ArrowColumn, piece.column(name), self.kinds[name]) for name in columns}
             share = done if self.n_rows is None else (first + piece.num_rows) / self.n_rows
             yield Batch(self, first, share, piece.num_rows, held)
             first += piece.num_rows
             del piece, held  # so that the next batch is read without this one in memory
+
+
+def _index_of(schema: Any) -> tuple[str, ...]:
+    """Name the columns that were the index of a pandas frame; a range is none."""
+    try:
+        said = list(schema.pandas_metadata["index_columns"])
+    except (ValueError, TypeError, KeyError):  # not of pandas, or scribbled over
+        return ()
+    return tuple(name for name in said if isinstance(name, str) and name in schema.names)
 
 
 class ParquetTable(ArrowTable):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 
 from duramen.tables.kinds import NUMERIC, Kind
 from duramen.tables.names import absent, few
@@ -29,7 +30,8 @@ def used_features(
     if isinstance(features, str):
         raise TypeError(f"features={features!r} is one text; give a list of names")
     if features is None:
-        chosen = tuple(name for name in table.columns if name not in taken)
+        chosen = tuple(name for name in table.columns if name not in taken and name not in table.index)
+        _tell_index(table, taken)
     else:
         chosen = tuple(features)
         for name in chosen:
@@ -37,6 +39,16 @@ def used_features(
     if not chosen:
         raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
     return chosen
+
+
+def _tell_index(table: Table, taken: Collection[str]) -> None:
+    left = [name for name in table.index if name not in taken]
+    if left:
+        warnings.warn(
+            f"{table.path}: {few(left)} was the index of a pandas frame, and is no feature; "
+            "name it among the features (--features) if it is one, or as the id (--id)",
+            stacklevel=4,
+        )
 
 
 def _take(table: Table, name: str, role: str, taken: dict[str, str]) -> None:
@@ -73,7 +85,7 @@ def check_kinds(
 ) -> None:
     """Refuse columns that cannot do what they are asked to."""
     for name in used:
-        _check_feature(table, name, one_hot=name in chosen)
+        _check_feature(table, name, one_hot=name in chosen, is_id=id is None)
     if label is not None and table.kinds[label] in (Kind.TIME, Kind.OTHER, Kind.MIXED):
         raise ValueError(f"{_holds(table, label, 'the label')}; labels are numbers, text or true/false")
     if weight is not None and table.kinds[weight] not in NUMERIC:
@@ -85,7 +97,7 @@ def check_kinds(
         )
 
 
-def _check_feature(table: Table, name: str, *, one_hot: bool) -> None:
+def _check_feature(table: Table, name: str, *, one_hot: bool, is_id: bool) -> None:
     kind = table.kinds[name]
     if kind in (Kind.TIME, Kind.OTHER):
         raise ValueError(
@@ -93,8 +105,9 @@ def _check_feature(table: Table, name: str, *, one_hot: bool) -> None:
             "(for instance days since a date), or leave it out of the features (--features)"
         )
     if kind not in NUMERIC and not one_hot:
+        names_rows = f"take it for the ids (--id {name}), " if is_id and kind in TEXT_IDS else ""
         raise ValueError(
-            f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), "
+            f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {names_rows}"
             "leave it out of the features (--features), or correct it"
         )
 

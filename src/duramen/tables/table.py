@@ -11,7 +11,22 @@ from duramen.tables.column import Column
 from duramen.tables.kinds import Kind
 from duramen.tables.names import absent
 
-__all__ = ["Batch", "Table"]
+__all__ = ["Batch", "Table", "rows_in_memory"]
+
+_BYTES = 16 << 20  # of a batch, unless its size is given
+_MOST, _FEWEST = 1 << 16, 1 << 8
+
+
+def rows_in_memory(width: int) -> int:
+    """Choose how many rows of so many numbers to read at once: about 16 MB, a power of two.
+
+    Examples
+    --------
+    >>> rows_in_memory(4), rows_in_memory(54), rows_in_memory(5000)
+    (65536, 32768, 256)
+    """
+    fit = _BYTES // (8 * max(1, width))
+    return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,8 @@ class Table(ABC):
         None where only a pass over the file tells.
     nbytes : int
         The size of the file.
+    index : tuple of str
+        Columns that were the index of a pandas frame: no feature unless they are named.
     typed : bool
         Whether the file says what its columns hold. In a text file it is what the first rows look like.
     """
@@ -70,29 +87,39 @@ class Table(ABC):
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
     nbytes: int
+    index: tuple[str, ...] = ()
     typed: bool = True
 
-    def batches(self, n_rows: int = 65536, columns: Iterable[str] | None = None) -> Iterator[Batch]:
-        """Read the table from its start, ``n_rows`` rows at a time; the last batch may be shorter.
+    def batches(
+        self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
+    ) -> Iterator[Batch]:
+        """Read the table, ``n_rows`` rows at a time; the last batch may be shorter.
 
         Parameters
         ----------
-        n_rows : int
-            At most so many rows are in memory as one batch. Some formats also hold a
-            piece of the file: a block of a text file, a record batch of an Arrow file.
+        n_rows : int, optional
+            At most so many rows are in memory as one batch; by default about 16 MB, and no
+            more than 65,536. Some formats also hold a piece of the file: a block of a text
+            file, a record batch of an Arrow file.
         columns : iterable of str, optional
             Only these are read; all by default.
+        skip : int
+            Begin after so many rows; nothing is made of their values.
         """
-        if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1:
-            raise ValueError(f"n_rows={n_rows!r}: a batch has at least one row")
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
             if name not in self.kinds:
                 raise ValueError(absent(name, self.columns, self.path))
-        return self._read(n_rows, wanted)
+        if n_rows is None:
+            n_rows = rows_in_memory(len(wanted))
+        if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1:
+            raise ValueError(f"n_rows={n_rows!r}: a batch has at least one row")
+        if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
+            raise ValueError(f"skip={skip!r}: it is a number of rows, 0 or more")
+        return self._read(n_rows, wanted, skip)
 
     @abstractmethod
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
         """Read the batches; the arguments are checked."""
 
     def place(self, row: int) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duramen.cli.data import Data, learned, open_data
+from duramen.cli.data import Data, learned, open_data, options_of, restated
 from duramen.cli.errors import Interrupted, in_one_line
 from duramen.cli.losses import name_of
 from duramen.cli.options import at_least
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_feeding", "data_for", "feed"]
 
-_BATCH = 65_536
+_MAKING = "duramen store init"
 
 
 def add_feeding(parser: argparse.ArgumentParser, done: str) -> None:
@@ -30,9 +30,8 @@ def add_feeding(parser: argparse.ArgumentParser, done: str) -> None:
     parser.add_argument(
         "--batch",
         type=at_least(1),
-        default=_BATCH,
         metavar="ROWS",
-        help=f"rows {done} and committed at once (default: {_BATCH})",
+        help=f"rows {done} and committed at once (default: what 16 MB hold, at most 65536)",
     )
     parser.add_argument("--atomic", action="store_true", help="all rows in one transaction: all or none")
     parser.add_argument(
@@ -50,7 +49,9 @@ def data_for(store: Any, path: Path, talk: Output) -> tuple[Data, bool]:
     wanted = store.notes.get("columns") or {}
     if isinstance(wanted.get("one_hot"), list):
         wanted["one_hot"] = tuple(wanted["one_hot"])
-    return learned(path, wanted, talk, name_of(store.loss), getattr(store.loss, "n_classes", None)), True
+    n_classes = getattr(store.loss, "n_classes", None)
+    with options_of(_MAKING):
+        return learned(path, wanted, talk, name_of(store.loss), n_classes), True
 
 
 def feed(
@@ -73,16 +74,13 @@ def feed(
     whole = store.transaction() if options.atomic else nullcontext()
     with _stoppable() as asked, bar(options.talk, doing) as shown:
         try:
-            with whole:
-                for batch, rows in data.encoding.read(data.table, options.batch):
-                    end = batch.first + len(batch)
-                    if end <= place:
-                        continue
+            with whole, options_of(_MAKING):
+                for batch, rows in data.encoding.read(data.table, options.batch, place):
                     if asked.is_set():
                         raise Interrupted
-                    apply(_later(rows, place - batch.first) if batch.first < place else rows)
-                    place = end
-                    shown.at(batch.done, end)
+                    _applied(apply, rows, batch)
+                    place = batch.first + len(batch)
+                    shown.at(batch.done, place)
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; {_so_far(options, place, done)}") from None
         except (ValueError, TypeError, KeyError, OSError) as error:
@@ -90,7 +88,20 @@ def feed(
                 line = in_one_line(error)[0]
                 raise ValueError(f"{line}; {_so_far(options, place, done)}") from error
             raise
+    if place == options.skip:
+        after = f" after the first {place:,} (--skip)" if place else ""
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows{after}")
     return int(place - options.skip)
+
+
+def _applied(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
+    """Apply a batch; an error about a row gives its place in the file."""
+    try:
+        apply(rows)
+    except (ValueError, KeyError) as error:
+        if type(error) not in (ValueError, KeyError):
+            raise
+        raise type(error)(restated(in_one_line(error)[0], batch)) from error
 
 
 def _so_far(options: argparse.Namespace, place: int, done: str) -> str:
@@ -98,13 +109,6 @@ def _so_far(options: argparse.Namespace, place: int, done: str) -> str:
     if options.atomic or not n:
         return f"nothing was {done}"
     return f"{n:,} row{'s' * (n != 1)} {'were' if n != 1 else 'was'} {done} before; to go on: --skip {place}"
-
-
-def _later(rows: Any, n: int) -> Any:
-    """Leave out the first n rows."""
-    return type(rows)(
-        *(None if part is None else part[n:] for part in (rows.X, rows.y, rows.weights, rows.ids))
-    )
 
 
 @contextmanager
