@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["WAIT", "reader", "writer"]
+__all__ = ["WAIT", "has_log", "reader", "writer"]
 
 WAIT = 5.0
 """Seconds to wait for a reader, or for another program."""
@@ -34,8 +34,11 @@ def writer(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def reader(path: Path) -> sqlite3.Connection:
-    """Open for reading; where nothing can be written beside the file, as one that nobody changes."""
-    for how in ("mode=ro", "mode=ro&immutable=1"):
+    """Open for reading; where nothing can be written beside the file, as one that nobody changes.
+
+    Elsewhere as one that might be written to: SQLite then tidies up after the last of its users.
+    """
+    for how in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?{how}",
             uri=True,
@@ -44,11 +47,12 @@ def reader(path: Path) -> sqlite3.Connection:
             check_same_thread=False,
         )
         try:
+            connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             _prepare(connection)
         except sqlite3.OperationalError:
             connection.close()
-            if how != "mode=ro" or _has_log(path):
+            if "immutable" in how or (how == "mode=ro" and has_log(path)):
                 raise
         except BaseException:
             connection.close()
@@ -58,7 +62,8 @@ def reader(path: Path) -> sqlite3.Connection:
     raise AssertionError("one of the two has returned or raised")
 
 
-def _has_log(path: Path) -> bool:
+def has_log(path: Path) -> bool:
+    """Tell whether a log with something in it is beside the file: it is in use, or its user crashed."""
     log = path.with_name(f"{path.name}-wal")
     return log.exists() and log.stat().st_size > 0
 

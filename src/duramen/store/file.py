@@ -21,7 +21,7 @@ from duramen.dynamic.names import numbers_of
 from duramen.rows import Array
 from duramen.store.block import Block, Layout
 from duramen.store.blocks import Blocks
-from duramen.store.connection import WAIT, reader, writer
+from duramen.store.connection import WAIT, has_log, reader, writer
 from duramen.store.errors import DamagedStoreError, damaged, told
 from duramen.store.facts import Facts
 from duramen.store.schema import FORMAT, check_format, create, is_blank, migrate, rebuild
@@ -60,13 +60,13 @@ class StoreFile:
 
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
+        self.has_traces = not read_only and has_log(path)  # in the log, of what was deleted
         with told(path):
             self._connection = reader(path) if read_only else writer(path, synchronous)
         self.facts, self.spare = Facts(self._connection, path), Facts(self._connection, path, "spare")
         self.blocks: Blocks | None = None
         self.epoch = 0
         self._sample, self._n_places, self._n_forgotten = [0, 0], 0, 0
-        self.has_traces = False  # in the log, of what was deleted
 
     # transactions
 
@@ -94,6 +94,7 @@ class StoreFile:
                 self.begin()
                 migrate(self._connection, self.path, form)
                 self.commit_only()
+        self.sweep()  # after a crash
 
     def begin(self) -> None:
         """Begin a transaction; one that was cut short before it could be used is given up."""
