@@ -62,7 +62,7 @@ def insert_file(source: Path, path: Path) -> int:
     table = open_table(source)
     encoding = learn_encoding(table, label="y")
     with new_store(path) as store:
-        for _, rows in encoding.read(table, 65536):
+        for _, rows in encoding.read(table):
             store.insert(rows.X, rows.y)
         return len(store)
 

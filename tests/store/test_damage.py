@@ -222,7 +222,7 @@ def test_a_damaged_log_gives_an_earlier_commit(tmp_path):
         _head_of_the_log,
     ]
     found = Counter()
-    for number in range(240):
+    for number in range(150):
         harmed = bytearray(log)
         if number:
             hows[number % len(hows)](harmed, log, rng)

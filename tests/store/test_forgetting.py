@@ -142,7 +142,7 @@ def test_pages_that_split_and_are_joined_keep_no_copies(tmp_path, seed, when):
     life.store.check()
 
 
-@pytest.mark.parametrize("seed", [1, 50, 1043, 1056])
+@pytest.mark.parametrize("seed", [1, 2174, 2198, 2254])
 def test_names_that_moved_between_pages(tmp_path, seed):
     """SQLite moves cells when it balances pages, and overwrites what is freed, but not where it was before."""
     life = Schedule(tmp_path, seed, size=50000)

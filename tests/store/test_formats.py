@@ -86,7 +86,7 @@ def old(tmp_path):
 
 
 def form_of(path):
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     form = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.close()
     return form

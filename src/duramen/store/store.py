@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-_ROWS = 1 << 16  # written together
+_BYTES = 8 << 20  # of rows that are written together
 
 
 @final
@@ -58,14 +58,20 @@ class Store(Durable):
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
             self._note_anchor(self._origin)
-            for start in range(0, len(numbers), _ROWS):
-                some = numbers[start : start + _ROWS]
-                block, state = self._block(some), self._sound()
-                if self._file.blocks is None:
-                    self._file.begin_table(_layout(state))
-                names = state.roster.names
-                self._file.add(block, None if names is None else names.of(some))
+            if len(numbers):
+                self._add(numbers)
             return numbers
+
+    def _add(self, numbers: Array) -> None:
+        """Write points that are new."""
+        state = self._sound()
+        layout, names = _layout(state), state.roster.names
+        if self._file.blocks is None:
+            self._file.begin_table(layout)
+        step = max(layout.capacity, _BYTES // layout.row_bytes)
+        for start in range(0, len(numbers), step):
+            some = numbers[start : start + step]
+            self._file.add(self._block(some), None if names is None else names.of(some))
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
