@@ -96,7 +96,10 @@ def test_ids_that_are_numbers(files, run, tmp_path):
         assert store.ids.min() == 104
         assert store.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()[4:]))
     done = run("store", "delete", path, "105", "r3")
-    assert (done.code, done.err) == (2, "duramen: id 'r3' is no whole number, as ids are in this store\n")
+    assert (done.code, done.err) == (
+        2,
+        "duramen: id 'r3' is no plain whole number, as ids are in this store\n",
+    )
 
 
 def test_rows_that_the_store_numbers_itself(files, run, tmp_path):
@@ -162,7 +165,7 @@ def test_what_cannot_be_is_refused(store, files, run, tmp_path):
     for arguments, message in [
         (["init", store, *LEARN], "exists; a new store needs a name of its own"),
         (["init", tmp_path / "no" / "s", *LEARN], "there is no folder"),
-        (["insert", store, rows], "id 'r0' of row 0 is here already"),
+        (["insert", store, rows], "id 'r0' of row 0 (counting from 0) is here already"),
         (["insert", store, files / "numbers.csv"], "'age'"),
         (["insert", tmp_path / "absent", rows], "there is no such file"),
         (["insert", rows, rows], "is no store"),

@@ -31,17 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             write()  # also after --help, which leaves by SystemExit
     except BrokenPipeError:  # as in `duramen demo | head`
-        _let_go()
         return _CLOSED_PIPE
     except OSError as error:  # a full disk
-        _let_go()
         print(f"duramen: {in_one_line(error)[0]}", file=sys.stderr)
         return ERROR
     return code
-
-
-def _let_go() -> None:
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
 
 
 def _run(options: argparse.Namespace) -> int:

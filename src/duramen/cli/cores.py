@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from duramen.cli.output import naming
 from duramen.coreset import Coreset, load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
@@ -44,7 +45,7 @@ def write_core(path: Path, file: CoreFile) -> None:
     names = None if file.names is None else {str(number): name for number, name in file.names.items()}
     state = {"format": FORMAT, "encoding": encoding, "names": names}
     text = json.dumps({**state, "crc32": _checksum(state)}, allow_nan=False)
-    with replacing(path) as target:
+    with naming(str(path)), replacing(path) as target:
         import tempfile
 
         with tempfile.TemporaryDirectory(dir=path.resolve().parent, prefix=".duramen-") as folder:

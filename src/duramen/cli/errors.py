@@ -5,6 +5,11 @@ from __future__ import annotations
 __all__ = ["BUG", "ERROR", "INTERRUPTED", "Interrupted", "in_one_line"]
 
 ERROR, BUG, INTERRUPTED = 2, 1, 130
+_WORDS = {  # what the library advises, and what it is here
+    ", or open it with read_only=True": "",
+    "dm.open_store(path, create=True, loss=...)": "duramen store init",
+    "dm.open_store(path)": "with duramen store compact",
+}
 _EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
 
 
@@ -25,6 +30,8 @@ def in_one_line(error: BaseException) -> tuple[str, bool]:
     'unexpected AssertionError: 1: an id would come twice; DURAMEN_DEBUG=1 shows where it came from'
     """
     text = " ".join(_text(error).split())
+    for said, here in _WORDS.items():
+        text = text.replace(said, here)
     if isinstance(error, MemoryError):
         return f"not enough memory: {text}; take fewer rows", True
     if isinstance(error, _EXPECTED):

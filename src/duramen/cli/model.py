@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.cli.output import plain
+from duramen.cli.output import naming, plain
 from duramen.coreset.state import loss_of, loss_state
 from duramen.files import replacing
 
@@ -74,7 +74,7 @@ def write_model(path: Path, model: Model) -> None:
         "encoding": None if model.encoding is None else model.encoding.to_json(),
     }
     text = json.dumps({**state, "crc32": _checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
-    with replacing(path) as file:
+    with naming(str(path)), replacing(path) as file:
         file.write(text.encode() + b"\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Output", "plain", "standard_output", "table", "write"]
+__all__ = ["Output", "naming", "plain", "standard_output", "table", "write"]
 
 
 @dataclass
@@ -71,13 +72,24 @@ def write(text: str = "") -> None:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Have an error of writing say that it was standard output."""
+    """Have an error of writing say that it was standard output, to which nothing is written any more."""
+    try:
+        with naming("standard output"):
+            yield
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
+        raise
+
+
+@contextmanager
+def naming(target: str) -> Iterator[None]:
+    """Have an error of writing, such as a full disk, say where it was."""
     try:
         yield
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, "standard output") from None
+        raise OSError(error.errno, error.strerror, target) from error
 
 
 def plain(value: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from duramen.cli.files import check_source, check_target
 from duramen.cli.options import add_output
+from duramen.cli.output import naming, standard_output
 from duramen.cli.parser import add_command
 
 if TYPE_CHECKING:
@@ -114,20 +115,17 @@ def _writer(output: Path, classes: list[Any] | None) -> Iterator[_Writer]:
     from duramen.files import replacing
 
     if str(output) == "-":
-        from duramen.cli.output import standard_output
-
-        with standard_output():
-            yield _Csv(sys.stdout)
+        yield _Csv(sys.stdout, standard_output)
     elif output.suffix.lower() == ".csv":
         import io
 
-        with replacing(output) as file:
+        with naming(str(output)), replacing(output) as file:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield _Csv(text)
+            yield _Csv(text, nullcontext)
             text.flush()
             text.detach()
     else:
-        with replacing(output) as file:
+        with naming(str(output)), replacing(output) as file:
             made = _Parquet(file, classes)
             try:
                 yield made
@@ -138,17 +136,19 @@ def _writer(output: Path, classes: list[Any] | None) -> Iterator[_Writer]:
 class _Csv:
     """Predictions as CSV: a header, then one line a row."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, guard: Callable[[], AbstractContextManager[None]]) -> None:
         import csv
 
+        self._guard = guard
         self._lines = csv.writer(stream, lineterminator="\n")
         self._begun = False
 
     def write(self, columns: dict[str, Any]) -> None:
-        if not self._begun:
-            self._lines.writerow(columns)
-            self._begun = True
-        self._lines.writerows(zip(*map(_listed, columns.values()), strict=True))
+        with self._guard():
+            if not self._begun:
+                self._lines.writerow(columns)
+                self._begun = True
+            self._lines.writerows(zip(*map(_listed, columns.values()), strict=True))
 
 
 class _Parquet:

@@ -8,6 +8,7 @@ from typing import Any
 
 from duramen.cli.files import check_source, check_target, kind_of
 from duramen.cli.options import add_output, add_seed
+from duramen.cli.output import naming
 from duramen.cli.parser import add_command
 
 __all__ = ["add_parser"]
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     html = _of_store(options) if kind == "store" else _of_core(options)
     from duramen.files import replacing
 
-    with replacing(options.output) as file:
+    with naming(str(options.output)), replacing(options.output) as file:
         file.write(html.encode())
     options.talk.say(f"written to {options.output}")
     options.talk.emit(

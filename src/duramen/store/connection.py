@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["WAIT", "has_log", "reader", "writer"]
+__all__ = ["WAIT", "has_log", "log_of", "reader", "state_of", "writer"]
 
 WAIT = 5.0
 """Seconds to wait for a reader, or for another program."""
@@ -33,10 +33,11 @@ def writer(path: Path, synchronous: str) -> sqlite3.Connection:
     return connection
 
 
-def reader(path: Path) -> sqlite3.Connection:
+def reader(path: Path) -> tuple[sqlite3.Connection, bool]:
     """Open for reading; where nothing can be written beside the file, as one that nobody changes.
 
-    Elsewhere as one that might be written to: SQLite then tidies up after the last of its users.
+    Elsewhere as one that might be written to: SQLite then tidies up after the last of its users. Tells, too,
+    whether it was opened as one that nobody changes.
     """
     for how in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(
@@ -58,14 +59,27 @@ def reader(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
         else:
-            return connection
+            return connection, "immutable" in how
     raise AssertionError("one of the two has returned or raised")
 
 
 def has_log(path: Path) -> bool:
     """Tell whether a log with something in it is beside the file: it is in use, or its user crashed."""
-    log = path.with_name(f"{path.name}-wal")
+    log = log_of(path)
     return log.exists() and log.stat().st_size > 0
+
+
+def log_of(path: Path) -> Path:
+    """Say where the log of a file is."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Tell apart a file before and after it was changed."""
+    if not path.exists():
+        return ()
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -115,9 +115,10 @@ class Durable(DynamicCoreset):
 
     @property
     def _state(self) -> State | None:
-        """The state in memory: all that asks for it comes through here."""
-        self._door()
-        return self._here
+        """The state in memory: whoever asks for it comes through here, and waits while it is read anew."""
+        with self._lock:
+            self._door()
+            return self._here
 
     @_state.setter
     def _state(self, state: State | None) -> None:
@@ -129,8 +130,8 @@ class Durable(DynamicCoreset):
             raise ValueError(f"the store {self._file.path} is closed; open it again")
         if self._pid != os.getpid():
             raise RuntimeError(
-                f"the store {self._file.path} was opened before this process forked; open it again here, "
-                "read_only while the parent writes"
+                f"the store {self._file.path} was opened before this process was forked; open it in a process "
+                "that was started by spawn or forkserver"
             )
         if self._cut_off:
             raise RuntimeError(
@@ -177,9 +178,9 @@ class Durable(DynamicCoreset):
 
     def _fill(self, content: Content, loss: Any, sampler: Any) -> None:
         facts, n = content.facts, content.n_points
-        lock, here = self._lock, facts["state"]
-        super().__init__(**settings_of(facts["settings"], loss, sampler))
-        self._lock = lock  # whoever waits for it goes on waiting
+        here = facts["state"]
+        if not hasattr(self, "_settings"):  # later the lock, and who waits for it, must stay
+            super().__init__(**settings_of(facts["settings"], loss, sampler))
         retold(self, int(facts["settings"]["seed"]), facts["given"])
         said = facts["anchor"]
         anchor = None if said is None else anchor_of({**said, "ids": np.sort(content.sample).tolist()})
@@ -252,6 +253,8 @@ class Durable(DynamicCoreset):
         try:
             self._file.rollback()
             if before is None or self._mark() != before:
+                self._file.has_traces = not self.read_only  # of what was to be written
+                self._file.sweep()
                 self._load(self.loss, self._settings.recipe.sampler)
         except BaseException:
             self._cut_off = True
@@ -275,10 +278,10 @@ class Durable(DynamicCoreset):
             columns = state["gate"]["columns"]
             self._here.gate.columns = None if columns is None else tuple(columns)
 
-    def _note_anchor(self, what: str) -> None:
-        """Write down an anchor that is new."""
+    def _note_anchor(self, what: str, *, always: bool = False) -> None:
+        """Write down an anchor that is new, or that everything was seen from anew."""
         anchor, old = self.anchor, self._seen_anchor
-        if anchor is None or anchor is old:
+        if anchor is None or (anchor is old and not always):
             return
         alike = old is not None and old.theta.shape == anchor.theta.shape
         moved = distance(old.theta, anchor.theta) if old is not None and alike else None

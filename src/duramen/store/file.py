@@ -21,9 +21,10 @@ from duramen.dynamic.names import numbers_of
 from duramen.rows import Array
 from duramen.store.block import Block, Layout
 from duramen.store.blocks import Blocks
-from duramen.store.connection import WAIT, has_log, reader, writer
+from duramen.store.connection import WAIT, has_log, log_of, reader, state_of, writer
 from duramen.store.errors import DamagedStoreError, damaged, told
 from duramen.store.facts import Facts
+from duramen.store.forks import closed, opened, refuse_inherited
 from duramen.store.schema import FORMAT, check_format, create, is_blank, migrate, rebuild
 
 __all__ = ["Content", "StoreFile", "unpacked"]
@@ -61,8 +62,12 @@ class StoreFile:
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
         self.has_traces = not read_only and has_log(path)  # in the log, of what was deleted
+        refuse_inherited(path)
         with told(path):
-            self._connection = reader(path) if read_only else writer(path, synchronous)
+            self._connection, self._is_fixed = (
+                reader(path) if read_only else (writer(path, synchronous), False)
+            )
+        self._key: tuple[int, int] | None = opened(path)
         self.facts, self.spare = Facts(self._connection, path), Facts(self._connection, path, "spare")
         self.blocks: Blocks | None = None
         self.epoch = 0
@@ -146,8 +151,18 @@ class StoreFile:
     @property
     def version(self) -> int:
         """A number that changes when somebody else commits."""
+        if self._is_fixed:
+            return hash((state_of(self.path), state_of(log_of(self.path))))
         with told(self.path):
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def look_again(self) -> None:
+        """Open the file anew, if it was opened as one that nobody changes."""
+        if self._is_fixed:
+            with told(self.path):
+                self._connection.close()
+                self._connection, self._is_fixed = reader(self.path)
+            self.facts = Facts(self._connection, self.path)
 
     def pack(self) -> None:
         """Put points into as few blocks as they need, and leave no trace of what else was deleted."""
@@ -165,6 +180,9 @@ class StoreFile:
         """Close the file; the last one to do so leaves no log behind."""
         with told(self.path):
             self._connection.close()
+        if self._key is not None:
+            closed(self._key)
+            self._key = None
 
     # points
 

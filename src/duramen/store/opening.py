@@ -14,7 +14,7 @@ from duramen.store.file import StoreFile
 from duramen.store.lock import WriterLock
 from duramen.store.store import Store
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "resolved"]
 
 _MAGIC = b"SQLite format 3\x00"
 _FOR_THE_CALL = ("path", "create", "read_only", "synchronous")
@@ -96,12 +96,12 @@ def open_store(
     """
     given = {name: value for name, value in locals().items() if name not in _FOR_THE_CALL}
     given = {name: value for name, value in given.items() if value is not None}
-    place = Path(path)
+    place = resolved(path)
     if synchronous not in ("full", "normal"):
         raise ValueError(f"synchronous={synchronous!r} is not known; take 'full' or 'normal'")
     if create and read_only:
         raise ValueError("create and read_only contradict each other; leave one of them out")
-    _check_place(place, create)
+    _check_place(place, create, not read_only)
     if read_only:
         return _opened(StoreFile(place, read_only=True), None, given)
     fresh = _fresh(given) if create and not _has_content(place) else None  # raises before a file is there
@@ -132,7 +132,7 @@ def _opened(file: StoreFile, lock: WriterLock | None, given: dict[str, Any]) -> 
     return store
 
 
-def _check_place(place: Path, create: bool) -> None:
+def _check_place(place: Path, create: bool, writing: bool) -> None:
     """Raise if there is no store at this place, and none can be."""
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
@@ -144,10 +144,20 @@ def _check_place(place: Path, create: bool) -> None:
         if not place.absolute().parent.is_dir():
             raise FileNotFoundError(f"{place}: there is no folder {place.absolute().parent}; make it first")
         return
+    if writing and place.stat().st_nlink > 1:
+        raise ValueError(
+            f"{place} has several names (hard links), under each of which SQLite would keep another log; "
+            "remove all but one"
+        )
     with place.open("rb") as file:
         head = file.read(len(_MAGIC))
     if head and head != _MAGIC:
         raise ValueError(f"{place} is no store: it does not begin as one; name another file")
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Give the one path of a file: whatever links lead to it, and wherever the process goes."""
+    return Path(os.path.realpath(os.fsdecode(path)))
 
 
 def _has_content(place: Path) -> bool:

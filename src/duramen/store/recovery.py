@@ -21,6 +21,7 @@ from duramen.store.carving import carved
 from duramen.store.facts import read_fact
 from duramen.store.file import StoreFile, unpacked
 from duramen.store.lock import WriterLock, now
+from duramen.store.opening import resolved
 from duramen.store.store import Store
 
 __all__ = ["Recovered", "recover"]
@@ -77,11 +78,19 @@ def recover(
     ValueError
         If the settings are lost: then points cannot be read.
     """
-    source, new = Path(path), Path(target)
-    if new.exists():
-        raise FileExistsError(f"{new} is there already; name a file that is not")
+    source, new = resolved(path), resolved(target)
     if not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
+    lock = WriterLock(new)
+    try:
+        if new.exists():
+            raise FileExistsError(f"{new} is there already; name a file that is not")
+        return _recovered(source, new, lock, loss, sampler)
+    finally:
+        lock.release()
+
+
+def _recovered(source: Path, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
     found = _found(_bytes_of(source))
     for name in ("settings", "state"):
         if name not in found.facts and f"spare-{name}" in found.facts:
@@ -93,9 +102,9 @@ def recover(
                 "restore a backup"
             )
     try:
-        saved = _written(found, new, loss, sampler)
+        saved = _written(found, new, lock, loss, sampler)
     except BaseException:
-        for file in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm", "-lock"))):
+        for file in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
             file.unlink(missing_ok=True)
         raise
     expected = (found.facts.get("ledger") or {}).get("blocks") or {}
@@ -148,16 +157,14 @@ def _take_name(found: _Found, rowid: int, packed: bytes) -> None:
         return
 
 
-def _written(found: _Found, new: Path, loss: Any, sampler: Any) -> int:
+def _written(found: _Found, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> int:
     """Make the new store, and put the points in."""
-    state, lock = found.facts["state"], WriterLock(new)
-    file = StoreFile(new)
+    state, file = found.facts["state"], StoreFile(new)
     try:
         file.create(_first_facts(found))
         store = Store(file, lock, loss, sampler)
     except BaseException:
         file.close()
-        lock.release()
         raise
     with store:
         with store.transaction():

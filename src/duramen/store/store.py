@@ -100,7 +100,10 @@ class Store(Durable):
             super().set_outliers(n_outliers)
 
     def merge(self, other: DynamicCoreset) -> Store:
-        with self.transaction():
+        if not isinstance(other, DynamicCoreset):
+            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
+        first, second = sorted((self, other), key=id)  # as two that merge each other do
+        with first._lock, second._lock, self.transaction():
             self._origin = "from the other of a merge"
             try:
                 super().merge(other)
@@ -111,7 +114,7 @@ class Store(Durable):
     def reanchor(self, theta: Any = None) -> None:
         with self.transaction():
             super().reanchor(theta)
-            self._note_anchor("found anew" if theta is None else "given")
+            self._note_anchor("found anew" if theta is None else "given", always=True)
 
     # what only a store can do
 
@@ -171,6 +174,7 @@ class Store(Durable):
             self._door()
             if not self.read_only or self._file.version == self._version:
                 return False
+            self._file.look_again()
             self._undo(None)
             return True
 
@@ -220,7 +224,7 @@ class Store(Durable):
             kept = {**self._notes, name: value}
             self._file.facts.put("notes", {key: one for key, one in kept.items() if one is not None})
             self._notes = {key: one for key, one in kept.items() if one is not None}
-            self._changed = True
+            self._changed = self._file.has_traces = True
 
     def __repr__(self) -> str:
         if self._closed:

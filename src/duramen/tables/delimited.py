@@ -38,7 +38,7 @@ class DelimitedTable(Table):
         self.path, self.nbytes = path, path.stat().st_size
         with readable(path, _WHAT):
             line, any_row = first_line(path), has_rows(path)
-            self.delimiter = delimiter or delimiter_of(path, line)
+            self.delimiter = delimiter or delimiter_of(path)
             self.columns = _names(path, line, self.delimiter)
         self.kinds = dict.fromkeys(self.columns, Kind.EMPTY)
         if not any_row:

@@ -112,7 +112,7 @@ class Encoding:
     def read(self, table: Table, n_rows: int | None = None, skip: int = 0) -> Iterator[tuple[Batch, Rows]]:
         """Read a table's needed columns in batches, and encode each.
 
-        By default a batch is about 16 MB as numbers, categories one-hot, and at most 65,536 rows.
+        By default a batch is at most 8 MB as numbers, categories one-hot, and 65,536 rows.
 
         Examples
         --------

@@ -34,7 +34,7 @@ def first_line(path: Path) -> str:
         return next((line for line in file if line.strip("\r\n")), "").rstrip("\r\n")
 
 
-def delimiter_of(path: Path, line: str) -> str:
+def delimiter_of(path: Path) -> str:
     """Find what stands between values: the mark by which header and first row have as many, the most.
 
     The comma is taken first of equals, and where the header has none of the usual marks.
@@ -43,12 +43,12 @@ def delimiter_of(path: Path, line: str) -> str:
     def fits(mark: str) -> tuple[bool, int]:
         with _text(path) as file:
             try:
-                counts = [len(fields) for _, fields in islice(_Records(file, mark), 2)]
+                counts = [len(fields) for _, fields in islice(_Records(file, mark), 2)] or [0]
             except csv.Error:
                 counts = [0]
-        return len(set(counts)) == 1, counts[0]
+        return counts[0] > 1 and len(set(counts)) == 1, counts[0]
 
-    return max((mark for mark in ",;\t|" if mark in line), key=fits, default=",")
+    return max(",;\t|", key=fits)
 
 
 def header(path: Path, delimiter: str) -> list[str]:

@@ -10,7 +10,7 @@ from duramen.tables.archive import ArchiveTable
 from duramen.tables.delimited import DelimitedTable
 from duramen.tables.ipc import ArrowFile, ArrowStream
 from duramen.tables.parquet import ParquetFiles, ParquetTable
-from duramen.tables.table import Table
+from duramen.tables.table import Table, mark_of
 
 __all__ = ["FORMATS", "is_table", "open_table"]
 
@@ -91,15 +91,19 @@ def open_table(path: Any) -> Table:
     [2, 1]
     """
     source = Path(path)
-    if source.is_dir():
-        return ParquetFiles(source, sorted(source.glob("*.parquet")))
-    if not source.exists():
-        if set(source.name) & set("*?["):
-            return ParquetFiles(source, sorted(source.parent.glob(source.name)))
+    several = source.is_dir() or (not source.exists() and bool(set(source.name) & set("*?[")))
+    if not several and not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
-    if not source.stat().st_size:
+    if not several and not source.stat().st_size:
         raise ValueError(f"{source} is empty: it has no bytes")
-    return _reader_of(source)(source)
+    files = [source]
+    if several:
+        pattern = source / "*.parquet" if source.is_dir() else source
+        files = sorted(pattern.parent.glob(pattern.name))
+    marks = {file: mark for file in files if (mark := mark_of(file))}  # before anything is read
+    table = ParquetFiles(source, files) if several else _reader_of(source)(source)
+    table.marks = marks
+    return table
 
 
 def is_table(path: Path) -> bool:

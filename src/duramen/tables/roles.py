@@ -32,6 +32,8 @@ def used_features(
     if features is None:
         chosen = tuple(name for name in table.columns if name not in taken and name not in table.index)
         _tell_index(table, taken)
+        if id is None:
+            _tell_id(table, chosen)
     else:
         chosen = tuple(features)
         for name in chosen:
@@ -49,6 +51,16 @@ def _tell_index(table: Table, taken: Collection[str]) -> None:
             "name it among the features (--features) if it is one, or as the id (--id)",
             stacklevel=4,
         )
+
+
+def _tell_id(table: Table, chosen: Iterable[str]) -> None:
+    for name in chosen:
+        if name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
+            warnings.warn(
+                f"{table.path}: column {name!r} is used as a feature; if it names the rows, "
+                f"say so (--id {name})",
+                stacklevel=4,
+            )
 
 
 def _take(table: Table, name: str, role: str, taken: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from fractions import Fraction
@@ -15,6 +16,8 @@ from duramen.tables.column import Category, Column, plain_number
 from duramen.tables.kinds import BadCellError, Kind
 
 __all__ = ["MOST", "SeenCategories", "SeenNumbers", "seen_numbers"]
+
+_CODE = re.compile(r"[+-]?0[0-9]")
 
 MOST = 1000
 """Categories a column may have: beyond, it is a name or an id, not a choice."""
@@ -75,6 +78,8 @@ def _read_text(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
 
 
 def _number(text: str) -> Category | None:
+    if _CODE.match(text):  # 01234 is not 1234
+        return None
     try:
         value = float(text)
     except ValueError:

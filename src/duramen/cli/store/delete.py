@@ -72,6 +72,9 @@ def ids_for(store: Any, given: list[Any]) -> list[Any]:
 def _has_names(store: Any) -> bool:
     from duramen.cli.sources import names_of
 
+    encoding = store.notes.get("encoding")
+    if encoding is not None and encoding["id"] is not None:
+        return bool(encoding["ids"] == "text")
     return bool(store.n_points) and names_of(store, store.ids[:1]) is not None
 
 

@@ -31,7 +31,7 @@ def add_feeding(parser: argparse.ArgumentParser, done: str) -> None:
         "--batch",
         type=at_least(1),
         metavar="ROWS",
-        help=f"rows {done} and committed at once (default: what 16 MB hold, at most 65536)",
+        help=f"rows {done} and committed at once (default: what 8 MB hold, at most 65536)",
     )
     parser.add_argument("--atomic", action="store_true", help="all rows in one transaction: all or none")
     parser.add_argument(

@@ -11,9 +11,6 @@ from duramen.cli.files import check_source
 __all__ = ["add_store", "described", "facts", "reading", "writing"]
 
 
-_FOR_PYTHON = ", or open it with read_only=True"
-
-
 def add_store(parser: argparse.ArgumentParser, what: str = "the store") -> None:
     """Add the store's path."""
     parser.add_argument("store", type=Path, metavar="STORE", help=what)
@@ -32,13 +29,7 @@ def writing(path: Path) -> Any:
     from duramen.store import open_store
 
     check_source(path)
-    try:
-        return open_store(path)
-    except OSError as error:
-        said = error.strerror or ""
-        if not said.endswith(_FOR_PYTHON):
-            raise
-        raise type(error)(error.errno, said.removesuffix(_FOR_PYTHON), error.filename) from error
+    return open_store(path)
 
 
 def facts(store: Any) -> dict[str, Any]:
