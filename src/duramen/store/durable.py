@@ -130,8 +130,8 @@ class Durable(DynamicCoreset):
             raise ValueError(f"the store {self._file.path} is closed; open it again")
         if self._pid != os.getpid():
             raise RuntimeError(
-                f"the store {self._file.path} was opened before this process was forked; open it in a process "
-                "that was started by spawn or forkserver"
+                f"the store {self._file.path} was opened before this process was forked; open it in one that "
+                "was started by spawn or forkserver"
             )
         if self._cut_off:
             raise RuntimeError(
