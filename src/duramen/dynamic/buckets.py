@@ -99,7 +99,6 @@ class Buckets:
 
     def restore(self, slots: Array, size: int, measured: int) -> None:
         """Put the same slots in another order, with the size that was chosen for it."""
-        assert np.array_equal(np.sort(slots), np.sort(self.slots())), "the places are of other points"
         self.order, self.position = array("i"), array("i")
         if len(slots):
             self.add_many(slots)

@@ -199,6 +199,10 @@ class Ordered:
                 found[order[first:end]] = np.where(there, self._slots[chunk][places], -1)
         return found
 
+    def unlink(self) -> None:
+        """Let go of who holds it, lest both wait for the collector of cycles; it can be used no more."""
+        self._named = None  # type: ignore[assignment]
+
     def keys(self) -> Array:
         """Give all keys, in order."""
         parts = [keys[:size] for keys, size in zip(self._keys, self._sizes, strict=True)]

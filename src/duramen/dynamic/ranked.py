@@ -58,6 +58,10 @@ class Ranked(Engine):
     def __len__(self) -> int:
         return len(self._lists)
 
+    def unlink(self) -> None:
+        """Let go of the totals, which refer to it; it can be used no more."""
+        self._totals = None
+
     def note(self, slots: Any, looked: Looked) -> None:
         """Keep what a look found: of one slot, or of many."""
         extent = self._slots.extent

@@ -13,6 +13,7 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.state import anchor_of, anchor_state, loss_of, loss_state
 from duramen.dynamic.arrivals import Gate
 from duramen.dynamic.names import Names
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.slots import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
@@ -24,7 +25,25 @@ from duramen.sampling import LayeredSampler, LeverageSampler, Sampler, Sensitivi
 if TYPE_CHECKING:
     from duramen.dynamic.dynamic_coreset import DynamicCoreset
 
-__all__ = ["Known", "fill", "given_state", "moving_state", "retold", "settings_of", "settings_state"]
+__all__ = [
+    "Known",
+    "fill",
+    "given_state",
+    "moving_state",
+    "release",
+    "retold",
+    "settings_of",
+    "settings_state",
+]
+    "Known",
+    "fill",
+    "given_state",
+    "moving_state",
+    "release",
+    "retold",
+    "settings_of",
+    "settings_state",
+]
 
 _SAMPLERS: dict[str, type[Sampler]] = {
     known.__name__: known for known in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
@@ -179,7 +198,8 @@ def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: Known) -> No
     state.try_at, state.reason = int(said["try_at"]), str(said["reason"])
     state.weights.kept = (math.inf if said["lightest"] is None else said["lightest"], said["heaviest"])
     if known.names is not None:
-        assert np.array_equal(sorted(known.names), state.slots.index.keys()), "names are of other points"
+        if not np.array_equal(sorted(known.names), state.slots.index.keys()):
+            raise ValueError("names are of other points")
         state.roster.names = Names()
         state.roster.names.add(np.array(list(known.names)), list(known.names.values()))
     if known.anchor is not None:
@@ -188,11 +208,20 @@ def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: Known) -> No
     dyn._state = state
 
 
+def release(state: State) -> None:
+    """Undo what refers to each other in a state, so that its memory is free as soon as nobody uses it."""
+    if state.view is not None and isinstance(state.view.engine, Ranked):
+        state.view.engine.unlink()
+    state.slots.index.unlink()
+
+
 def _restore_view(state: State, known: Known) -> None:
     view = state.view
     assert view is not None
     view.late[: len(known.late)] = known.late
     if isinstance(view.engine, Tree):
-        assert known.order is not None
-        slots = state.slots.index.find_many(known.order)
+        order = np.empty(0, dtype=np.int64) if known.order is None else known.order
+        slots = state.slots.index.find_many(order)
+        if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
+            raise ValueError("places in the tree are of other points")
         view.engine.buckets.restore(slots, *map(int, known.state["buckets"]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["WAIT", "has_log", "log_of", "reader", "state_of", "writer"]
+__all__ = ["WAIT", "has_log", "log_of", "peeked", "reader", "state_of", "writer"]
 
 WAIT = 5.0
 """Seconds to wait for a reader, or for another program."""
@@ -40,13 +41,7 @@ def reader(path: Path) -> tuple[sqlite3.Connection, bool]:
     whether it was opened as one that nobody changes.
     """
     for how in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?{how}",
-            uri=True,
-            timeout=WAIT,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        connection = _by_address(path, how)
         try:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -61,6 +56,16 @@ def reader(path: Path) -> tuple[sqlite3.Connection, bool]:
         else:
             return connection, "immutable" in how
     raise AssertionError("one of the two has returned or raised")
+
+
+def peeked(path: Path) -> sqlite3.Connection:
+    """Open for a glance, which changes nothing."""
+    return _by_address(path, "mode=ro")
+
+
+def _by_address(path: Path, how: str) -> sqlite3.Connection:
+    address = f"file://{quote(os.fsencode(path.absolute()))}?{how}"
+    return sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
 
 
 def has_log(path: Path) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 from duramen.ball import Anchor, distance
 from duramen.coreset.state import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.saved import Known, fill, given_state, moving_state, retold, settings_of
+from duramen.dynamic.saved import Known, fill, given_state, moving_state, release, retold, settings_of
 from duramen.dynamic.slots import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
@@ -84,7 +84,8 @@ class Durable(DynamicCoreset):
         """Take all operations inside for one: they are committed together at the end, or none is.
 
         Many small operations are much faster so. An error that leaves the block
-        undoes all of them. Other threads wait until the block ends.
+        undoes all of them. Other threads wait until the block ends; other tasks of
+        the same thread do not, and would become part of it: do not await or yield inside.
 
         Examples
         --------
@@ -181,11 +182,13 @@ class Durable(DynamicCoreset):
         here = facts["state"]
         if not hasattr(self, "_settings"):  # later the lock, and who waits for it, must stay
             super().__init__(**settings_of(facts["settings"], loss, sampler))
+        self._let_go()
         retold(self, int(facts["settings"]["seed"]), facts["given"])
         said = facts["anchor"]
         anchor = None if said is None else anchor_of({**said, "ids": np.sort(content.sample).tolist()})
         late, named = np.zeros(n, dtype=bool), here.get("named", False)
-        assert len(content.names or ()) == (n if named else 0), "names are missing"
+        if len(content.names or ()) != (n if named else 0):
+            raise ValueError("names are missing")
         known = Known(here, anchor, content.names, content.sample, late, content.places)
         fill(self, n, _counted(content, late), known)
         self._notes, self._audit = facts["notes"], bool(facts["audit"])
@@ -194,6 +197,12 @@ class Durable(DynamicCoreset):
         if self._seen_tree is not None:
             self._seen_tree.buckets.touched = set()
         self._changed, self._is_spared = False, False
+
+    def _let_go(self) -> None:
+        """Free the memory of the state that is here."""
+        here, self._here, self._core, self._seen_tree = self._here, None, None, None
+        if here is not None:
+            release(here)
 
     @property
     def _tree(self) -> Tree | None:

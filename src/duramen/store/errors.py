@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["DamagedStoreError", "StoreLockedError", "damaged", "told"]
+__all__ = ["DamagedStoreError", "StoreLockedError", "damaged", "told", "told_of_damage"]
 
 
 class DamagedStoreError(ValueError):
@@ -45,6 +45,18 @@ def told(path: Path) -> Iterator[None]:
         raise damaged(path, "it holds text that is none") from error
 
 
+@contextmanager
+def told_of_damage(path: Path) -> Iterator[None]:
+    """Turn only what SQLite finds wrong with the file into errors that say what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise
+    except (sqlite3.Error, UnicodeDecodeError):
+        with told(path):
+            raise
+
+
 def _retell(path: Path, error: sqlite3.Error) -> NoReturn:
     text, kind = str(error), getattr(error, "sqlite_errorname", "")
     if "disk is full" in text or kind == "SQLITE_IOERR_SHMSIZE":
@@ -67,5 +79,10 @@ def _retell(path: Path, error: sqlite3.Error) -> NoReturn:
     if "disk I/O" in text:
         raise OSError(
             errno.EIO, f"the disk failed ({text}), and nothing was changed; try again", str(path)
+        ) from error
+    if "not a database" in text:
+        raise DamagedStoreError(
+            f"{path} is no store, or its first page is damaged: it does not begin as one; name another file, "
+            f"or save what can be saved with `duramen store recover {path.name} -o new.duramen`"
         ) from error
     raise damaged(path, text) from error

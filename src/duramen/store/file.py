@@ -7,9 +7,10 @@ and the log, which still has it, is emptied after the commit.
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -21,13 +22,13 @@ from duramen.dynamic.names import numbers_of
 from duramen.rows import Array
 from duramen.store.block import Block, Layout
 from duramen.store.blocks import Blocks
-from duramen.store.connection import WAIT, has_log, log_of, reader, state_of, writer
-from duramen.store.errors import DamagedStoreError, damaged, told
+from duramen.store.connection import WAIT, has_log, log_of, peeked, reader, state_of, writer
+from duramen.store.errors import DamagedStoreError, damaged, told, told_of_damage
 from duramen.store.facts import Facts
-from duramen.store.forks import closed, opened, refuse_inherited
+from duramen.store.forks import closed, is_at, opened, refuse_inherited
 from duramen.store.schema import FORMAT, check_format, create, is_blank, migrate, rebuild
 
-__all__ = ["Content", "StoreFile", "unpacked"]
+__all__ = ["Content", "StoreFile", "refuse_foreign", "row_seal", "unpacked"]
 
 _NAMES = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
 _WHOLE = (1 << 62) - 1
@@ -104,6 +105,11 @@ class StoreFile:
     def begin(self) -> None:
         """Begin a transaction; one that was cut short before it could be used is given up."""
         self.rollback()
+        if self._key is not None and not is_at(self._key, self.path):
+            raise FileNotFoundError(
+                f"{self.path} was moved or removed while it was open; put it back with its log, and open it "
+                "again"
+            )
         with told(self.path):
             self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
@@ -137,8 +143,10 @@ class StoreFile:
         """Bring the log into the tables and empty it; False if a reader holds it."""
         with told(self.path):
             self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT * wait)}")
-            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT)}")
+            try:
+                busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * WAIT)}")
         self.has_traces = self.has_traces and bool(busy)
         return not busy
 
@@ -247,7 +255,7 @@ class StoreFile:
         with told(self.path):
             for one in ids:
                 kept = _packed(one) if isinstance(one, (str, UUID)) else int(one)
-                row = (self._n_forgotten, kept, time, _row_seal(self._n_forgotten, kept, time))
+                row = (self._n_forgotten, kept, time, row_seal(self._n_forgotten, kept, time))
                 self._connection.execute("INSERT INTO forgotten VALUES (?, ?, ?, ?)", row)
                 self._n_forgotten += 1
 
@@ -259,7 +267,7 @@ class StoreFile:
             if [row[0] for row in rows] != list(range(self._n_forgotten)):
                 raise ValueError(f"{len(rows)} deletions are noted, and {self._n_forgotten} were")
             for number, one, time, mark in rows:
-                if mark != _row_seal(number, one, time):
+                if mark != row_seal(number, one, time):
                     raise ValueError(f"the note of deletion {number} is not what was written")
             return [(unpacked(one) if isinstance(one, bytes) else one, time) for _, one, time, _ in rows]
 
@@ -366,6 +374,17 @@ def unpacked(packed: bytes) -> Any:
     return UUID(bytes=packed[1:])
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raise ValueError if a file is no store, without a change to it.
+
+    The file is only opened through SQLite: if it is open here already, the system would lift SQLite's
+    locks as soon as another handle of it is closed.
+    """
+    with suppress(sqlite3.OperationalError), told_of_damage(path), closing(peeked(path)) as connection:
+        if not is_blank(connection):
+            check_format(connection, path, writing=True)
+
+
 def _few(names: Iterable[Any]) -> str:
     return ", ".join(sorted(map(str, names))[:10]) or "none"
 
@@ -375,5 +394,6 @@ def _seals(places: Array, ids: Array) -> Array:
     return (mixed * _MIX >> np.uint64(1)).astype(np.int64)
 
 
-def _row_seal(number: int, one: Any, time: str) -> int:
+def row_seal(number: int, one: Any, time: str) -> int:
+    """Compute the checksum of a note that a point was deleted."""
     return zlib.crc32(repr((number, one, time)).encode())

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-__all__ = ["closed", "opened", "refuse_inherited"]
+__all__ = ["closed", "is_at", "is_open", "opened", "refuse_inherited"]
 
 _open: Counter[tuple[int, int]] = Counter()
 _inherited: set[tuple[int, int]] = set()
@@ -38,6 +38,19 @@ def closed(key: tuple[int, int]) -> None:
     _open[key] -= 1
     if _open[key] <= 0:
         del _open[key]
+
+
+def is_open(path: Path) -> bool:
+    """Tell whether a file is open in this process."""
+    return _key(path) in _open
+
+
+def is_at(key: tuple[int, int], path: Path) -> bool:
+    """Tell whether a file is still where it was opened."""
+    try:
+        return _key(path) == key
+    except FileNotFoundError:
+        return False
 
 
 def _key(path: Path) -> tuple[int, int]:

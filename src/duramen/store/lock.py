@@ -66,15 +66,7 @@ class WriterLock:
     def _taken(self) -> int:
         """Open the file and lock it; again, if its last holder removed it in between."""
         while True:
-            try:
-                handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-            except PermissionError as error:
-                raise PermissionError(
-                    errno.EACCES,
-                    "nothing can be written beside it; change the permissions of its folder, or open it with "
-                    "read_only=True",
-                    str(self._store),
-                ) from error
+            handle = self._opened()
             try:
                 _take(handle)
             except OSError as error:
@@ -88,6 +80,20 @@ class WriterLock:
             if self._is_there(handle):
                 return handle
             os.close(handle)
+
+    def _opened(self) -> int:
+        """Open the file; one that another user left behind can be locked, if not written to."""
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        except PermissionError as error:
+            with suppress(OSError):
+                return os.open(self._path, os.O_RDONLY)
+            raise PermissionError(
+                errno.EACCES,
+                "nothing can be written beside it; change the permissions of its folder, or open it with "
+                "read_only=True",
+                str(self._store),
+            ) from error
 
     def _is_there(self, handle: int) -> bool:
         try:
@@ -107,7 +113,10 @@ class WriterLock:
     def release(self) -> None:
         """Let others write."""
         if self._handle is not None:
-            self._path.unlink(missing_ok=True)
+            if sys.platform == "win32":  # pragma: no cover  (where what is open cannot be removed)
+                self._let_go()
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
             self._let_go()
 
     def _let_go(self) -> None:

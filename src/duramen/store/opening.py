@@ -6,17 +6,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from duramen.dynamic import DynamicCoreset
 from duramen.dynamic.saved import given_state, moving_state, settings_state
 from duramen.losses.base import Loss
 from duramen.sampling import Sampler
-from duramen.store.file import StoreFile
+from duramen.store.file import StoreFile, refuse_foreign
 from duramen.store.lock import WriterLock
 from duramen.store.store import Store
 
 __all__ = ["open_store", "resolved"]
 
-_MAGIC = b"SQLite format 3\x00"
 _FOR_THE_CALL = ("path", "create", "read_only", "synchronous")
 
 
@@ -149,10 +150,8 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
             f"{place} has several names (hard links), under each of which SQLite would keep another log; "
             "remove all but one"
         )
-    with place.open("rb") as file:
-        head = file.read(len(_MAGIC))
-    if head and head != _MAGIC:
-        raise ValueError(f"{place} is no store: it does not begin as one; name another file")
+    if writing:
+        refuse_foreign(place)  # before anything is written to it
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
@@ -200,8 +199,8 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
     if "seed" in asked:
         theirs["seed"] = DynamicCoreset(store.loss, random_state=given["random_state"]).seed
     mine["audit"], theirs["audit"] = store.audit, given.get("audit", False)
-    if "audit" in given:
-        asked.add("audit")
+    mine["anchor"], theirs["anchor"] = store._file.facts.get("given"), given_state(given.get("anchor"))
+    asked |= {name for name in ("audit", "anchor") if name in given}
     for name in sorted(asked):
         if mine[name] != theirs[name] and not (name == "engine" and given[name] == "auto"):
             shown = "random_state" if name == "seed" else name
@@ -213,4 +212,4 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
 
 
 def _is_seed(random_state: Any) -> bool:
-    return isinstance(random_state, int) and not isinstance(random_state, bool)
+    return isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)

@@ -19,7 +19,8 @@ from duramen.dynamic.names import numbers_of
 from duramen.store.block import Block, Layout, seal
 from duramen.store.carving import carved
 from duramen.store.facts import read_fact
-from duramen.store.file import StoreFile, unpacked
+from duramen.store.file import StoreFile, row_seal, unpacked
+from duramen.store.forks import is_open
 from duramen.store.lock import WriterLock, now
 from duramen.store.opening import resolved
 from duramen.store.store import Store
@@ -53,6 +54,7 @@ class _Found:
     facts: dict[str, Any] = field(default_factory=dict)
     blocks: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     names: dict[int, Any] = field(default_factory=dict)
+    forgotten: dict[int, tuple[Any, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -81,32 +83,39 @@ def recover(
     source, new = resolved(path), resolved(target)
     if not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
+    if is_open(source):
+        raise ValueError(f"{source} is open in this process; close it first")
     lock = WriterLock(new)
     try:
-        if new.exists():
-            raise FileExistsError(f"{new} is there already; name a file that is not")
+        _claim(new)
         return _recovered(source, new, lock, loss, sampler)
     finally:
         lock.release()
 
 
 def _recovered(source: Path, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
-    found = _found(_bytes_of(source))
+    """Read the source and write the new store, or remove what was made of it."""
+    try:
+        return _saved(_found(_bytes_of(source, new)), source, new, lock, loss, sampler)
+    except BaseException:
+        for file in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _saved(found: _Found, source: Path, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
     for name in ("settings", "state"):
         if name not in found.facts and f"spare-{name}" in found.facts:
             found.facts[name] = found.facts[f"spare-{name}"]
+            if name == "state":
+                found.facts[name]["named"] = bool(found.names)
             found.problems.append(f"what it says of its {name} is lost; an older copy of that was taken")
         if name not in found.facts:
             raise ValueError(
                 f"{source}: what it says of its {name} is lost, without which points cannot be read; "
                 "restore a backup"
             )
-    try:
-        saved = _written(found, new, lock, loss, sampler)
-    except BaseException:
-        for file in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
-            file.unlink(missing_ok=True)
-        raise
+    saved = _written(found, new, lock, loss, sampler)
     expected = (found.facts.get("ledger") or {}).get("blocks") or {}
     total = expected.get("n_points")
     lost = None if total is None else max(0, int(total) - saved)
@@ -115,12 +124,20 @@ def _recovered(source: Path, new: Path, lock: WriterLock, loss: Any, sampler: An
     return Recovered(saved, lost, tuple(found.problems))
 
 
-def _bytes_of(source: Path) -> bytes:
+def _claim(new: Path) -> None:
+    """Make an empty file, which is ours from here on."""
+    try:
+        new.touch(exist_ok=False)
+    except FileExistsError:
+        raise FileExistsError(f"{new} is there already; name a file that is not") from None
+
+
+def _bytes_of(source: Path, new: Path) -> bytes:
     """Read the file, with its log brought in where SQLite still can; on a copy."""
     log = source.with_name(f"{source.name}-wal")
     if not log.exists() or not log.stat().st_size:
         return source.read_bytes()
-    with tempfile.TemporaryDirectory(dir=source.absolute().parent) as folder:
+    with tempfile.TemporaryDirectory(dir=new.parent) as folder:
         copy = Path(folder) / "copy"
         shutil.copyfile(source, copy)
         shutil.copyfile(log, copy.with_name("copy-wal"))
@@ -143,6 +160,8 @@ def _found(content: bytes) -> _Found:
                 fact = read_fact(name, text, mark)
                 if fact is not None:
                     found.facts[name] = fact[0]
+            case (None, int() | bytes() as one, str(time), int(mark)) if mark == row_seal(rowid, one, time):
+                found.forgotten[rowid] = (unpacked(one) if isinstance(one, bytes) else one, time)
             case (None, bytes(packed)):
                 _take_name(found, rowid, packed)
     return found
@@ -172,6 +191,9 @@ def _written(found: _Found, new: Path, lock: WriterLock, loss: Any, sampler: Any
                 ids = block.ids if names is None else names
                 store.insert(block.rows, block.labels, block.weights, ids)
             store._as_before(state)
+            for number in sorted(found.forgotten):
+                one, time = found.forgotten[number]
+                file.note_forgotten([one], time)
         return len(store)
 
 
@@ -180,7 +202,7 @@ def _first_facts(found: _Found) -> dict[str, Any]:
     said = facts.get("anchor")
     if said is None:
         found.problems.append("the anchor is lost, or there was none: a new one is made of the points")
-    given = None if said is None else {**said, "ids": [], "kind": "anchor"}
+    given = facts.get("given") if said is None else {**said, "ids": [], "kind": "anchor"}
     if given is not None:
         anchor_of(given)
     state = facts["state"]

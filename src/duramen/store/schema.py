@@ -63,6 +63,8 @@ def check_format(connection: sqlite3.Connection, path: Path, *, writing: bool) -
     ValueError
         If it is none of ours, newer, or older and only to be read.
     """
+    if not writing and is_blank(connection):
+        raise ValueError(f"{path} is empty: it is being made, or its making was cut short")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     form = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -143,10 +145,10 @@ class Store(Durable):
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
             blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
-            return (
-                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and every "
-                "invariant holds"
+            last = (
+                "every invariant holds" if __debug__ else "no invariant was looked at, because of python -O"
             )
+            return f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {last}"
 
     def compact(self) -> None:
         """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
@@ -184,7 +186,7 @@ class Store(Durable):
             if not self._closed and self._pid == os.getpid():
                 self._refuse_in_transaction("close()")
                 self._closed = True
-                self._here = self._core = None
+                self._let_go()
                 self._finalizer()
 
     def __enter__(self) -> Self:
@@ -216,14 +218,14 @@ class Store(Durable):
     def notes(self) -> dict[str, Any]:
         """What was noted in the store: a copy."""
         self._door()
-        return dict(self._notes)
+        return copy.deepcopy(self._notes)
 
     def note(self, name: str, value: Any) -> None:
         """Keep a value of JSON's types under a name; None removes it."""
         with self.transaction():
-            kept = {**self._notes, name: value}
-            self._file.facts.put("notes", {key: one for key, one in kept.items() if one is not None})
+            kept = {**self._notes, name: json.loads(json.dumps(value, allow_nan=False))}  # as it will be read
             self._notes = {key: one for key, one in kept.items() if one is not None}
+            self._file.facts.put("notes", self._notes)
             self._changed = self._file.has_traces = True
 
     def __repr__(self) -> str:
@@ -255,7 +257,7 @@ class Store(Durable):
         self._file.forgotten()
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-        if content.facts["state"] != moving_state(self):
+        if content.facts["state"] != moving_state(self) or content.facts["notes"] != self._notes:
             raise damaged(self.path, "what it says of the state is not what is in memory")
 
 
