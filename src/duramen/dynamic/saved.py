@@ -35,15 +35,6 @@ __all__ = [
     "settings_of",
     "settings_state",
 ]
-    "Known",
-    "fill",
-    "given_state",
-    "moving_state",
-    "release",
-    "retold",
-    "settings_of",
-    "settings_state",
-]
 
 _SAMPLERS: dict[str, type[Sampler]] = {
     known.__name__: known for known in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
