@@ -224,9 +224,9 @@ class Store(Durable):
         """Keep a value of JSON's types under a name; None removes it."""
         with self.transaction():
             kept = {**self._notes, name: json.loads(json.dumps(value, allow_nan=False))}  # as it will be read
+            self._changed = self._file.has_traces = True
             self._notes = {key: one for key, one in kept.items() if one is not None}
             self._file.facts.put("notes", self._notes)
-            self._changed = self._file.has_traces = True
 
     def __repr__(self) -> str:
         if self._closed:
