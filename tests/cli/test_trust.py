@@ -2,6 +2,7 @@
 
 import pytest
 
+import duramen as dm
 from tests.cli.running import conforms, process, table, write
 
 QUICK = ("--probes", "4", "--steps", "1")
@@ -50,6 +51,23 @@ def test_report_of_a_store(store, run, tmp_path, title):
     assert run("report", store, "-o", tmp_path / "r.html", *given).code == 0
     page = (tmp_path / "r.html").read_text()
     assert ("<h1>s.duramen" if title is None else "<h1>The &lt;best&gt; customers") in page
+
+
+def test_a_store_is_certified_on_its_own_points(store, run, tmp_path, monkeypatch):
+    """What was deleted since does not matter, as it would with a file; many points are certified on request."""
+    page = tmp_path / "r.html"
+    missing = "has not been compared with all the data"
+    with dm.open_store(store) as live:
+        live.delete(live.ids[:100])
+    assert run("report", store, "-o", page).code == 0
+    assert missing not in page.read_text()
+    monkeypatch.setattr("duramen.cli.report._QUICK", 100)
+    done = run("report", store, "-o", page, "--force")
+    assert done.code == 0
+    assert "--certify" in done.err
+    assert missing in page.read_text()
+    assert run("report", store, "-o", page, "--force", "--certify").code == 0
+    assert missing not in page.read_text()
 
 
 def test_report_refuses(core, files, run, tmp_path):

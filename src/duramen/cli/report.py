@@ -13,6 +13,8 @@ from duramen.cli.parser import add_command
 
 __all__ = ["add_parser"]
 
+_QUICK = 8_000_000  # numbers that a certificate takes a few seconds to look at
+
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser."""
@@ -22,13 +24,19 @@ def add_parser(commands: Any) -> None:
         run,
         help="one HTML page about a coreset or a store",
         text="Writes a page that needs no network: what is in it, layers, threshold, weights, a picture, who "
-        "is suspected and why, the history of the anchor; with --data, a certificate.",
+        "is suspected and why, the history of the anchor; and a certificate where the data are at hand, "
+        "which are those of a store, or --data.",
         example="duramen report customers.duramen -o report.html",
     )
     parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
     add_output(parser, "where to write the page, an HTML file")
     parser.add_argument(
         "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
+    )
+    parser.add_argument(
+        "--certify",
+        action="store_true",
+        help="certify a store on its own points, also where they are many and it takes long",
     )
     parser.add_argument("--title", help="the title of the page (default: the name of the file)")
     add_seed(parser)
@@ -81,7 +89,7 @@ def _of_store(options: argparse.Namespace) -> str:
         return report_html(
             store,
             title=_title(options),
-            certificate=_certificate(options, file),
+            certificate=_certificate(options, file) if options.data else _own_certificate(options, store),
             notes={name: value for name, value in store.notes.items() if name not in ("encoding", "columns")},
             encoding=file.encoding,
         )
@@ -96,6 +104,20 @@ def _certificate(options: argparse.Namespace, file: Any) -> Any:
         options.talk.warn(f"{options.source} has no anchor yet, around which a certificate is; there is none")
         return None
     return certificate_of(file, options.data, options.talk, random_state=options.seed)
+
+
+def _own_certificate(options: argparse.Namespace, store: Any) -> Any:
+    """Certify a store on its own points, if that is quick, or asked for."""
+    from duramen.certificate import certify
+
+    if store.anchor is None:
+        return None
+    width = store.points(store.ids[:1]).n_columns
+    if len(store) * width > _QUICK and not options.certify:
+        options.talk.warn(f"{len(store):,} points take long to certify on; --certify does it all the same")
+        return None
+    points = store.points()
+    return certify(store.coreset(), points.X, points.y, points.weights, random_state=options.seed)
 
 
 def _title(options: argparse.Namespace) -> str:
