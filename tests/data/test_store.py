@@ -14,7 +14,9 @@ def test_covertype_closed_and_opened_again(contaminated, tmp_path):
     settings = {"loss": dm.LogisticLoss(), "size": 4000, "n_outliers": Z / len(points), "random_state": 0}
     live = dm.DynamicCoreset(**settings)
     gone = np.random.default_rng(0).choice(len(points), 20_000, replace=False)
-    with dm.open_store(tmp_path / "covertype.duramen", create=True, synchronous="normal", **settings) as store:
+    with dm.open_store(
+        tmp_path / "covertype.duramen", create=True, synchronous="normal", **settings
+    ) as store:
         for table in (live, store):
             for start in range(0, len(points), 100_000):
                 part = points.take(slice(start, start + 100_000))

@@ -62,7 +62,8 @@ def test_a_folder_that_is_missing_or_is_no_file(path):
 def test_a_file_of_something_else_is_left_alone(path, content, how):
     path.write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"data.duramen is no store, or its first page is damaged: it does not begin as one; name another file"
+        ValueError,
+        match=r"data.duramen is no store, or its first page is damaged: it does not begin as one; name another file",
     ):
         dm.open_store(path, **how)
     assert path.read_bytes() == content

@@ -265,7 +265,9 @@ def test_a_sampler_of_ones_own_is_passed_again(path, sampler):
     life.insert(60)
     pair.assert_alike()
     pair.store.close()
-    with pytest.raises(TypeError, match=r"a sampler of your own.*pass it: dm.open_store\(path, sampler=") as caught:
+    with pytest.raises(
+        TypeError, match=r"a sampler of your own.*pass it: dm.open_store\(path, sampler="
+    ) as caught:
         dm.open_store(path)
     assert str(path) in str(caught.value)
     with pytest.raises(TypeError, match="a sampler of your own"):
