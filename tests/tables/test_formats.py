@@ -105,7 +105,7 @@ def test_decimals_and_small_integers_are_numbers(tmp_path):
     table = arrow_table(
         a=pa.array(["1.25", "-3.5"]).cast(pa.decimal128(10, 2)),
         b=pa.array([1, 255], pa.uint8()),
-        c=pa.array([1.5, 2.5], pa.float16()),
+        c=pa.array(np.array([1.5, 2.5], dtype=np.float16)),
         d=pa.array([1, 2]).dictionary_encode(),
     )
     opened = open_table(written(tmp_path, "a.arrow", table))

@@ -33,6 +33,8 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             held, low, high = np.log10(held), math.log10(low), math.log10(high)
+        if not high / 2 - low / 2 > 0:  # the smallest numbers have no halves
+            return np.where(held > low, 1.0, 0.0)
         return np.clip((held / 2 - low / 2) / (high / 2 - low / 2), 0.0, 1.0)
 
     def places(self, values: Array) -> Array:
