@@ -59,8 +59,10 @@ def reader(path: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 def peeked(path: Path) -> sqlite3.Connection:
-    """Open for a glance, which changes nothing."""
-    return _by_address(path, "mode=ro")
+    """Open for a glance, which changes nothing, and leaves nothing behind."""
+    connection = _by_address(path, "mode=rw")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 def _by_address(path: Path, how: str) -> sqlite3.Connection:

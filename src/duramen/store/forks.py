@@ -8,11 +8,13 @@ the parent has deleted.
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 
 __all__ = ["closed", "is_at", "is_open", "opened", "refuse_inherited"]
 
+_lock = threading.Lock()
 _open: Counter[tuple[int, int]] = Counter()
 _inherited: set[tuple[int, int]] = set()
 
@@ -29,15 +31,17 @@ def refuse_inherited(path: Path) -> None:
 def opened(path: Path) -> tuple[int, int]:
     """Note that a file is open; give what :func:`closed` takes."""
     key = _key(path)
-    _open[key] += 1
+    with _lock:
+        _open[key] += 1
     return key
 
 
 def closed(key: tuple[int, int]) -> None:
     """Note that a file was closed."""
-    _open[key] -= 1
-    if _open[key] <= 0:
-        del _open[key]
+    with _lock:
+        _open[key] -= 1
+        if _open[key] <= 0:
+            del _open[key]
 
 
 def is_open(path: Path) -> bool:
@@ -59,6 +63,8 @@ def _key(path: Path) -> tuple[int, int]:
 
 
 def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may have held it
     _inherited.update(_open)
     _open.clear()
 

@@ -13,6 +13,7 @@ from duramen.dynamic.saved import given_state, moving_state, settings_state
 from duramen.losses.base import Loss
 from duramen.sampling import Sampler
 from duramen.store.file import StoreFile, refuse_foreign
+from duramen.store.forks import refuse_inherited
 from duramen.store.lock import WriterLock
 from duramen.store.store import Store
 
@@ -137,6 +138,7 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
     """Raise if there is no store at this place, and none can be."""
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
+    refuse_inherited(place)
     if not place.exists():
         if not create:
             raise FileNotFoundError(
