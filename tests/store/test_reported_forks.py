@@ -128,8 +128,14 @@ def test_a_forked_process_cannot_open_what_was_open(mode, path):
     """SQLite believed in locks that were the parent's: rows that had been acknowledged were lost."""
     printed, code, errors = run(path.parent, FORK, path, mode)
     assert code == 0, errors
-    writing = "StoreLockedError" if mode in ("writer", "one of two") else "RuntimeError spawn"
-    assert printed == ["RuntimeError spawn", writing, "3", "RuntimeError spawn", writing, "6"]
+    assert printed == [
+        "RuntimeError spawn",
+        "RuntimeError spawn",
+        "3",
+        "RuntimeError spawn",
+        "RuntimeError spawn",
+        "6",
+    ]
     with dm.open_store(path) as store:
         assert len(store) == 80 + (6 if mode in ("writer", "one of two") else 3)
         assert store.check()
