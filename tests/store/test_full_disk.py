@@ -28,7 +28,7 @@ def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, wea
     script, failed, wrong = scripts[1][which], set(), []
     calls = weak.run(**order(scripts, which, memory / "whole")).said["calls"]
     writes = [n for n, call in enumerate(calls, 1) if call == "w"]
-    for n in [*writes[:10], *writes[10::3]]:
+    for n in [*writes[:10], *writes[10::6]]:
         told = order(scripts, which, memory / str(n), n=n, do="full")
         ended = weak.run(**told)
         if ended.code:

@@ -15,7 +15,7 @@ from tests.store.life import assert_same_coreset
 from tests.store.script import opened, order, scripts_of
 
 HOW = {"before": 1, "half": 2, "all lost": 3, "some lost": 4}
-STRIDE = {"before": 1, "half": 3, "all lost": 3, "some lost": 2}
+STRIDE = {"before": 1, "half": 6, "all lost": 5, "some lost": 4}
 
 
 @pytest.fixture(scope="module", params=["ranked, names", "tree"])
@@ -28,7 +28,7 @@ def moments(calls, how, kind):
     each = [n for n, call in enumerate(calls, 1) if how != "half" or call == "w"]
     if os.environ.get("DURAMEN_ALL_MOMENTS"):
         return each
-    return each[:: STRIDE[how] * (1 if kind != "tree" else 5)]
+    return each[:: STRIDE[how] * (1 if kind != "tree" else 8)]
 
 
 @pytest.mark.parametrize("which", ["begun", "later"])

@@ -57,7 +57,7 @@ class WeightRange:
         """Keep what was looked at, to a power of two: it must not tell the weight of one that left."""
         lightest, heaviest = self._seen
         if self._seen != self._kept:
-            self._kept = _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
+            self._kept = self._seen = _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
 
     @property
     def kept(self) -> tuple[float, float]:
