@@ -202,7 +202,7 @@ def test_zero_weights_and_their_losses_count_for_nothing():
 def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(monkeypatch):
     """So that it is a function of the points, and not of how they come."""
     points = data("squared", n=5000, heavy="wild")
-    monkeypatch.setattr(stream_census, "_SAMPLE", 300)
+    monkeypatch.setattr(stream_census, "SAMPLE", 300)
     census = stream_census.census(cut(points, range(0, 5000, 77)), dm.SquaredLoss(), 5, None)
     live = points.take(points.weights > 0)
     chance = dm.sampling.ranks.uniforms(5 ^ stream_census._SALT, live.ids)
@@ -252,7 +252,7 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
         finally:
             tracemalloc.stop()
 
-    monkeypatch.setattr(stream_census, "_SAMPLE", 1000)
+    monkeypatch.setattr(stream_census, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)
     assert many < 1.6 * few  # what is held is up to twice what is needed, as the last cut has it

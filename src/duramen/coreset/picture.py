@@ -23,7 +23,7 @@ from duramen.seeds import generator
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["classes_of", "draw", "is_jittered", "scene_of"]
+__all__ = ["centres_of", "classes_of", "draw", "is_jittered", "scene_of"]
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -176,21 +176,26 @@ def _beyond(scene: Scene) -> list[Any]:
     return [_handle(">", "#7f7f7f", f"beyond the frame ({beyond:,})")] if beyond else []
 
 
-def _draw_centres(axes: Any, scene: Scene) -> list[Any]:
-    """Mark the anchor's centres, where it has some."""
+def centres_of(scene: Scene) -> Array:
+    """Say where the anchor's centres are that lie inside the frame: (m, 2), none where it has no centres."""
     core = scene.core
     if core.anchor is None or not isinstance(core.loss, (DistanceLoss, BregmanLoss)):
-        return []
+        return np.empty((0, 2))
     centres = dense(np.atleast_2d(core.anchor.theta))
     places = scene.plane.places(centres)
     if centres.shape[1] == 1:
         places = np.hstack([centres, np.zeros_like(centres)])
-    inside = ((places >= scene.low) & (places <= scene.high)).all(axis=1)
-    axes.scatter(
-        *places[inside].T, s=150, c="black", marker="*", edgecolors="white", linewidths=1.0, zorder=3
-    )
-    name = "the anchor's centres" if len(centres) > 1 else "the anchor"
-    return [_handle("*", "black", name, edge="white", size=11)] if inside.any() else []
+    return places[((places >= scene.low) & (places <= scene.high)).all(axis=1)]
+
+
+def _draw_centres(axes: Any, scene: Scene) -> list[Any]:
+    """Mark the anchor's centres, where it has some."""
+    places = centres_of(scene)
+    if not len(places):
+        return []
+    axes.scatter(*places.T, s=150, c="black", marker="*", edgecolors="white", linewidths=1.0, zorder=3)
+    name = "the anchor's centres" if len(places) > 1 else "the anchor"
+    return [_handle("*", "black", name, edge="white", size=11)]
 
 
 def _handle(marker: str, colour: str, label: str, edge: str | None = None, size: float = 6) -> Any:

@@ -23,16 +23,14 @@ from duramen.robust.outlook import (
 )
 from duramen.robust.plan import BySize
 from duramen.robust.split import split_at
+from duramen.robust.stream_census import SAMPLE, chances
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.base import frozen
-from duramen.sampling.ranks import uniforms
 
 __all__ = ["NoAnchorError", "Recipe", "all_with", "rows_needed", "sample_of"]
 
-_SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
 _ROWS_A_PARAMETER = 5  # of fewer, a fit bends to the rows so much that it says nothing of others
-_SALT = 0x5851F42D4C957F2D  # an anchor's sample is drawn by other numbers than the coreset
 
 
 def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
@@ -48,9 +46,9 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
     """
     there = slots.in_use()
     there = there[slots.weights[there] > 0]
-    if len(there) > _SAMPLE:
-        chance = uniforms(seed ^ _SALT, slots.ids[there])
-        there = there[np.sort(np.argpartition(chance, _SAMPLE)[:_SAMPLE])]
+    if len(there) > SAMPLE:
+        chance = chances(seed, slots.ids[there])
+        there = there[np.sort(np.argpartition(chance, SAMPLE)[:SAMPLE])]
     return slots.points(there)
 
 

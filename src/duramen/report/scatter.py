@@ -7,8 +7,6 @@ from collections.abc import Callable
 import numpy as np
 
 from duramen.coreset import Coreset, picture
-from duramen.coreset.plane import dense
-from duramen.losses import BregmanLoss, DistanceLoss
 from duramen.report.charts import svg
 from duramen.report.markup import Markup, cut, escape, percent
 from duramen.rows import Array
@@ -116,17 +114,9 @@ def _crosses(
 
 def _centres(scene: picture.Scene) -> list[str]:
     """Mark the anchor's centres that are inside the frame, where it has some."""
-    core = scene.core
-    if core.anchor is None or not isinstance(core.loss, (DistanceLoss, BregmanLoss)):
-        return []
-    centres = dense(np.atleast_2d(core.anchor.theta))
-    places = scene.plane.places(centres)
-    if centres.shape[1] == 1:
-        places = np.hstack([centres, np.zeros_like(centres)])
-    inside = ((places >= scene.low) & (places <= scene.high)).all(axis=1)
     return [
         f'<path class="centre" transform="translate({x:.1f},{y:.1f})" d="M0,-9L9,0L0,9L-9,0Z"/>'
-        for x, y in _on_paper(scene, places[inside]).tolist()
+        for x, y in _on_paper(scene, picture.centres_of(scene)).tolist()
     ]
 
 

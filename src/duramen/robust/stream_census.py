@@ -20,12 +20,13 @@ from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling.ranks import uniforms
 from duramen.trimming import check_points_and_loss
 
-__all__ = ["Batches", "Census", "Each", "Pass", "census"]
+__all__ = ["SAMPLE", "Batches", "Census", "Each", "Pass", "census", "chances"]
 
 Batches = Callable[[], Iterable[WeightedPoints]]
 Each = Callable[[WeightedPoints], Any]
 
-_SAMPLE = 20_000  # points, from which an anchor and all that is frozen with it are made
+SAMPLE = 20_000
+"""How many points an anchor is made from, and all that is frozen with it, where there are more."""
 _SALT = 0x5851F42D4C957F2D  # an anchor's sample is drawn by other numbers than the coreset
 
 
@@ -106,6 +107,11 @@ class Census:
     sample: WeightedPoints
 
 
+def chances(seed: int, ids: Array) -> Array:
+    """Compute the random numbers by which points come into an anchor's sample: the smallest do."""
+    return uniforms(seed ^ _SALT, ids)
+
+
 def census(batches: Batches, loss: Loss, seed: int, each: Each | None) -> Census:
     """Count and weigh all points, and sample them.
 
@@ -115,13 +121,13 @@ def census(batches: Batches, loss: Loss, seed: int, each: Each | None) -> Census
         If batches do not go together, or have rows or labels that the loss cannot
         take, or nothing weighs anything.
     """
-    lowest = Lowest(_SAMPLE)
+    lowest = Lowest(SAMPLE)
     batch_check = _BatchCheck(loss)
     passing = Pass(batches, each)
     for points in passing:
         with passing.numbered():
             batch_check(points)
-        chance = np.where(points.weights > 0, uniforms(seed ^ _SALT, points.ids), np.inf)
+        chance = np.where(points.weights > 0, chances(seed, points.ids), np.inf)
         lowest.add(points, chance, np.zeros(len(points), dtype=np.int8))
     if not passing.n_rows:
         raise ValueError("batches() gave no points; at least one row is needed")
@@ -130,7 +136,7 @@ def census(batches: Batches, loss: Loss, seed: int, each: Each | None) -> Census
     held = lowest.held()
     if held is None:
         raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
-    first = np.lexsort((held.points.ids, held.numbers))[:_SAMPLE]
+    first = np.lexsort((held.points.ids, held.numbers))[:SAMPLE]
     first = first[np.argsort(held.points.ids[first])]
     sample = held.points.pick(first, held.points.weights[first])
     return Census(passing.n_rows, passing.n_points, passing.total, sample)
