@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.cli.running import PAGE, process, write
+from tests.cli.running import PAGE, write
 
 
 def commands():
@@ -43,10 +43,11 @@ def customers(tmp_path):
     return tmp_path
 
 
-def test_the_tour_runs(customers):
+def test_the_tour_runs(customers, run, monkeypatch):
     lines = commands()
     assert len(lines) == 14
+    monkeypatch.chdir(customers)
     for words in lines:
-        done = process(*words, cwd=customers)
+        done = run(*words)
         assert done.code == 0, (words, done.err)
         assert done.err == "" or "-" in words
