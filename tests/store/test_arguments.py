@@ -248,3 +248,27 @@ def test_what_cannot_be_part_of_a_transaction(made):
             ):
                 getattr(store, what)()
         assert len(store) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "told"),
+    [
+        (
+            "a",
+            float("nan"),
+            ValueError,
+            r"the note 'a' is no value of JSON's types .*; pass finite numbers",
+        ),
+        ("a", object(), TypeError, r"the note 'a' is no value of JSON's types \(Object of type object"),
+        (3, 1, TypeError, "a note is kept under a name, a string; found 3"),
+    ],
+)
+def test_notes_that_no_file_can_hold(made, name, value, error, told):
+    with dm.open_store(made) as store:
+        store.note("a", [1])
+        with pytest.raises(error, match=told):
+            store.note(name, value)
+        assert store.notes == {"a": [1]}
+        assert store.check()
+    with dm.open_store(made) as store:
+        assert store.notes == {"a": [1]}

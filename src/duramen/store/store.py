@@ -223,7 +223,7 @@ class Store(Durable):
     def note(self, name: str, value: Any) -> None:
         """Keep a value of JSON's types under a name; None removes it."""
         with self.transaction():
-            kept = {**self._notes, name: json.loads(json.dumps(value, allow_nan=False))}  # as it will be read
+            kept = {**self._notes, name: _as_read(name, value)}
             self._changed = self._file.has_traces = True
             self._notes = {key: one for key, one in kept.items() if one is not None}
             self._file.facts.put("notes", self._notes)
@@ -259,6 +259,19 @@ class Store(Durable):
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
         if content.facts["state"] != moving_state(self) or content.facts["notes"] != self._notes:
             raise damaged(self.path, "what it says of the state is not what is in memory")
+
+
+def _as_read(name: Any, value: Any) -> Any:
+    """Give a note as it will be read again; raise if JSON cannot hold it."""
+    if not isinstance(name, str):
+        raise TypeError(f"a note is kept under a name, a string; found {name!r}")
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"the note {name!r} is no value of JSON's types ({error}); pass finite numbers, strings, "
+            "lists and dicts of them"
+        ) from None
 
 
 def _same(one: Block, other: Block, epoch: int) -> bool:
