@@ -205,7 +205,6 @@ def test_damage_is_named_and_what_can_be_saved_is(store, run, tmp_path):
     assert (done.code, done.out) == (2, "")
     assert "is damaged" in done.err
     assert done.err.count("\n") == 1
-    pytest.importorskip("duramen.store.recovery")
     done = run("store", "recover", damaged, "-o", tmp_path / "saved.duramen", "--json")
     assert done.code == 0, done.err
     conforms(done.json)
@@ -214,3 +213,14 @@ def test_damage_is_named_and_what_can_be_saved_is(store, run, tmp_path):
     assert done.json["n_points"] > 0
     assert done.json["problems"]
     assert run("store", "check", tmp_path / "saved.duramen").code == 0
+
+
+def test_recovery_through_the_real_entry_point(store, tmp_path):
+    done = process("store", "recover", store.name, "-o", "saved.duramen", "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    conforms(done.json)
+    done = process("store", "check", "saved.duramen", cwd=tmp_path)
+    assert done.code == 0
+    assert "every checksum" in done.out
+    again = process("store", "recover", store.name, "-o", "saved.duramen", cwd=tmp_path)
+    assert (again.code, again.err.count("\n")) == (2, 1)
