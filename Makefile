@@ -6,7 +6,7 @@ RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench docs matrix clean
+.PHONY: help demo test lint format bench peers paper docs matrix clean
 
 help:  ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -41,6 +41,12 @@ format: $(VENV)/has-lint  ## rewrite to the house style
 
 bench: $(VENV)/has-bench  ## speed, as ratios against peers measured in the same run
 	@$(RUN) -m benchmarks
+
+peers: $(VENV)/has-bench  ## what people use instead, compared in one run: ten minutes and the data
+	@$(RUN) -m benchmarks.peers
+
+paper: $(VENV)/has-plot,progress,frames  ## the paper's tables and figures, into docs/paper: half an hour and the data
+	@$(RUN) -m duramen paper all --out docs/paper
 
 docs: $(VENV)/has-docs  ## the documentation, in site/
 	@$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -b html docs site

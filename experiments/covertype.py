@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import duramen as dm
-from experiments.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from duramen.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from duramen.paper.fits import timed
+from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.logistic_fits import GAIN, LOSS, PEERS, Fit, Setting, on_coreset, on_everything
 from experiments.options import Parser, command_of, load
-from experiments.pages import Target, machine, spread, table
-from experiments.timing import Stages, stages_of, timed
+from experiments.pages import Target
+from experiments.timing import Stages, stages_of
 
 RATIOS = {1000: Target(1.03), 4000: Target(1.010, 1.003), 8000: Target(1.007)}
 SPEED_UP = Target(60, 100, at_most=False)
@@ -200,7 +202,7 @@ def _cells(trials: list[Trial], measured: list[Measured]) -> list[str]:
     sizes = sorted({one.size for one in measured})
     return [
         f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}",
-        spread(trial.ratio(one) for trial, one in pairs),
+        mean_and_worst(trial.ratio(one) for trial, one in pairs),
         f"{np.mean([one.seconds for one in measured]):.3g}",
         f"{np.mean([trial.speed_up(one) for trial, one in pairs]):.1f}",
         f"{np.mean([one.accuracy for one in measured]):.2%}",

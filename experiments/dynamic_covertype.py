@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import duramen as dm
-from experiments.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from duramen.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from duramen.paper.fits import timed
+from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.logistic_fits import LOSS
 from experiments.options import Parser, command_of, load
-from experiments.pages import Target, machine, spread, table
-from experiments.timing import timed
+from experiments.pages import Target
 
 SAME = Target(1e-9)  # how far apart weights may be, relatively, where ids are equal
 FIRST, SHARE, AGAIN = "first rows", "first rows, z as a fraction", "`reanchor()`"
@@ -223,8 +224,8 @@ def section(trials: list[Trial]) -> str:
             [
                 setting.coreset,
                 setting.anchor,
-                spread(one.ratio for one in seen),
-                spread(one.anchor_ratio for one in seen),
+                mean_and_worst(one.ratio for one in seen),
+                mean_and_worst(one.anchor_ratio for one in seen),
                 f"{min(one.in_common for one in seen):.1%}" if compared else "",
                 f"{max(one.apart for one in seen):.1e}" if same else "",
             ]

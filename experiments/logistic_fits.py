@@ -8,11 +8,11 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import duramen as dm
+from duramen.paper.fits import GAIN, alternation
 
 __all__ = ["GAIN", "LOSS", "PEERS", "Fit", "Setting", "on_coreset", "on_everything"]
 
 LOSS = dm.LogisticLoss()
-GAIN = 1e-4  # below this share of the objective an alternation ends, as in dm.solve
 
 
 class Fit(NamedTuple):
@@ -58,16 +58,7 @@ def by_scikit_learn(X: np.ndarray, y: np.ndarray, z: int) -> Fit:
 
 def trimmed_by_scikit_learn(X: np.ndarray, y: np.ndarray, z: int) -> Fit:
     """Fit, and set the z largest losses aside, by turns: as one would write it."""
-    model = LogisticRegression(C=np.inf, max_iter=1000, warm_start=True)
-    kept, before = np.arange(len(X)), np.inf
-    while True:
-        model.fit(X[kept], y[kept])
-        losses = np.logaddexp(0, -y * model.decision_function(X))
-        kept = np.sort(np.argpartition(losses, len(X) - z)[: len(X) - z])
-        objective = losses[kept].sum()
-        if before - objective < GAIN * objective:
-            return Fit(_theta_of(model), len(X))
-        before = objective
+    return Fit(alternation(dm.points(X, y), LOSS, z, 0), len(X))
 
 
 PEERS = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from experiments.data import MissingDataError, Table
+from duramen.paper.data import MissingDataError, Table
 
 __all__ = ["Parser", "command_of", "load"]
 

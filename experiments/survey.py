@@ -17,10 +17,12 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 import duramen as dm
-from experiments.data import Clouded, Table, made_up_survey, survey, with_far_points
+from duramen.paper.data import Clouded, Table, made_up_survey, survey, with_far_points
+from duramen.paper.fits import timed
+from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.options import Parser, command_of, load
-from experiments.pages import Target, machine, spread, table
-from experiments.timing import Stages, stages_of, timed
+from experiments.pages import Target
+from experiments.timing import Stages, stages_of
 
 SAME_SEEDS = Target(1.003)
 NO_WORSE = Target(1.0)
@@ -210,7 +212,7 @@ def same_seeds(trials: list[Trial], size: int) -> str:
     """Write how much is lost from the same seeds."""
     ratios = [trial.same_seeds for trial in trials]
     head = ("seed", *(f"{seed}:" for seed in range(len(ratios))), "mean (worst):")
-    rows = [["loss ratio", *(f"{ratio:.5f}" for ratio in ratios), spread(ratios, 5)]]
+    rows = [["loss ratio", *(f"{ratio:.5f}" for ratio in ratios), mean_and_worst(ratios, 5)]]
     return _SAME.format(size=size) + table(head, rows)
 
 
@@ -238,7 +240,7 @@ def _cells(trials: list[Trial], measured: list[Measured]) -> list[str]:
     ratios = [trial.ratio(one) for trial, one in zip(trials, measured, strict=True)]
     shares = [trial.share(one) for trial, one in zip(trials, measured, strict=True)]
     return [
-        spread(ratios, 5),
+        mean_and_worst(ratios, 5),
         f"{sum(map(NO_WORSE.reached, ratios))} of {len(ratios)}",
         f"{np.mean([one.seconds for one in measured]):.3g}",
         _fraction(np.mean(shares)),

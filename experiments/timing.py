@@ -1,14 +1,13 @@
-"""How long things take: a call, and the parts of a fit on a coreset."""
+"""How long the parts of a fit on a coreset take."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import duramen as dm
+from duramen.paper.fits import timed
 
-__all__ = ["Stages", "stages_of", "timed"]
+__all__ = ["Stages", "stages_of"]
 
 
 class Stages(NamedTuple):
@@ -28,10 +27,3 @@ def stages_of(X: Any, y: Any, loss: dm.Loss, size: int, z: int, seed: int, **sol
     )
     _, third = timed(lambda: dm.solve(core, random_state=seed, **solving))
     return Stages(first, second, third)
-
-
-def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Call, and tell how many seconds that took."""
-    start = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - start

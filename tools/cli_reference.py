@@ -38,7 +38,7 @@ def _section(command: Command) -> Iterator[str]:
     level = "#" * (2 + len(command.words))
     yield f"{level} `duramen {' '.join(command.words)}`"
     yield ""
-    yield str(parser.description)
+    yield str(parser.description).replace("$", "\\$")  # two of them would make a formula
     yield ""
     yield "```sh"
     yield from str(parser.epilog).removeprefix("example: ").splitlines()

@@ -6,7 +6,9 @@ def tables(text):
     found = {}
     for part in text.split("\n## ")[1:]:
         heading, *lines = part.splitlines()
-        found[heading] = [line[2:-2].split(" | ") for line in lines if line.startswith("| ")]
+        found[heading] = [
+            [cell.strip() for cell in line[2:-2].split(" | ")] for line in lines if line.startswith("| ")
+        ]
     return found
 
 

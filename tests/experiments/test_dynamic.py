@@ -1,4 +1,4 @@
-"""The experiments on changing data, on made-up rows: their pages, and what they find."""
+"""The experiment on changing data, on made-up rows: its page, and what it finds."""
 
 import contextlib
 import io
@@ -7,7 +7,6 @@ import pytest
 
 from tests.experiments.tables import tables
 
-figure3c = pytest.importorskip("experiments.figure3c", reason="not in a checkout")
 dynamic_covertype = pytest.importorskip("experiments.dynamic_covertype", reason="not in a checkout")
 
 
@@ -19,18 +18,6 @@ def written(experiment, arguments, tmp_path):
     assert text == path.read_text()
     assert out.getvalue() == text + "\n"
     return text
-
-
-@pytest.mark.filterwarnings("ignore:the solution is")
-def test_figure_3c(tmp_path):
-    arguments = "--made-up --rows 6000 --outliers 60 --seeds 2 --heights 1 2 3 --size 400"
-    page = written(figure3c, arguments, tmp_path)
-    assert f"    python -m experiments.figure3c {arguments}\n" in page
-    _, _, *figures = tables(page)["The figures"]
-    assert [row[0] for row in figures] == ["1", "2", "3", "ranked"]
-    assert page.count("<circle") == 3
-    for label in ("ranked engine", "tree engine", "height of the tree", "speed-up"):
-        assert f">{label}</text>" in page
 
 
 @pytest.mark.filterwarnings("ignore:the solution is")

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-data = pytest.importorskip("experiments.data", reason="not in a checkout")
+from duramen.paper import data
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -96,3 +97,56 @@ def test_a_seed_decides_everything():
         for left, right in zip(first, again, strict=True):
             np.testing.assert_array_equal(left, right)
         assert not np.array_equal(first.X, other.X)
+
+
+@pytest.fixture
+def road(tmp_path):
+    rows = np.column_stack([np.arange(50), np.random.default_rng(0).normal(size=(50, 3))])
+    np.savetxt(tmp_path / "3D_spatial_network.txt", rows, delimiter=",")
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", [".", "3D_spatial_network.txt"])
+def test_the_road_network_is_taken_where_it_is_given(road, named):
+    table = data.spatial(road / named)
+    assert table.name == "3D Road Network"
+    assert table.X.shape == (50, 4)
+
+
+def test_the_survey_stands_in_under_its_own_name(folder):
+    assert data.spatial(folder).name == "britain_magnetic_3d"
+
+
+def test_without_either_both_are_named(tmp_path):
+    with pytest.raises(data.MissingDataError, match=r"3D_spatial_network.txt .* nor britain_magnetic_3d"):
+        data.spatial(tmp_path)
+
+
+@pytest.mark.parametrize("text, said", [("1,2,3\n4,5,6\n", "has 3 columns"), ("a,b,c,d\n", "is not the UCI")])
+def test_a_file_that_is_no_road_network_is_refused(tmp_path, text, said):
+    (tmp_path / "3D_spatial_network.txt").write_text(text)
+    with pytest.raises(data.MissingDataError, match=said):
+        data.spatial(tmp_path)
+
+
+def test_covertype_is_downloaded_only_where_that_is_asked_for(tmp_path, monkeypatch):
+    from sklearn.utils import Bunch
+
+    monkeypatch.setenv("DURAMEN_DATA", str(tmp_path))
+    fetched = Bunch(data=np.random.default_rng(0).normal(size=(20, 54)), target=np.arange(20) % 7 + 1)
+    monkeypatch.setattr("sklearn.datasets.fetch_covtype", lambda: fetched)
+    with pytest.raises(data.MissingDataError):
+        data.covertype()
+    table = data.covertype(fetch=True)
+    assert table.X.shape == (20, 54)
+    np.testing.assert_array_equal(table.y == 1, fetched.target == 2)
+
+
+def test_a_download_that_fails_names_the_way_out(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("no network")
+
+    monkeypatch.setenv("DURAMEN_DATA", str(tmp_path))
+    monkeypatch.setattr("sklearn.datasets.fetch_covtype", fail)
+    with pytest.raises(data.MissingDataError, match=r"\(no network\); name the folder .* --data"):
+        data.covertype(fetch=True)
