@@ -68,8 +68,8 @@ def test_intervals_cover_the_truth(make, calibrate, record_property):
 def test_estimates_are_unbiased_over_seeds(make, sampler):
     """Without outliers to trim: the mean of 300 estimates is within four standard errors of the sum.
 
-    (Trimming is a minimum over what to set aside, so f_z of a sample lies below on average, by the order of
-    1/m; the coverage above holds all the same.)
+    (f_z is convex in the weights, so that of a sample lies above on average, by the order of 1/m; the
+    coverage above holds all the same.)
     """
     X, y, loss, z = make(6000, 120)
     points = dm.points(X, y)
