@@ -28,14 +28,14 @@ _ABOUT = """\
 
 Logistic regression on {name}, kept in a `dm.DynamicCoreset` of {size:,} rows while all of the table comes,
 half of it leaves, the number of outliers changes and the half returns. The paper has no such experiment: its
-[Figure 3(c)](paper.md#figure-3c) times single updates. Made by
+[Figure 3(c)](figure3c.md) times single updates. Made by
 
     {command}
 
 on {where}.
 
 **Life.** In each of {trials} trials (seeds from 0) {planted:,} of {rows:,} rows, a share of {share:.4g}, get
-noise on every column and labels shuffled among them, as in [the paper's tables](paper.md). The rows come in
+noise on every column and labels shuffled among them, as in [Table 1](table1.md). The rows come in
 no order, {batch:,} at a time. Then `reanchor()` is called once, as is advised after a first load. A random
 half leaves; `set_outliers` takes z to 2, 3, 1, 1/2 and 1 times what was planted; the half returns, the last
 to leave first. `n_outliers` is a fraction, so that z follows the rows. There are {stops} stops on the way. At

@@ -1,0 +1,10 @@
+"""The pages run as doctests, each in a folder of its own: what a page writes is gone when it ends."""
+
+import pytest
+
+collect_ignore = ["conf.py"]  # it imports what only building the documentation needs
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_to_play_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
