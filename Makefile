@@ -27,7 +27,7 @@ demo: $(VENV)/has-plot,progress  ## a million rows with outliers: everything, pl
 	@$(RUN) -m duramen demo
 
 test: $(VENV)/has-test  ## all tests, doctests and the examples in the documentation
-	@$(RUN) -m pytest -n auto
+	@$(RUN) -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/has-lint  ## style, types, import directions
 	@$(RUN) -m ruff check .

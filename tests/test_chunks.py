@@ -69,6 +69,23 @@ def test_a_forked_process_works_on():
         assert pool.map_async(_mean_loss, [X, X]).get(timeout=60) == [before, before]
 
 
+def test_blas_has_one_thread_inside_and_its_own_number_after():
+    """Users inside one another share the limit, and the last one lifts it."""
+
+    def threads():
+        return {library.num_threads for library in chunks._blas().lib_controllers}
+
+    with chunks._blas().limit(limits=2):
+        if threads() != {2}:
+            pytest.skip("this BLAS has one thread only")
+        with chunks.one_blas_thread():
+            assert threads() == {1}
+            with chunks.one_blas_thread():
+                assert threads() == {1}
+            assert threads() == {1}
+        assert threads() == {2}
+
+
 @pytest.mark.skipif(
     np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="before 2.0 errstate belongs to a thread"
 )

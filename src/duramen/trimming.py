@@ -109,14 +109,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     losses, weights = _checked(losses, weights, z)
     if ids is not None and np.shape(ids) != losses.shape:
         raise ValueError(f"ids must have one entry a point; found shapes {np.shape(ids)}, {losses.shape}")
-    if z == 0:
-        return weights.copy()
-    boundary = _boundary(losses, weights, z)
-    kept = np.where(losses < boundary.loss, weights, 0.0)
-    tied = np.flatnonzero(losses == boundary.loss)
-    names = None if ids is None else np.asarray(ids)[tied]
-    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=64 * _EPS * z)
-    return kept
+    return weights.copy() if z == 0 else _kept(losses, weights, z, ids)
 
 
 class Trimmer:
@@ -143,7 +136,7 @@ class Trimmer:
             return kept_weights(losses, self.weights, self.z, self.ids)
 
         def find(level: float) -> tuple[Array, Array]:
-            rows = np.flatnonzero(losses >= level)
+            rows = (losses >= level).nonzero()[0]
             return rows, losses[rows]
 
         rows, left = self.among(find, lambda: losses)
@@ -161,15 +154,15 @@ class Trimmer:
         """
         if self.level is not None:
             rows, losses = find(self.level)
-            heavy = self.weights[rows]
+            heavy = self.weights.take(rows)
             few = rows.size <= max(len(self.weights) // 4, _SORT_BELOW)
             if few and self.z < heavy.sum() * (1 - 1e-9):
-                return rows, kept_weights(losses, heavy, self.z, self.ids[rows])
+                return rows, _kept(losses, heavy, self.z, self.ids, rows)
         losses = everything()
         total = float(self.weights.sum())
         self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2)).loss
         rows = np.flatnonzero(losses >= self.level)
-        return rows, kept_weights(losses[rows], self.weights[rows], self.z, self.ids[rows])
+        return rows, _kept(losses[rows], self.weights[rows], self.z, self.ids, rows)
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
@@ -276,6 +269,21 @@ def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     return losses, weights
 
 
+def _kept(losses: Array, weights: Array, z: float, ids: Any, rows: Array | None = None) -> Array:
+    """Do what :func:`kept_weights` does, for z above 0, with what was checked before.
+
+    Where losses and weights are those of some ``rows`` only, ids are still those of all.
+    """
+    boundary = _boundary(losses, weights, z)
+    kept = np.where(losses < boundary.loss, weights, 0.0)
+    tied = (losses == boundary.loss).nonzero()[0]
+    names = None
+    if ids is not None and len(tied) > 1:
+        names = np.asarray(ids)[tied if rows is None else rows[tied]]
+    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=64 * _EPS * z)
+    return kept
+
+
 def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
     """Find the largest loss such that more than z weighs at or above it.
 
@@ -301,10 +309,9 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
         values, heavy = values[part], heavy[part]
     if not len(values):  # rounding misled the search: past the last point
         values, heavy, excess = losses, weights, z
-    order = np.argsort(values)[::-1]
-    reached = np.flatnonzero(np.cumsum(heavy[order]) > excess)
-    place = reached[0] if reached.size else len(order) - 1
-    return _settled(losses, weights, values[order[place]])
+    order = values.argsort()[::-1]
+    place = int(heavy.take(order).cumsum().searchsorted(excess, side="right"))
+    return _settled(losses, weights, values[order[min(place, len(order) - 1)]])
 
 
 def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any, Any]:
@@ -332,6 +339,12 @@ def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float
     A part of a point's weight that is within ``slack`` of nothing or of all counts as that: ``slack`` is what
     rounding makes of sums as large as z.
     """
+    if len(weights) == 1:  # most often, as ties are rare
+        weight = float(weights[0])
+        part = min(max(weight - excess, 0.0), weight)
+        if part <= slack:
+            return np.array([0.0 if part < weight else weight])
+        return np.array([weight if weight - part <= slack else part])
     order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
     downward = order[::-1]
     heavy = weights[downward]
@@ -346,8 +359,6 @@ def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float
 
 def _running_sum(weights: Array, block: int = 1024) -> Array:
     """Add up weights one after the other, in blocks: a million of them lose digits in one go."""
-    if len(weights) == 1:  # most often, as ties are rare
-        return weights.copy()
     padded = np.zeros(-(-len(weights) // block) * block, dtype=np.longdouble)
     padded[: len(weights)] = weights
     inside = np.cumsum(padded.reshape(-1, block), axis=1)

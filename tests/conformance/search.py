@@ -12,7 +12,10 @@ def one(array, row):
 
 
 def largest_change(loss, ball, X, y, row, rng, starts=3, steps=15):
-    """Maximise |f(theta, x) - f(ball.theta, x)| over the ball for one row, by projected ascent both ways."""
+    """Maximise |f(theta, x) - f(ball.theta, x)| over the ball for one row, by projected ascent both ways.
+
+    Where a step along the gradient is undone by the projection, so is every other: that way ends there.
+    """
     x, label = one(X, row), one(y, row)
     anchor = loss.values(ball.theta, x, label)[0]
     best = 0.0
@@ -24,7 +27,10 @@ def largest_change(loss, ball, X, y, row, rng, starts=3, steps=15):
                 gradient = loss.gradients(theta, x, label)[0]
                 length = np.linalg.norm(gradient, axis=-1, keepdims=True)
                 direction = np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
+                before = theta
                 theta = ball.project(theta + sign * step * 2 * ball.radius * direction)
+                if np.abs(theta - before).max() <= 1e-13 * ball.radius:
+                    break
             best = max(best, abs(loss.values(theta, x, label)[0] - anchor))
     return best
 

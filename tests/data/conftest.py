@@ -42,6 +42,35 @@ def contaminated(covertype):
 
 
 @pytest.fixture(scope="package")
+def trimmed_fit(contaminated):
+    """The trimmed fit on everything: its f_z is what loss ratios are over."""
+    return dm.solve(contaminated[0], dm.LogisticLoss(), Z, random_state=0)
+
+
+@pytest.fixture(scope="package")
+def informed_fit(contaminated):
+    """A fit without the planted rows.
+
+    l2 as LogisticRegression has it by default: some kinds of soil bear one class only, and without a penalty
+    their coefficients grow for as long as the fit goes on.
+    """
+    points, planted = contaminated
+    return dm.solve(points.take(~planted), dm.LogisticLoss(), l2=1.0, random_state=0)
+
+
+@pytest.fixture(scope="package")
+def harmful(contaminated, informed_fit):
+    """Tell which planted rows have a loss above 5 at the informed fit."""
+    points, planted = contaminated
+    return planted & (dm.LogisticLoss().values(informed_fit.theta, points.X, points.y) > 5)
+
+
+@pytest.fixture(scope="package")
+def covertype_anchor(contaminated):
+    return dm.find_anchor(contaminated[0], dm.LogisticLoss(), Z, random_state=0)
+
+
+@pytest.fixture(scope="package")
 def contaminated_survey(survey):
     """Columns standardised; points in the bounding box with noise of standard deviation 20 added."""
     X = dm.points(survey).X

@@ -13,11 +13,6 @@ pytestmark = pytest.mark.data
 SEEDS = range(5)
 
 
-@pytest.fixture(scope="module")
-def covertype_anchor(contaminated):
-    return dm.find_anchor(contaminated[0], dm.LogisticLoss(), Z, random_state=0)
-
-
 def test_calibration_at_least_halves_the_error_near_the_anchor(
     contaminated, covertype_anchor, record_property
 ):
@@ -52,9 +47,8 @@ def test_calibration_at_least_halves_the_error_near_the_anchor(
     assert errors[True] <= errors[False] / 2
 
 
-def test_a_solution_on_covertypes_coreset(contaminated, covertype_anchor, record_property):
-    points, loss = contaminated[0], dm.LogisticLoss()
-    full = dm.solve(points, loss, Z)
+def test_a_solution_on_covertypes_coreset(contaminated, covertype_anchor, trimmed_fit, record_property):
+    points, loss, full = contaminated[0], dm.LogisticLoss(), trimmed_fit
     ratios, covered = [], 0
     for seed in SEEDS:
         core = dm.robust_coreset(

@@ -29,23 +29,9 @@ class Fits(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def full(contaminated):
-    """f_z of the trimmed fit on everything, which is what loss ratios are over."""
-    return dm.solve(contaminated[0], LOGISTIC, Z, random_state=0).objective
-
-
-@pytest.fixture(scope="module")
-def harmful(contaminated):
-    """Tell which planted rows have a loss above 5 at a model fitted without them, l2 as in scikit-learn."""
-    points, planted = contaminated
-    informed = dm.solve(points.take(~planted), LOGISTIC, l2=1.0, random_state=0)
-    return planted & (LOGISTIC.values(informed.theta, points.X, points.y) > 5)
-
-
-@pytest.fixture(scope="module")
-def fits(contaminated, full, harmful):
+def fits(contaminated, trimmed_fit, harmful):
     """Fit coresets of each size with the default estimator, without a penalty, once a seed."""
-    points, _ = contaminated
+    points, full = contaminated[0], trimmed_fit.objective
     made = {}
     for size in (1000, 4000):
         models = [
@@ -80,9 +66,9 @@ def test_the_trimmed_loss_of_an_estimator_is_f_z_over_all_rows(contaminated):
     assert len(model.outliers_) == Z
 
 
-def test_a_size_picked_for_covertype_keeps_its_promise(contaminated, full, record_property):
+def test_a_size_picked_for_covertype_keeps_its_promise(contaminated, trimmed_fit, record_property):
     """The relative standard error is below tol. tol = 0.002 makes it go beyond the size it begins with."""
-    points, _ = contaminated
+    points, full = contaminated[0], trimmed_fit.objective
     for tol in (0.01, 0.002):
         model = dm.RobustLogisticRegression(Z, tol=tol, C=np.inf, random_state=0).fit(points.X, points.y)
         record_property(

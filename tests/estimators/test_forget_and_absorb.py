@@ -20,9 +20,9 @@ CASE = {case.name: case for case in CASES}
 CHECKED = [
     dm.RobustLogisticRegression(updatable=True),
     dm.RobustLinearRegression(updatable=True),
-    dm.RobustKMeans(updatable=True),
-    dm.RobustKMedians(updatable=True),
-    dm.RobustBregmanClustering(updatable=True),
+    dm.RobustKMeans(n_init=1, updatable=True),
+    dm.RobustKMedians(n_init=1, updatable=True),
+    dm.RobustBregmanClustering(n_init=1, updatable=True),
     dm.TruthDiscovery(updatable=True),
 ]
 

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
+_SHORT = 512  # rows up to which one argmin takes less than a comparison a centre
 
 Kernel = Callable[[Array], tuple[Array, Array]]
 
@@ -104,12 +105,16 @@ def screened(
     return least, first
 
 
-def squared_differences(block: Array, centres: Array) -> Array:
-    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays."""
+def squared_differences(block: Array, centres: Array, scratch: Array | None = None) -> Array:
+    """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays.
+
+    A block in Fortran order is not copied. ``scratch`` (2, k, b), float64, saves the memory of the result,
+    which is its first half, and of the terms, from being mapped anew for every call.
+    """
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
-    total = np.subtract(columns[0], coordinates[0])
+    total = np.subtract(columns[0], coordinates[0], out=None if scratch is None else scratch[0])
     np.multiply(total, total, out=total)
-    term = np.empty_like(total)
+    term = np.empty_like(total) if scratch is None else scratch[1]
     for column, coordinate in zip(columns[1:], coordinates[1:], strict=True):
         np.subtract(column, coordinate, out=term)
         np.multiply(term, term, out=term)
@@ -119,7 +124,10 @@ def squared_differences(block: Array, centres: Array) -> Array:
 
 def first_least(costs: Array) -> tuple[Array, Array]:
     """Find the least of each column of (k, b) costs, and the first row that has it."""
-    least, first = costs.min(axis=0), np.zeros(costs.shape[1], dtype=np.int32)
+    least = costs.min(axis=0)
+    if len(least) <= _SHORT and not np.isnan(least).any():
+        return least, costs.argmin(axis=0).astype(np.int32)
+    first = np.zeros(costs.shape[1], dtype=np.int32)
     for number in range(len(costs) - 1, -1, -1):
         np.copyto(first, number, where=costs[number] == least, casting="same_kind")
     return least, first

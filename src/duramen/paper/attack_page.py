@@ -22,8 +22,8 @@ columns, of which a growing share is planted. Made by
 
 on {where}.
 
-In each of {trials} trials (seeds from 0) {held_out:,} random rows are held out as the test set. The adversary
-sees the other rows and plants its share of them. Test rows are clean.
+Trials: {trials}, with seeds from 0. In each {held_out:,} random rows are held out as the test set. The
+adversary sees the other rows and plants its share of them. Test rows are clean.
 
 ## The attacks
 

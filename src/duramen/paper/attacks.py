@@ -77,7 +77,8 @@ class Attacks(Experiment):
         return attack_page.page(self._sheet(results), facts)
 
     def summary(self, results: Results) -> str:
-        heading = f"{self.table.name} under attack, coresets of {self.size:,} rows, {self.trials} trials"
+        trials = f"{self.trials} trial{'s' * (self.trials > 1)}"
+        heading = f"{self.table.name} under attack, coresets of {self.size:,} rows, {trials}"
         return attack_page.summary(self._sheet(results), heading)
 
     def plots(self, results: Results) -> Plots:

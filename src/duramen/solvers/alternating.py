@@ -75,10 +75,16 @@ def fit_of(problem: Problem) -> Fit:
     return GradientFit(problem)
 
 
-def alternate(problem: Problem, theta: Array, stopping: Stopping) -> Run:
-    """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective."""
+def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
+    """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective.
+
+    A ``fit`` of this problem that earlier alternations used remembers where to look; the result is the same.
+    """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        fit = fit_of(problem)
+        if fit is None:
+            fit = fit_of(problem)
+        elif isinstance(fit, (KMeansFit, DistanceFit)):
+            fit.restart()
         run = _alternate(fit, theta, stopping)
         if run.status.converged and stopping.tol <= _ALL_DIGITS:
             run = run._replace(theta=fit.finished(run.theta))
@@ -124,14 +130,14 @@ def _shorter(fit: Fit, here: Place, there: Place) -> Place:
 
 def _judged(problem: Problem, run: Run) -> Status:
     """Tell a minimum from an objective that only falls towards zero as theta grows."""
-    small = run.objective <= 1e-2 * problem.kept_weight
+    small = is_linear(problem.loss) and run.objective <= 1e-2 * problem.kept_weight
     if run.status is not Status.STOPPED and small and _falls_for_ever(problem, run):
         return Status.UNBOUNDED
     return run.status
 
 
 def _next_to_zero(problem: Problem, objective: float) -> bool:
-    return objective <= _NOTHING * problem.kept_weight
+    return is_linear(problem.loss) and objective <= _NOTHING * problem.kept_weight
 
 
 def _falls_for_ever(problem: Problem, here: Place | Run) -> bool:

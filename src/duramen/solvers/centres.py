@@ -20,7 +20,7 @@ from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.rows import Array, take_rows
 from duramen.solvers.fit import Fit, Place
-from duramen.solvers.nearest import NearestCentres
+from duramen.solvers.nearest import nearest_of
 from duramen.solvers.problem import Problem
 from duramen.trimming import kept_sum
 
@@ -37,10 +37,14 @@ class DistanceFit(Fit):
         super().__init__(problem)
         assert isinstance(problem.loss, DistanceLoss)
         self.loss = problem.loss
-        self.nearest = NearestCentres(problem.X)
+        self.nearest = nearest_of(problem.X, int(getattr(problem.loss, "k", 1)))
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
+
+    def restart(self) -> None:
+        """Forget bounds that add up."""
+        self.nearest = self.nearest.restarted()
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(self._centres(theta))
@@ -125,7 +129,7 @@ def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tu
     def work(chunk: slice) -> tuple[Array, Array]:
         owners, heavy = numbers[chunk], weights[chunk]
         gaps = X[chunk] - centres.take(owners, axis=0)
-        gaps[heavy == 0] = 0.0  # of a row that is set aside, however far, nothing counts
+        gaps[(heavy == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
         ends = np.arange(len(heavy) + 1)
         total = sparse.csc_array((heavy, owners, ends), shape=(k, len(heavy))) @ gaps
         return np.bincount(owners, heavy, minlength=k), total
@@ -136,9 +140,10 @@ def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tu
 
 def refilled(centres: Array, mass: Array, here: Place, problem: Problem) -> Array:
     """Put each centre that owns no kept point on the kept point with the largest loss that is left."""
-    empty = np.flatnonzero(~(mass > 0))
-    if not empty.size:
+    filled = mass > 0
+    if filled.all():
         return centres
+    empty = np.flatnonzero(~filled)
     worst = np.where(here.kept > 0, here.losses, -1.0)
     most = min(empty.size, len(worst))
     far = np.argpartition(worst, -most)[-most:]

@@ -19,15 +19,17 @@ import numpy as np
 from scipy import sparse
 
 from duramen.chunks import rows_per_chunk, sum_over_chunks
+from duramen.losses.nearest import FEW_COLUMNS
 from duramen.rows import Array, row_products, take_rows
 from duramen.solvers.centres import refilled
 from duramen.solvers.fit import Fit, Place
-from duramen.solvers.nearest import NearestCentres
+from duramen.solvers.nearest import ScreenedCentres, nearest_of
 from duramen.solvers.problem import Problem
 
 __all__ = ["KMeansFit"]
 
 _CORRECTIONS = 64  # after so many, sums are taken afresh
+_FEW_ROWS = 512  # up to here one count of all sums takes less time than sparse products
 _CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
 
 
@@ -36,10 +38,15 @@ class KMeansFit(Fit):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.nearest = NearestCentres(problem.X)
+        self.nearest = nearest_of(problem.X, getattr(problem.loss, "k", 1))
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
         self.sums = _ClusterSums(problem.X)
+
+    def restart(self) -> None:
+        """Forget what rounding makes dependent on the way that was taken: sums, and bounds that add up."""
+        self.sums = _ClusterSums(self.problem.X)
+        self.nearest = self.nearest.restarted()
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(theta)
@@ -60,6 +67,8 @@ class KMeansFit(Fit):
     def _trim(self, moved: Array) -> tuple[Array, Array]:
         """Set aside anew; return the rows that may count differently, and what was kept of them before."""
         weights = self.problem.points.weights
+        if isinstance(self.nearest, ScreenedCentres):
+            return self._trim_few(moved, weights)
         aside, kept = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
             above, left = self.trim.among(self._beyond, self.nearest.squared)
@@ -74,6 +83,17 @@ class KMeansFit(Fit):
         self.kept[aside] = kept
         self.aside = aside
         return rows, before
+
+    def _trim_few(self, moved: Array, weights: Array) -> tuple[Array, Array]:
+        """Do the same in fewer steps, each on all rows."""
+        before, self.kept = self.kept, weights.copy()
+        if self.problem.z > 0:
+            above, left = self.trim.among(self._beyond, self.nearest.squared)
+            self.kept[above] = left
+        mark = before != self.kept
+        mark[moved] = True
+        rows = mark.nonzero()[0]
+        return rows, before.take(rows)
 
     def _beyond(self, level: float) -> tuple[Array, Array]:
         rows, squared = self.nearest.beyond(float(np.sqrt(level)))
@@ -94,14 +114,15 @@ class _ClusterSums:
         if not len(self.owners) or self.corrections >= _CORRECTIONS:
             self._fill(kept, numbers, centres)
             return
-        changed = np.flatnonzero((self.owners.take(rows) != numbers.take(rows)) | (before != kept.take(rows)))
+        changed = ((self.owners.take(rows) != numbers.take(rows)) | (before != kept.take(rows))).nonzero()[0]
         rows, before = rows.take(changed), before.take(changed)
         if rows.size > len(kept) // 8:
             self._fill(kept, numbers, centres)
             return
-        self._add(rows, self.owners[rows], -before)
-        self._add(rows, numbers[rows], kept[rows])
-        self.owners[rows] = numbers[rows]
+        if rows.size:
+            now = numbers.take(rows)
+            self._exchange(rows, (self.owners.take(rows), -before), (now, kept.take(rows)))
+            self.owners[rows] = now
         self.corrections += 1
         self.kept, self.numbers = kept, numbers
 
@@ -135,26 +156,50 @@ class _ClusterSums:
         rows = rows_per_chunk(24 * self.X.shape[1])
         self.mass, self.total, self.squares, self.counts = sum_over_chunks(work, len(kept), rows)
 
-    def _add(self, rows: Array, numbers: Array, weights: Array) -> None:
+    def _exchange(self, rows: Array, before: tuple[Array, Array], after: tuple[Array, Array]) -> None:
+        """Add rows twice: to the clusters, with the weights, given as ``before``, then as ``after``."""
+        if len(rows) <= _FEW_ROWS and self.X.shape[1] <= FEW_COLUMNS:
+            parts = self._both_sums(take_rows(self.X, rows), before, after)
+        else:
+            parts = [self._chunked(rows, *side) for side in (before, after)]
+        for mass, total, squares, counts in parts:
+            self.mass = self.mass + mass
+            self.total = self.total + total
+            self.squares = self.squares + squares
+            self.counts = self.counts + counts
+
+    def _chunked(self, rows: Array, numbers: Array, weights: Array) -> tuple[Array, ...]:
         def work(chunk: slice) -> tuple[Array, ...]:
             return self._sums(take_rows(self.X, rows[chunk]), numbers[chunk], weights[chunk])
 
-        if not rows.size:
-            return
-        mass, total, squares, counts = sum_over_chunks(work, len(rows), rows_per_chunk(24 * self.X.shape[1]))
-        self.mass = self.mass + mass
-        self.total = self.total + total
-        self.squares = self.squares + squares
-        self.counts = self.counts + counts
+        return sum_over_chunks(work, len(rows), rows_per_chunk(24 * self.X.shape[1]))
 
     def _sums(self, block: Array, numbers: Array, weights: Array) -> tuple[Array, Array, Array, Array]:
         """Sum over a block; ``counts`` is how many points have weight, less those that lose it."""
         k = len(self.origins)
         gaps = block - self.origins.take(numbers, axis=0)
-        gaps[weights == 0] = 0.0  # of a row that is set aside, however far, nothing counts
+        gaps[(weights == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
         ends = np.arange(len(weights) + 1)
         total = sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ gaps
         mass = np.bincount(numbers, weights, minlength=k)
         squares = np.bincount(numbers, weights * row_products(gaps, gaps), minlength=k)
         counts = np.bincount(numbers, np.sign(weights), minlength=k)
         return mass, total, squares, counts
+
+    def _both_sums(
+        self, block: Array, before: tuple[Array, Array], after: tuple[Array, Array]
+    ) -> list[tuple[Array, ...]]:
+        """Do what ``_sums`` does, twice for a short block, in one count: sums in the order of the rows."""
+        (k, d), width = self.origins.shape, self.origins.shape[1] + 3
+        numbers, weights = np.concatenate((before[0], after[0])), np.concatenate((before[1], after[1]))
+        gaps = np.concatenate((block, block)) - self.origins.take(numbers, axis=0)
+        gaps[(weights == 0).nonzero()] = 0.0
+        terms = np.empty((len(weights), width))
+        np.multiply(gaps, weights[:, None], out=terms[:, :d])
+        np.multiply(row_products(gaps, gaps), weights, out=terms[:, d])
+        terms[:, d + 1], terms[:, d + 2] = weights, np.sign(weights)
+        numbers[len(block) :] += k
+        places = (numbers * width)[:, None] + np.arange(width)
+        sums = np.bincount(places.ravel(), terms.ravel(), minlength=2 * k * width).reshape(2, k, width)
+        total, (squares, mass, counts) = sums[:, :, :d].copy(), sums[:, :, d:].transpose(2, 0, 1).copy()
+        return [(mass[side], total[side], squares[side], counts[side]) for side in (0, 1)]

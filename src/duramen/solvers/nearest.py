@@ -7,12 +7,16 @@ move of any. While the first is below the second, the row's nearest centre is
 what it was, and the row is not looked at: in the last iterations that is nearly
 all of them. All distances that are given out are computed from the differences
 themselves.
+
+For few rows, keeping bounds takes longer than screening all centres of all rows
+by one product: these have a class of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +26,88 @@ from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
 from duramen.rows import Array, row_products, take_rows
 
-__all__ = ["NearestCentres"]
+__all__ = ["NearestCentres", "ScreenedCentres", "nearest_of"]
 
 _SAFE = 1e-9  # bounds are loosened by this, relatively, for what rounding does to them
 _SPARE = 0.05  # of a distance: how far centres may move before the rows beyond it are sought again
+_FEW = 1 << 18  # rows times centres up to which one product takes less time than bounds: measured
+_MODERATE = 1e150  # coordinates up to here have finite squares
+_VANISHING = 1e-300  # squares below it may have lost their digits
+
+
+def nearest_of(X: Array, k: int) -> ScreenedCentres | NearestCentres:
+    """Choose how to find the nearest of k centres, again and again."""
+    few = len(X) * k <= _FEW and X.shape[1] <= FEW_COLUMNS
+    if few and max(float(X.max()), -float(X.min())) <= _MODERATE:
+        return ScreenedCentres(X)
+    return NearestCentres(X)
+
+
+class ScreenedCentres:
+    """Each row's nearest centre, by one product of all rows and centres.
+
+    With x and c relative to a fixed place, ``|c|^2 - 2 <x, c>`` ranks the centres c of a row x. Where
+    rounding leaves several that may be nearest, the differences themselves decide, as they do in
+    :class:`NearestCentres`: both find the same centres.
+    """
+
+    def __init__(self, X: Array) -> None:
+        self.X = X
+        self.centres = np.empty((0, X.shape[1]))
+        # what rounding makes of a score, at most, relative to |x|^2 + |c|^2; doubled, for a difference
+        self.unit = 2 * 8 * (X.shape[1] + 8) * float(np.finfo(np.float64).eps)
+
+    def restarted(self) -> ScreenedCentres:
+        """Return this, which keeps no bounds: it finds the same whatever was sought before."""
+        return self
+
+    def move(self, centres: Array) -> Array:
+        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
+        if self.centres.shape != centres.shape:
+            self._begin(centres)
+        self.centres = centres.copy()
+        moved = centres - self.shift
+        sizes = row_products(moved, moved)
+        self.spare = self.unit * float(sizes.max()) + _VANISHING
+        np.multiply(moved, -2.0, out=self.factors[:, :-1])
+        self.factors[:, -1] = sizes
+        np.dot(self.factors, self.columns, out=self.scores)
+        self.scores.min(axis=0, out=self.least)
+        np.less_equal(self.scores, self.least + (self.doubt + self.spare), out=self.near)
+        if np.count_nonzero(self.near) == len(self.X):
+            rows = (~self.near.take(self.numbers * len(self.X) + self.every)).nonzero()[0]
+            self.numbers[rows] = self.near.take(rows, axis=1).argmax(axis=0)
+            return rows
+        numbers = self.near.argmax(axis=0)
+        close = (self.near.sum(axis=0) != 1).nonzero()[0]
+        numbers[close] = first_least(squared_differences(_block(self.X, close), centres))[1]
+        rows = (numbers != self.numbers).nonzero()[0]
+        self.numbers[rows] = numbers[rows]
+        return rows
+
+    def squared(self, rows: Array | None = None) -> Array:
+        """Compute the squared distances of rows (None for all) to their own centres."""
+        block = _block(self.X, slice(None) if rows is None else rows)
+        return _gaps(block, self.centres, self.numbers if rows is None else self.numbers.take(rows))
+
+    def beyond(self, distance: float) -> tuple[Array, Array]:
+        """Find the rows whose own centre is at ``distance`` or more, and their squared distances."""
+        rows = (self.least + self.most >= distance**2 - self.spare).nonzero()[0]
+        squared = self.squared(rows)
+        far = squared >= distance**2
+        return (rows, squared) if far.all() else (rows[far], squared[far])
+
+    def _begin(self, centres: Array) -> None:
+        n, k = len(self.X), len(centres)
+        self.shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
+        there = self.X - self.shift
+        squares = row_products(there, there)
+        self.columns = np.vstack((there.T, np.ones(n)))
+        self.doubt = self.unit * squares
+        self.most = squares + self.doubt
+        self.numbers, self.every = np.zeros(n, dtype=np.intp), np.arange(n)
+        self.factors = np.empty((k, self.X.shape[1] + 1))
+        self.scores, self.near, self.least = np.empty((k, n)), np.empty((k, n), dtype=bool), np.empty(n)
 
 
 class NearestCentres:
@@ -47,6 +129,10 @@ class NearestCentres:
         self.moved = np.empty(0)  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
         self.front: _Front | None = None
+
+    def restarted(self) -> NearestCentres:
+        """Return what finds nearest centres as if none had been sought before."""
+        return NearestCentres(self.X)
 
     def move(self, centres: Array) -> Array:
         """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
@@ -101,9 +187,10 @@ class NearestCentres:
     def _settle(self, rows: Array | None) -> Array:
         """Measure rows (None for all), and compare with all centres those that may have another one now."""
         k, d = self.centres.shape
-        shift = np.median(self.centres, axis=0)
-        compare = _by_differences if d <= FEW_COLUMNS else _by_products
-        limits, half = self.moved + self.travelled, _half_gaps(self.centres)
+        few = d <= FEW_COLUMNS
+        compare = _by_differences if few else partial(_by_products, shift=np.median(self.centres, axis=0))
+        limits = self.moved + self.travelled
+        half = np.empty(0) if rows is None else _half_gaps(self.centres)
         changed: dict[int, Array] = {}
 
         def work(chunk: slice) -> None:
@@ -112,7 +199,7 @@ class NearestCentres:
                 block = _block(self.X, chunk)
             else:
                 block, which = self._narrowed(rows[chunk], limits, half)
-            numbers, squared, others = compare(block, self.centres, shift)
+            numbers, squared, others = compare(block, self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
             if isinstance(which, np.ndarray):
                 changed[chunk.start] = which[numbers != self.numbers[which]]
@@ -120,7 +207,7 @@ class NearestCentres:
             self.reach[which] = reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
-        calm = nullcontext() if d <= FEW_COLUMNS else one_blas_thread()  # few columns make no products
+        calm = nullcontext() if few else one_blas_thread()  # few columns make no products
         with calm, _quiet():
             for_each_chunk(
                 work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
@@ -151,7 +238,7 @@ class _Front(NamedTuple):
 def _half_gaps(centres: Array) -> Array:
     """Halve the distance of each centre to the next one: a row closer than that has no nearer centre."""
     gaps = squared_differences(centres, centres)
-    np.fill_diagonal(gaps, np.inf)
+    gaps.reshape(-1)[:: len(gaps) + 1] = np.inf
     return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
 
 
@@ -161,10 +248,12 @@ def _quiet() -> np.errstate:
 
 def _block(X: Array, which: slice | Array) -> Array:
     rows = X[which] if isinstance(which, slice) else take_rows(X, which)
+    if rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned:
+        return rows
     return np.require(rows, dtype=np.float64, requirements=["C", "A"])
 
 
-def _by_differences(block: Array, centres: Array, shift: Array) -> tuple[Array, Array, Array]:
+def _by_differences(block: Array, centres: Array) -> tuple[Array, Array, Array]:
     costs = squared_differences(block, centres)
     least, first = first_least(costs)
     costs[first, np.arange(len(first))] = np.inf

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from duramen.losses.bregman import BregmanLoss
 from duramen.losses.distance import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
 from duramen.rows import Array
-from duramen.solvers.alternating import Stopping, alternate
+from duramen.solvers.alternating import Stopping, alternate, fit_of
 from duramen.solvers.centres import cluster_sums
 from duramen.solvers.problem import Problem
-from duramen.trimming import trimmed_sum
+from duramen.trimming import Trimmer, kept_sum
 
 __all__ = ["SEEDINGS", "local_search", "plus_plus", "random_centres", "thresholded"]
 
@@ -37,6 +37,7 @@ _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one 
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _AT_ONCE = 1 << 14  # rows up to which the costs of several centres are computed together
 _REFITS = 5  # iterations before a swap is judged
+_ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
 
 
 class _Costs:
@@ -47,6 +48,13 @@ class _Costs:
         self.k = int(getattr(problem.loss, "k", 1))
         loss: Any = problem.loss
         self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
+        self.few = (
+            isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
+        )
+        # whether a point costs the same, bit for bit, computed for one centre or for several
+        self.alike = not self.few or self.X.dtype == np.float64
+        self._scratch = np.empty((2, 0, 0))
+        self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
     def centre(self, row: int) -> Array:
         """Make a centre of a data point, moved off the edge of the domain where the loss has one."""
@@ -54,6 +62,12 @@ class _Costs:
         if isinstance(self.loss, BregmanLoss) and self.loss.divergence.outside_centres(here[None]).any():
             return self.loss.divergence.inside(0.9 * here + 0.1 * self._middle)
         return here
+
+    def centres_of(self, rows: Array) -> Array:
+        """Make centres (q, d) of some data points."""
+        if isinstance(self.loss, BregmanLoss):
+            return np.stack([self.centre(row) for row in rows])
+        return np.asarray(self.X[rows], dtype=np.float64, order="C")
 
     @functools.cached_property
     def _middle(self) -> Array:
@@ -72,23 +86,39 @@ class _Costs:
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
+        if self.few and self.alike:
+            return self.of_each(centre[None])[0].copy()
         theta = centre.reshape(self.one.parameter_shape(len(centre)))
         return self.one.values(theta, self.X).astype(np.float64)
 
     def of_each(self, centres: Array) -> Array:
-        """Compute the cost of every point under each of some centres: (q, n)."""
-        few = len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
-        if not (few and isinstance(self.loss, DistanceLoss)):
+        """Compute the cost of every point under each of some centres: (q, n), valid until the next call."""
+        if not self.few:
             return np.stack([self.of(centre) for centre in centres])
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            return self.loss.height(squared_differences(self.X, centres)).astype(np.float64, copy=False)
+            squared = squared_differences(self._columns, centres, self._scratch_for(len(centres)))
+            return self.loss.height(squared).astype(np.float64, copy=False)
+
+    @functools.cached_property
+    def _columns(self) -> Array:
+        return np.asfortranarray(self.X)
+
+    def _scratch_for(self, n: int) -> Array:
+        if self._scratch.shape[1] < n:
+            self._scratch = np.empty((2, n, len(self.X)))
+        return self._scratch[:, :n]
 
     def table(self, theta: Array) -> Array:
         """Compute the cost of every point under each centre: (k, n)."""
         return self.of_each(self.centres(theta))
 
     def trimmed(self, costs: Array) -> float:
-        return trimmed_sum(costs, self.weights, self.z)
+        """Sum what is left once weight z is set aside, as :func:`duramen.trimming.trimmed_sum` does."""
+        return kept_sum(costs, self.trim(costs))
+
+    def largest_kept(self, costs: Array) -> float:
+        """Find the largest cost of which weight is kept when weight z is set aside."""
+        return float(costs[self.trim(costs) > 0].max(initial=0.0))
 
     def draw(self, costs: Array, n: int, rng: np.random.Generator) -> Array:
         """Draw rows in proportion to weight times cost; by weight alone where nothing costs anything."""
@@ -105,13 +135,13 @@ def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
     heavy = np.flatnonzero(costs.weights > 0)
     share = costs.weights[heavy] / costs.weights[heavy].sum()
     rows = rng.choice(heavy, size=min(costs.k, heavy.size), replace=False, p=share)
-    return costs.theta(np.stack([costs.centre(row) for row in np.resize(rows, costs.k)]))
+    return costs.theta(costs.centres_of(np.resize(rows, costs.k)))
 
 
 def plus_plus(problem: Problem, rng: np.random.Generator) -> Array:
     """k-means++, blind to outliers: each centre is a point drawn by its cost so far."""
     costs = _Costs(problem)
-    return costs.theta(_grown(costs, np.inf, rng))
+    return costs.theta(_grown(costs, np.inf, rng)[0])
 
 
 def thresholded(problem: Problem, rng: np.random.Generator, rounds: int = 1) -> Array:
@@ -125,17 +155,18 @@ def thresholded(problem: Problem, rng: np.random.Generator, rounds: int = 1) -> 
 
 def local_search(problem: Problem, rng: np.random.Generator) -> Array:
     """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
-    costs = _Costs(problem)
-    run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping())
+    costs, fit = _Costs(problem), fit_of(problem)
+    run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping(), fit)
+    ranked = _Ranked.of(costs.table(run.theta))
     for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
-        table = costs.table(run.theta)
         cap = run.objective / max(costs.z, 1.0)
-        row = costs.draw(np.minimum(table.min(axis=0), cap), 1, rng)[0]
+        centre = costs.centre(costs.draw(np.minimum(ranked.least, cap), 1, rng)[0])
         swapped = costs.centres(run.theta).copy()
-        swapped[_least_missed(costs, table, costs.of(costs.centre(row)))] = costs.centre(row)
-        tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS))
+        swapped[_least_missed(costs, ranked, costs.of(centre))] = centre
+        tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
         if tried.objective < run.objective:
             run = tried
+            ranked = _Ranked.of(costs.table(run.theta))
     return run.theta
 
 
@@ -149,37 +180,70 @@ SEEDINGS = {
 
 def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Array:
     if costs.z == 0:
-        return _grown(costs, np.inf, rng)
+        return _grown(costs, np.inf, rng)[0]
     first = costs.of(costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0]))
     caps = costs.trimmed(first) * _GUESSES / costs.z
     tried = [_grown(costs, cap, rng) for _ in range(rounds) for cap in caps]
-    scores = [costs.trimmed(costs.table(centres).min(axis=0)) for centres in tried]
-    return tried[int(np.argmin(scores))]
+    scores = [costs.trimmed(least) for _, least in tried]
+    return tried[int(np.argmin(scores))][0]
 
 
-def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> Array:
-    """Add centre after centre: of a few points drawn by their capped cost, the one that leaves the least."""
+def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Add centre after centre: of a few points drawn by their capped cost, the one that leaves the least.
+
+    Return the centres, and the cost of every point under its cheapest.
+    """
     tries = 2 + int(np.log(costs.k))
     centres = [costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0])]
     least = costs.of(centres[0])
     while len(centres) < costs.k:
         rows = costs.draw(np.minimum(least, cap), tries, rng)
-        candidates = np.stack([costs.centre(row) for row in rows])
-        left = np.minimum(least, costs.of_each(candidates))
+        candidates = costs.centres_of(rows)
+        left = costs.of_each(candidates)
+        np.minimum(left, least, out=left)
         chosen = int(np.argmin(np.minimum(left, cap) @ costs.weights))
         centres.append(candidates[chosen])
-        least = left[chosen]
-    return np.stack(centres)
+        least = left[chosen].copy()
+    grown = np.stack(centres)
+    return grown, least if costs.alike else costs.table(grown).min(axis=0)
 
 
-def _least_missed(costs: _Costs, table: Array, new: Array) -> int:
-    """Find the centre of ``table`` (k, n) without which, once a new one is there, the trimmed cost is least.
+class _Ranked(NamedTuple):
+    """Of a table (k, n) of costs: each point's cheapest centre, what it costs, and what the next one does."""
+
+    first: Array
+    least: Array
+    second: Array
+
+    @classmethod
+    def of(cls, table: Array) -> _Ranked:
+        """Rank a table, which is overwritten."""
+        first, every = table.argmin(axis=0), np.arange(table.shape[1])
+        least = table[first, every]
+        table[first, every] = np.inf
+        return cls(first, least, table.min(axis=0))
+
+
+def _least_missed(costs: _Costs, ranked: _Ranked, new: Array) -> int:
+    """Find the centre without which, once a new one is there, the trimmed cost is least.
 
     By the trimmed cost itself: capped costs would make a centre on a far cluster of outliers look needed.
+    But capped costs bound it: whatever weight z is set aside, a cap saves it no more than z caps, so
+
+        trimmed cost >= sum of w min(cost, cap) - z cap,
+
+    for any cap; with one that is near the largest cost that is kept, few centres are left to evaluate.
     """
-    first, every = table.argmin(axis=0), np.arange(table.shape[1])
-    least = np.minimum(table[first, every], new)
-    table[first, every] = np.inf
-    without = np.minimum(table.min(axis=0), new)
-    left = [costs.trimmed(np.where(first == centre, without, least)) for centre in range(len(table))]
-    return int(np.argmin(left))
+    least, without = np.minimum(ranked.least, new), np.minimum(ranked.second, new)
+    cap = costs.largest_kept(least)
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite cap bounds nothing
+        capped = np.minimum(least, cap)
+        rises = costs.weights * (np.minimum(without, cap) - capped)
+        saved = (costs.z + _ROUNDING * float(costs.weights.sum())) * cap
+        bounds = np.bincount(ranked.first, rises, minlength=costs.k) + (costs.weights @ capped - saved)
+    best = np.inf, costs.k
+    for centre in np.argsort(bounds):
+        if not bounds[centre] > best[0]:
+            left = costs.trimmed(np.where(ranked.first == centre, without, least))
+            best = min(best, (left, int(centre)))
+    return best[1]

@@ -19,7 +19,7 @@ from duramen.solvers.problem import Problem, is_linear, is_number, is_of_centres
 from duramen.solvers.progress import reporting
 from duramen.solvers.solution import Solution, Status, Step
 from duramen.solvers.starts import check_init, start
-from duramen.solvers.subsets import CLEARLY
+from duramen.solvers.subsets import CLEARLY, damped_start
 from duramen.trimming import kept_sum, kept_weights
 
 __all__ = ["SETTINGS", "WAYS_OUT", "solve", "solved", "warn_of"]
@@ -224,6 +224,9 @@ def solved(
         else:
             if resort is not None and _is_clearly_better(problem, resort, runs):
                 runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
+            if resort is not None and _misleads(problem, ready):
+                stopping = Stopping(int(max_iter), enough, report, len(runs))
+                runs.append(alternate(problem, damped_start(problem), stopping))
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
     _refuse_overflow(problem, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
@@ -250,6 +253,11 @@ def _unpacked(
     if is_linear(core.loss):
         return core.points, core.loss, z, "zero", core.anchor.theta
     return core.points, core.loss, z, core.anchor.theta, None
+
+
+def _misleads(problem: Problem, init: Any) -> bool:
+    """Tell whether outliers may have misled the start: from zero, where many of them pull far out."""
+    return problem.z > 0 and isinstance(init, str) and init == "zero"
 
 
 def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:

@@ -1,8 +1,10 @@
-"""Where to start with a linear loss: from zero, from the central half, or from a handful of points.
+"""Where to start with a linear loss: from zero, from the middle, or from a handful of points.
 
 From zero the alternation does well unless outliers are many and pull together.
 Outliers that pull hard lie far out, so that a fit of the half of the points that
-lies nearest to the middle knows nothing of them, in however many columns. Those
+lies nearest to the middle knows nothing of them, in however many columns; nor
+does one of all points in which the farther count for less, by the square of the
+distance (as in Mallows's estimators), which has all the rare kinds too. Those
 that lie among the others are missed by a fit of a few points, all of them clean
 by luck, as in FAST-LTS (Rousseeuw and Van Driessen 2006); in few columns, for in
 many luck is rare. Which start it is, is decided on a sample, by the trimmed
@@ -27,7 +29,7 @@ from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
 from duramen.solvers.problem import Problem
 from duramen.trimming import kept_weights
 
-__all__ = ["CLEARLY", "QUICK", "THOROUGH", "Effort", "Search", "search"]
+__all__ = ["CLEARLY", "QUICK", "THOROUGH", "Effort", "Search", "damped_start", "search"]
 
 _A_LITTLE = Stopping(max_iter=3)
 _SHRINKAGE = 0.05  # of the curvature: keeps a start from fitting the rare rows of a sample
@@ -74,7 +76,7 @@ def _objective(run: Run) -> float:
 
 
 def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
-    """Solve a sample from zero, from its central half, and from handfuls.
+    """Solve a sample from zero, from its middle, and from handfuls.
 
     Everything is shrunken a little towards zero: a sample has a few rows of each rare kind only, and a
     start that fits those perfectly, or sets them aside, stays stuck there on the full data.
@@ -86,23 +88,46 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
         return Search(from_zero)
     handfuls = _best_handfuls(part, zero, rng, effort)
     runs = []
-    for theta in [_central(part, zero), *handfuls]:
+    far = _distances(part)
+    for theta in [_central(part, zero, far), _damped(part, zero, far), *handfuls]:
         run = alternate(part, theta, _A_LITTLE)
         if run.objective < effort.near * from_zero.objective:
             run = alternate(part, run.theta, effort.stopping)
         runs.append(run)
-    return Search(from_zero, runs[0], min(runs[1:], key=_objective, default=None))
+    return Search(from_zero, min(runs[:2], key=_objective), min(runs[2:], key=_objective, default=None))
 
 
-def _central(part: Problem, zero: Array) -> Array:
-    """Fit the half of the weight that lies nearest to the middle, which outliers far out are not in."""
+def damped_start(problem: Problem) -> Array:
+    """Find where to start on points that are few: from a fit in which those far out count for less."""
+    part = _shrunken(problem)
+    return _damped(part, np.zeros(part.ridge().shape), _distances(part))
+
+
+def _distances(part: Problem) -> Array:
+    """Compute how far points lie from the middle, squared, in units of each column's spread."""
     assert part.frame is not None
-    points = part.points
     with np.errstate(over="ignore", under="ignore"):
         if sparse.issparse(part.X):
-            far = part.X.multiply(1 / part.frame.spread).power(2).sum(axis=1)
-        else:
-            far = np.square((part.X - part.frame.middle) / part.frame.spread).sum(axis=1)
+            return np.asarray(part.X.multiply(1 / part.frame.spread).power(2).sum(axis=1)).ravel()
+        return np.asarray(np.square((part.X - part.frame.middle) / part.frame.spread).sum(axis=1))
+
+
+def _damped(part: Problem, zero: Array, far: Array) -> Array:
+    """Fit all points, those beyond the usual distance by the less weight the farther they lie."""
+    points = part.points
+    order = np.argsort(far, kind="stable")
+    half = int(np.searchsorted(np.cumsum(points.weights[order]), points.total_weight / 2))
+    usual = max(float(far[order][min(half, len(far) - 1)]), float(np.finfo(np.float64).tiny))
+    with np.errstate(under="ignore"):
+        weights = points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
+    rows = np.flatnonzero(weights)
+    near = replace(part, points=points.pick(rows, weights[rows]), z=0.0)
+    return alternate(near, zero, _A_LITTLE).theta
+
+
+def _central(part: Problem, zero: Array, far: Array) -> Array:
+    """Fit the half of the weight that lies nearest to the middle, which outliers far out are not in."""
+    points = part.points
     kept = kept_weights(far, points.weights, points.total_weight / 2, points.ids)
     rows = np.flatnonzero(kept)
     half = replace(part, points=points.pick(rows, kept[rows]), z=0.0, l2=part.l2 / 2)

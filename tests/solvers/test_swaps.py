@@ -1,0 +1,129 @@
+"""Local search on few points against what its shortcuts replace: the same centres, bit for bit."""
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.losses.nearest import first_least, squared_differences
+from duramen.seeds import generator
+from duramen.solvers import kmeans, nearest, seeding
+from duramen.solvers.alternating import Stopping, alternate, fit_of
+from duramen.solvers.nearest import NearestCentres, ScreenedCentres, nearest_of
+from duramen.solvers.problem import problem_of
+from duramen.solvers.seeding import _Costs, _grown, _least_missed, _Ranked, local_search
+from duramen.trimming import Trimmer, kept_weights, trimmed_sum
+
+
+def made_up(seed, n=400, d=3, k=6):
+    """Clusters of weighted points, a few far off; by turns rounded, offset, tiny, or of single precision."""
+    rng = np.random.default_rng(seed)
+    X = 10 * rng.normal(size=(k, d))[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+    X[: n // 20] *= 30
+    X = [X, np.round(X), X + 1e6, 1e-160 * X, X.astype(np.float32)][seed % 5]
+    weights = [rng.exponential(size=n) ** 2, rng.integers(0, 4, size=n).astype(float)][seed % 2]
+    z = [0, 0.05, 7.3, 20][seed % 4]
+    return problem_of(dm.points(X, weights=weights, ids=rng.permutation(n)), dm.KMeansLoss(k), z)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
+    problem = made_up(seed)
+    quick = local_search(problem, generator(seed))
+    monkeypatch.setattr(nearest, "_FEW", 0)
+    monkeypatch.setattr(kmeans, "_FEW_ROWS", 0)
+    monkeypatch.setattr(seeding, "_ROUNDING", np.inf)  # no bound excludes a centre
+    afresh = alternate
+    monkeypatch.setattr(seeding, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
+    assert np.array_equal(quick, local_search(problem, generator(seed)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fit_used_before_ends_where_a_new_one_does(seed):
+    problem = made_up(seed)
+    fit, rng = fit_of(problem), np.random.default_rng(seed)
+    for _ in range(4):
+        start = problem.X[rng.choice(len(problem.X), 6, replace=False)].astype(np.float64)
+        again, new = (alternate(problem, start, Stopping(max_iter=8), given) for given in (fit, None))
+        assert np.array_equal(again.theta, new.theta)
+        assert again.history == new.history
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_screening_finds_the_first_of_the_nearest(seed):
+    X, rng = made_up(seed).X, np.random.default_rng(seed)
+    found = ScreenedCentres(X)
+    centres = X[rng.choice(len(X), 6)].astype(np.float64)  # with repetition: some coincide
+    before = np.zeros(len(X), dtype=int)
+    for step in (0.0, 0.0, 1e-9, 0.1, 3.0):
+        some = rng.random((6, 1)) < 0.5
+        centres = centres + some * step * np.abs(X).max() * rng.normal(size=centres.shape)
+        changed = found.move(centres)
+        least, first = first_least(squared_differences(X.astype(np.float64), centres))
+        assert np.array_equal(found.numbers, first)
+        assert np.array_equal(changed, np.flatnonzero(first != before))
+        before = first
+        own = found.squared()
+        np.testing.assert_allclose(own, least, rtol=1e-12)
+        for distance in np.sqrt(np.quantile(own, [0.0, 0.5, 0.9])):
+            rows, squared = found.beyond(distance)
+            assert np.array_equal(rows, np.flatnonzero(own >= distance**2))
+            assert np.array_equal(squared, own[rows])
+
+
+def test_few_moderate_rows_are_screened():
+    X = np.ones((1000, 4))
+    assert isinstance(nearest_of(X, 10), ScreenedCentres)
+    assert isinstance(nearest_of(X, 1000), NearestCentres)  # bounds pay
+    assert isinstance(nearest_of(np.ones((1000, 17)), 10), NearestCentres)
+    assert isinstance(nearest_of(1e160 * X, 10), NearestCentres)  # squares overflow
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_least_missed_centre_is_that_of_evaluating_all(seed, monkeypatch):
+    problem = made_up(seed)
+    costs, rng = _Costs(problem), np.random.default_rng(seed)
+    exact = []
+    trimmed = costs.trimmed
+    monkeypatch.setattr(costs, "trimmed", lambda left: exact.append(trimmed(left)) or exact[-1])
+    asked = 0
+    for _ in range(10):
+        rows = rng.choice(len(problem.X), 7)  # with repetition: ties
+        table = costs.table(costs.centres_of(rows[:6])).copy()
+        new = costs.of(costs.centre(rows[6]))
+        without = [np.minimum(np.delete(table, number, axis=0).min(axis=0), new) for number in range(6)]
+        left = [trimmed_sum(one, costs.weights, costs.z) for one in without]
+        exact.clear()
+        assert _least_missed(costs, _Ranked.of(table), new) == np.argmin(left)
+        asked += len(exact)
+    assert asked < 40  # of 60
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5])  # 4: in single precision one centre is rounded, several are not
+def test_what_grown_centres_leave_is_what_their_table_says(seed):
+    costs = _Costs(made_up(seed))
+    centres, least = _grown(costs, np.inf, generator(seed))
+    assert np.array_equal(least, costs.table(centres).min(axis=0))
+
+
+def test_sums_of_both_sides_are_those_of_each():
+    rng = np.random.default_rng(0)
+    for d in (1, 4, 16):
+        sums = kmeans._ClusterSums(rng.normal(size=(300, d)))
+        sums.origins = rng.normal(size=(5, d))
+        heavy = rng.normal(size=(2, 300)) * (rng.random((2, 300)) < 0.8)
+        sides = list(zip(rng.integers(5, size=(2, 300)), heavy, strict=True))
+        both = sums._both_sums(sums.X, *sides)
+        for (numbers, weights), parts in zip(sides, both, strict=True):
+            for one, other in zip(sums._sums(sums.X, numbers, weights), parts, strict=True):
+                assert np.array_equal(one, other)
+                assert other.flags.c_contiguous
+
+
+def test_a_trimmer_with_ties_gives_kept_weights_bit_for_bit():
+    rng = np.random.default_rng(0)
+    for size in (50, 6000):
+        weights, ids = rng.exponential(size=size), rng.permutation(size)
+        trim = Trimmer(weights, 0.1 * weights.sum(), ids)
+        for n_levels in (3, 40, 10**6, 40):
+            losses = rng.integers(n_levels, size=size).astype(float)
+            assert np.array_equal(trim(losses), kept_weights(losses, weights, trim.z, ids))
