@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+from duramen import __version__
 from duramen.cli import paper
 from duramen.paper.table1 import Table1
 from tests.cli.running import inside
@@ -48,7 +49,7 @@ def test_json_has_every_figure_as_the_file_has_it(run, tmp_path):
     told, kept = done.json, json.loads((tmp_path / "table1.json").read_text())
     assert (told["command"], told["which"], told["out"]) == ("paper", "table1", str(tmp_path))
     assert [one["name"] for one in told["experiments"]] == ["table1"]
-    assert told["experiments"][0]["settings"] == kept["settings"]
+    assert {**told["experiments"][0]["settings"], "duramen": __version__} == kept["settings"]
     assert told["experiments"][0]["found"] == {name: one["found"] for name, one in kept["steps"].items()}
 
 
@@ -84,6 +85,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, m
     assert done == [0, "again", 1]
     assert run(*command, "--fresh").code == 0
     assert done == [0, "again", 1, 0, 1]
+    done.clear()
+    assert "the same command without --fresh goes on" in run(*command, "--fresh").err
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,19 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
     assert said in done.err
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_the_results_that_is_none_is_refused_first(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("duramen.paper.data.made_up_covertype", None)  # nothing is loaded before
+    (tmp_path / "file").write_text("mine")
+    done = run("paper", "table1", *SMALL, "--out", tmp_path / "file", "--no-plots")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"duramen: --out {tmp_path / 'file'} is a file; name a folder for the results\n"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    done = run("paper", "table1", *SMALL, "--out", tmp_path / "new", "--no-plots")
+    assert (done.code, done.out) == (2, "")
+    assert f"nothing can be written to {tmp_path}; name another folder" in done.err
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.usefixtures("quick")

@@ -30,7 +30,7 @@ class Count(Experiment):
         return {"value": self.start + number}
 
     def page(self, results, command):
-        return f"{command}: {[one['value'] for one in results.of()]}\n"
+        return f"{command}: {[one['value'] for one in results.of()]}\n![A line](line.svg)\n"
 
     def summary(self, results):
         return str(len(results.of()))
@@ -40,7 +40,7 @@ class Count(Experiment):
 
 
 def values(results):
-    return [one["value"] for one in results.of("step")]
+    return [one["value"] for one in results.of()]
 
 
 def test_results_page_and_pictures_are_written(tmp_path):
@@ -50,7 +50,8 @@ def test_results_page_and_pictures_are_written(tmp_path):
         Count(), tmp_path, command="duramen paper", watch=lambda name, share: seen.append((name, share))
     )
     assert values(results) == [10, 11, 12]
-    assert (tmp_path / "count.md").read_text() == "duramen paper: [10, 11, 12]\n"
+    page = "duramen paper: [10, 11, 12]\n![A line](line.svg)\n"
+    assert (tmp_path / "count.md").read_text() == page
     assert b"<svg" in (tmp_path / "line.svg").read_bytes()
     assert (tmp_path / "line.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((tmp_path / "count.json").read_text())
@@ -68,6 +69,7 @@ def test_what_was_interrupted_goes_on(tmp_path):
     second = Count()
     assert values(run(second, tmp_path, command="c", plots=False)) == [10, 11, 12]
     assert second.done == [2]
+    assert (tmp_path / "count.md").read_text() == "c: [10, 11, 12]\n"  # no picture, and none is shown
 
 
 def test_what_is_done_is_not_done_again_unless_asked_for(tmp_path):
@@ -79,6 +81,29 @@ def test_what_is_done_is_not_done_again_unless_asked_for(tmp_path):
     assert fewer.done == []
     run(fresh, tmp_path, command="c", plots=False, fresh=True)
     assert fresh.done == [0, 1]
+
+
+def test_what_was_thrown_away_does_not_come_back(tmp_path):
+    run(Count(), tmp_path, command="c", plots=False)
+    with pytest.raises(KeyboardInterrupt):
+        run(Count(fails_at=0), tmp_path, command="c", plots=False, fresh=True)
+    again = Count()
+    run(again, tmp_path, command="c", plots=False)
+    assert again.done == [0, 1, 2]
+
+
+def test_results_of_another_version_are_not_mixed(tmp_path, monkeypatch):
+    run(Count(), tmp_path, command="c", plots=False)
+    monkeypatch.setattr("duramen.paper.experiment.__version__", "9.9")
+    with pytest.raises(ValueError, match=r"duramen '.*' and not '9\.9'"):
+        run(Count(), tmp_path, command="c", plots=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_before_the_first_step(tmp_path):
+    experiment = Count()
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        run(experiment, tmp_path / "nowhere", command="c", plots=False)
+    assert experiment.done == []
 
 
 def test_results_of_other_settings_are_left_alone(tmp_path):
@@ -99,6 +124,7 @@ def test_results_of_other_settings_are_left_alone(tmp_path):
         "",
         "[]",
         "{}",
+        '{"format": 1, "experiment": "count", "settings": null, "steps": {}}',
         '{"format": 1, "settings": {}, "steps": {"step 0": 3}}',
         '{"format": 99, "experiment": "count", "settings": {}, "steps": {}}',
         '{"format": 1, "experiment": "other", "settings": {}, "steps": {}}',
@@ -123,4 +149,6 @@ def test_every_machine_is_named_once(tmp_path, monkeypatch):
     )
     monkeypatch.setattr("duramen.paper.experiment.machine", lambda: next(said))
     results = run(Count(), tmp_path, command="c", plots=False)
-    assert results.where() == "2026-01-01, 2 cores; Python; and 2026-01-02, 4 cores; Python"
+    assert results.where() == (
+        "2026-01-01, 2 cores, load average 0.1 to 0.7 before a step; Python; and 2026-01-02, 4 cores; Python"
+    )

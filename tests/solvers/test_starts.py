@@ -251,3 +251,57 @@ def test_rows_are_never_copied(form, kind, two_threads):
         tracemalloc.stop()
     chunks, columns = 2 * 6 * (4 << 20), 12 * 8 * n
     assert peak < min(0.8 * size, chunks + columns), (peak, size)
+
+
+@pytest.mark.parametrize(
+    "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.PoissonLoss(), dm.SoftmaxLoss(3)], ids=repr
+)
+def test_a_damped_start_obeys_the_laws_of_weights(loss):
+    """Weight w is w copies, in any units; zero weight is absent; the order does not matter."""
+    n, rng = (
+        1000,
+        np.random.default_rng(0),
+    )  # as many as coordinates are measured on: with more, the order counts
+    X = rng.normal(size=(n, 3)) * np.where(np.arange(n) < n // 5, 10, 1)[:, None]
+    y = rng.integers(3 if isinstance(loss, dm.SoftmaxLoss) else 2, size=n)
+    ids = np.arange(n)
+
+    def found(X, y, weights, ids):
+        return subsets.damped_start(
+            problem_of(dm.points(X, y, weights=weights, ids=ids), loss, weights.sum() / 5)
+        )
+
+    once = found(X, y, np.ones(n), ids)
+    assert np.abs(once).max() > 0.01
+    np.testing.assert_allclose(found(X, y, np.full(n, 142.753), ids), once, rtol=1e-8, atol=1e-10)
+    copies = found(np.repeat(X, 2, axis=0), np.repeat(y, 2), np.ones(2 * n), np.arange(2 * n))
+    np.testing.assert_allclose(copies, once, rtol=1e-8, atol=1e-10)
+    more = found(np.concatenate([X, 1e3 + X]), np.append(y, y), np.repeat([1.0, 0.0], n), np.arange(2 * n))
+    np.testing.assert_allclose(more, once, rtol=1e-8, atol=1e-10)
+    mixed = rng.permutation(n)
+    np.testing.assert_allclose(found(X[mixed], y[mixed], np.ones(n), ids[mixed]), once, rtol=1e-8, atol=1e-10)
+
+
+def test_a_damped_start_where_most_rows_are_alike():
+    X = np.zeros((100, 2))
+    X[80:] = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
+    for rows in (X, sparse.csr_array(X), np.zeros((100, 2))):
+        theta = subsets.damped_start(problem_of(dm.points(rows, y), dm.LogisticLoss(), 3))
+        assert np.isfinite(theta).all()
+        assert theta[:2].any() == bool(abs(rows).sum() > 0)
+
+
+def test_a_coreset_that_is_told_to_stop_starts_nowhere_else():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = np.where(X[:, 0] + rng.logistic(size=3000) > 0, 1, -1)
+    core = dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=500, n_outliers=60, random_state=0)
+    seen = []
+    assert len(dm.solve(core, callback=lambda step: seen.append(step.start)).start_objectives) == 2
+    assert sorted(set(seen)) == [0, 1]
+    for last in (0, 1):
+        seen.clear()
+        dm.solve(core, callback=lambda step, last=last: seen.append(step.start) or step.start == last)
+        assert max(seen) == last
+        assert seen.count(last) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ _PARTS = {
     "dynamic": ("dynamic",),
 }
 _LEAST_ROWS = 20_000
-_OUTLIERS = 10_000  # the paper's, of half a million rows and more; of fewer as large a share as of Covertype
+_OUTLIERS = 10_000  # the paper's; of less than half as many rows as Covertype has, as large a share
 
 
 def add_parser(commands: Any) -> None:
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"--data {options.data} and --made-up exclude each other; leave one out")
     if not options.no_plots:
         needed("matplotlib", "duramen paper, for pictures (--no-plots goes without),", "plot")
+    _check_folder(options.out)
     data, found = _Data(options), []
     wanted = [name for part in _PARTS if options.which in (part, "all") for name in _PARTS[part]]
     for name in wanted:
@@ -94,6 +96,15 @@ def run(options: argparse.Namespace) -> None:
         found.append({"name": name, "settings": experiment.settings, "found": results.records})
     options.talk.say(f"figures, pages and pictures are in {options.out}")
     options.talk.emit("paper", which=options.which, out=options.out, experiments=found)
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that nothing can be written to, before anything takes time."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; name a folder for the results")
+    there = next(one for one in (out.absolute(), *out.absolute().parents) if one.exists())
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"--out {out}: nothing can be written to {there}; name another folder")
 
 
 def _watched(experiment: Experiment, options: argparse.Namespace) -> Results:
@@ -117,8 +128,9 @@ def _watched(experiment: Experiment, options: argparse.Namespace) -> Results:
                 watch=watch,
             )
         except KeyboardInterrupt:
+            same = "the same command without --fresh" if options.fresh else "the same command"
             raise Interrupted(
-                f"interrupted; what is done is kept in {options.out}, and the same command goes on from there"
+                f"interrupted; what is done is kept in {options.out}, and {same} goes on from there"
             ) from None
 
 

@@ -14,7 +14,7 @@ from duramen.paper.data import Table
 from duramen.paper.experiment import Experiment, Plots, Records, Results, Step
 from duramen.paper.life import ALTER, COME, PARTS, REANCHOR, SINGLES, Stream, life_of, warm_up
 from duramen.paper.life_pictures import draw_costs, draw_losses
-from duramen.paper.pages import mean_and_worst, table
+from duramen.paper.pages import counted, mean_and_worst, table
 
 __all__ = ["ENGINES", "Dynamic", "Life"]
 
@@ -34,7 +34,7 @@ half of it leaves, the number of outliers changes and the half returns. The pape
 
 on {where}.
 
-**Life.** In each of {trials} trials (seeds from 0) {planted:,} of {rows:,} rows, a share of {share:.4g}, get
+**Life.** In each of {trials} (seeds from 0) {planted:,} of {rows:,} rows, a share of {share:.4g}, get
 noise on every column and labels shuffled among them, as in [Table 1](table1.md). The rows come in
 no order, {batch:,} at a time. Then `reanchor()` is called once, as is advised after a first load. A random
 half leaves; `set_outliers` takes z to 2, 3, 1, 1/2 and 1 times what was planted; the half returns, the last
@@ -164,7 +164,7 @@ class Dynamic(Experiment):
             size=self.size,
             command=command,
             where=results.where(),
-            trials=self.trials,
+            trials=counted(self.trials, "trial"),
             planted=first["planted"],
             rows=first["rows"],
             share=self.z_share,
@@ -185,7 +185,7 @@ class Dynamic(Experiment):
 
     def summary(self, results: Results) -> str:
         lives = _lives(results)
-        heading = f"The life of {self.table.name}, {self.trials} trials\n"
+        heading = f"The life of {self.table.name}, {counted(self.trials, 'trial')}\n"
         return "\n".join(
             [heading, *(f"{life.engine}\n\n{_phases(life)}" for life in lives), _end(lives) + "\n"]
         )

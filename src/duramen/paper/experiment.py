@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from duramen import __version__
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.paper.pages import machine
@@ -67,9 +68,9 @@ class Results:
     records: Records
     machines: tuple[str, ...]
 
-    def of(self, prefix: str = "") -> list[Records]:
-        """Give the records of the steps whose names begin so, in the order in which they were made."""
-        return [record for name, record in self.records.items() if name.startswith(prefix)]
+    def of(self) -> list[Records]:
+        """Give the records of all steps, in their order."""
+        return list(self.records.values())
 
     def where(self) -> str:
         """Say on what they ran; several machines, if it was not the same throughout."""
@@ -110,6 +111,9 @@ def run(
         _pyplot()
     file = folder / f"{experiment.name}.json"
     kept = {} if fresh else _kept(file, experiment)
+    _write(
+        file, json.dumps(_document(experiment, kept), indent=1)
+    )  # so that a full disk is no surprise later
     steps = list(experiment.steps())
     for number, step in enumerate(steps):
         watch(step.name, number / len(steps))
@@ -120,23 +124,37 @@ def run(
             _write(file, json.dumps(_document(experiment, kept), indent=1))
     watch("drawing", 1.0)
     wanted = {step.name: kept[step.name] for step in steps}
-    machines = tuple(dict.fromkeys(_place(one["machine"]) for one in wanted.values()))
-    results = Results({name: one["found"] for name, one in wanted.items()}, machines)
-    _write(folder / f"{experiment.name}.md", experiment.page(results, command))
+    results = Results({name: one["found"] for name, one in wanted.items()}, _machines(wanted))
+    page = experiment.page(results, command)
+    if not plots:
+        page = "".join(line for line in page.splitlines(keepends=True) if not line.startswith("!["))
+    _write(folder / f"{experiment.name}.md", page)
     if plots:
         for name, draw in experiment.plots(results).items():
             _save(folder / name, draw)
     return results
 
 
-def _place(seen: str) -> str:
-    """Take from the words about a machine how busy it was, which differs from step to step."""
-    before, _, after = seen.partition(", load average")
-    return before + (";" + after.partition(";")[2] if after else "")
+def _machines(steps: Records) -> tuple[str, ...]:
+    """Name every machine once, with how busy it was before its steps, which differs from one to the next."""
+    loads: dict[tuple[str, str], list[float]] = {}
+    for one in steps.values():
+        place, found, rest = str(one["machine"]).partition(", load average ")
+        load, _, versions = rest.partition(" before the run")
+        key = (place, versions) if found else (place, "")
+        loads.setdefault(key, []).extend([float(load)] if found else [])
+    return tuple(
+        place + (f", load average {min(seen)} to {max(seen)} before a step" if seen else "") + versions
+        for (place, versions), seen in loads.items()
+    )
+
+
+def _settings(experiment: Experiment) -> Records:
+    return dict(json.loads(json.dumps({**experiment.settings, "duramen": __version__})))
 
 
 def _document(experiment: Experiment, kept: Records) -> Records:
-    about = {"format": _FORMAT, "experiment": experiment.name, "settings": experiment.settings}
+    about = {"format": _FORMAT, "experiment": experiment.name, "settings": _settings(experiment)}
     return {**about, "steps": kept}
 
 
@@ -147,18 +165,20 @@ def _kept(file: Path, experiment: Experiment) -> Records:
     way_out = "take --fresh to do it again, or another folder with --out"
     try:
         document = json.loads(file.read_text())
-        known, settings, steps = document["format"], document["settings"], document["steps"]
-        assert all({"machine", "found"} <= set(one) for one in steps.values())
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError):
-        raise ValueError(f"{file} is damaged, or none of ours; {way_out}") from None
+        known, settings, steps = document["format"], dict(document["settings"]), dict(document["steps"])
+        whole = all({"machine", "found"} <= set(one) for one in steps.values())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{file} is damaged, or none of ours; {way_out}")
     if known != _FORMAT or document.get("experiment") != experiment.name:
         raise ValueError(f"{file} is of another experiment or version; {way_out}")
-    wanted = json.loads(json.dumps(experiment.settings))
+    wanted = _settings(experiment)
     if settings != wanted:
         names = [name for name in {**settings, **wanted} if settings.get(name) != wanted.get(name)]
         differ = ", ".join(f"{name} {settings.get(name)!r} and not {wanted.get(name)!r}" for name in names)
         raise ValueError(f"{file} has results of other settings ({differ}); {way_out}")
-    return dict(steps)
+    return steps
 
 
 def _write(path: Path, text: str) -> None:

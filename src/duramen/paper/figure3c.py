@@ -16,7 +16,7 @@ from duramen.paper.data import Contaminated, Table, made_up_covertype, with_plan
 from duramen.paper.drawing import COLOURS, band, legend_below
 from duramen.paper.experiment import Experiment, Plots, Records, Results, Step
 from duramen.paper.fits import LOGISTIC
-from duramen.paper.pages import table
+from duramen.paper.pages import counted, table
 
 __all__ = ["Figure3c"]
 
@@ -50,13 +50,13 @@ ranked, which has no height.
 **Speed-up**: seconds of solving all rows over those of an update. All rows are solved in two ways: by
 `dm.solve(dm.points(X, y), dm.LogisticLoss(), {z}, random_state=seed)`, the best of three runs, {ours:.2f} s
 (mean over the trials); and as in the paper, by turns trimming and refitting with scikit-learn, timed once,
-{papers:.2f} s. Nobody starts from the solution before the change. Each of {trials} trials (seeds from 0)
+{papers:.2f} s. Nobody starts from the solution before the change. Each of {trials} (seeds from 0)
 contaminates the rows anew, with noise on every column and shuffled labels, and finds one anchor on the first
 rows for all of them; its figure is made of the medians of {changes} changes.
 
 ![Speed-up of an update against the height of the tree](figure3c.svg)
 
-Speed-up over `dm.solve` on all rows, the harder baseline. Lines are means over the trials, bands reach from
+Speed-up over `dm.solve` on all rows. Lines are means over the trials, bands reach from
 the least to the most. Dashed: the ranked engine.
 
 {seen}
@@ -108,7 +108,7 @@ class Figure3c(Experiment):
             ours=np.mean(trials.each(_everything)),
             papers=np.mean(trials.each(_alternation)),
             size=self.size,
-            trials=self.trials,
+            trials=counted(self.trials, "trial"),
             changes=_CHANGES,
             seen=self._seen(trials),
         )
@@ -117,7 +117,7 @@ class Figure3c(Experiment):
 
     def summary(self, results: Results) -> str:
         trials = _Trials(results.of())
-        heading = f"An update on {self.table.name}, {self.z:,} outliers, {self.trials} trials"
+        heading = f"An update on {self.table.name}, {self.z:,} outliers, {counted(self.trials, 'trial')}"
         return f"{heading}\n\n{self._figures(trials)}\n{self._seen(trials)}\n"
 
     def plots(self, results: Results) -> Plots:

@@ -15,7 +15,6 @@ import duramen as dm
 from duramen.paper.data import Contaminated
 from duramen.points import WeightedPoints
 from duramen.rows import Array
-from duramen.seeds import generator
 from duramen.solvers.problem import problem_of
 from duramen.solvers.seeding import local_search
 from duramen.trimming import kept_weights
@@ -81,14 +80,15 @@ def alternation(points: WeightedPoints, loss: dm.Loss, z: float, seed: int) -> A
         losses = loss.values(theta, points.X, points.y)
         kept = kept_weights(losses, points.weights, z)
         objective = float(losses @ kept)
-        if not before - objective >= GAIN * objective:
+        if not before - objective > GAIN * objective:
             return theta
         before = objective
 
 
 def seeded(points: WeightedPoints, loss: dm.Loss, z: float, seed: int) -> Array:
     """Solve as the paper does: seeds by local search on all the points given, then k-means--."""
-    seeds = local_search(problem_of(points, loss, z), generator(seed))
+    rng = np.random.default_rng((seed, 1))  # the outliers were drawn by the seed alone
+    seeds = local_search(problem_of(points, loss, z), rng)
     return dm.solve(points, loss, z, init=seeds).theta
 
 

@@ -12,7 +12,18 @@ import sklearn
 
 from duramen import __version__
 
-__all__ = ["machine", "mean_and_worst", "table"]
+__all__ = ["counted", "machine", "mean_and_worst", "table"]
+
+
+def counted(number: int, what: str) -> str:
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "trial"), counted(5000, "trial")
+    ('1 trial', '5,000 trials')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def mean_and_worst(

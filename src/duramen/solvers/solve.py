@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,12 +116,14 @@ def solve(
         For linear losses: "zero", or "subsets" (handfuls of points, some of
         them free of outliers); by default zero, unless subsets do clearly
         better on a sample. Losses of your own start from zero. A coreset
-        starts from zero for linear losses, and from its anchor too where that
+        starts for linear losses from zero, with outliers also from a fit in
+        which points far out count for less, and from its anchor too where that
         is clearly better; for all others from its anchor. A dynamic coreset
-        starts from its latest solution, once there is one; and from there too,
-        if more than a tenth of the points or of the outliers changed since.
+        starts from its latest solution, once there is one; and as points do
+        too, if more than a tenth of them or of the outliers changed since.
     n_starts : int
-        How often to start, each time from another place; the best is kept. A
+        How often to start, each time from another place; the best is kept.
+        What a coreset adds, as ``init`` says, comes on top. A
         theta given as ``init``, or zero, is the first of them only.
     random_state : None, int or numpy Generator
         Decides the starts.
@@ -212,21 +214,13 @@ def solved(
     ready = check_init(problem, init)
     enough = float(tol) if tol is not None else 1e-6 if is_of_centres(problem.loss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
-    with reporting(callback, progress, len(rngs), max_iter) as report:
+    more = int(cold) + int(_misleads(problem, ready, resort))
+    with reporting(callback, progress, len(rngs) + more, max_iter) as report:
         runs: list[Run] = []
-        for number, rng in enumerate(rngs):
-            stopping = Stopping(int(max_iter), enough, report, number)
-            runs.append(alternate(problem, start(problem, ready, rng, number), stopping))
+        for theta in _places(problem, ready, rngs, resort, cold, runs):
+            runs.append(alternate(problem, theta, Stopping(int(max_iter), enough, report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
-            if cold and number == 0:
-                runs.append(alternate(problem, start(problem, None, rng, 0), stopping))
-        else:
-            if resort is not None and _is_clearly_better(problem, resort, runs):
-                runs.append(alternate(problem, resort, Stopping(int(max_iter), enough, report, len(runs))))
-            if resort is not None and _misleads(problem, ready):
-                stopping = Stopping(int(max_iter), enough, report, len(runs))
-                runs.append(alternate(problem, damped_start(problem), stopping))
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
     _refuse_overflow(problem, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
@@ -255,9 +249,31 @@ def _unpacked(
     return core.points, core.loss, z, core.anchor.theta, None
 
 
-def _misleads(problem: Problem, init: Any) -> bool:
-    """Tell whether outliers may have misled the start: from zero, where many of them pull far out."""
-    return problem.z > 0 and isinstance(init, str) and init == "zero"
+def _places(
+    problem: Problem,
+    init: Any,
+    rngs: list[np.random.Generator],
+    resort: Array | None,
+    cold: bool,
+    runs: list[Run],
+) -> Iterator[Array]:
+    """Go through the places to start from: those asked for, and what a coreset adds to them.
+
+    ``runs`` are those from the places before, by the time that the next is asked for.
+    """
+    for number, rng in enumerate(rngs):
+        yield start(problem, init, rng, number)
+        if cold and number == 0:
+            yield start(problem, None, rng, 0)
+    if resort is not None and _is_clearly_better(problem, resort, runs):
+        yield resort
+    if _misleads(problem, init, resort):
+        yield damped_start(problem)
+
+
+def _misleads(problem: Problem, init: Any, resort: Array | None) -> bool:
+    """Tell whether outliers far out may mislead the start of a coreset: if that is zero."""
+    return resort is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
 
 
 def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:

@@ -104,7 +104,7 @@ def damped_start(problem: Problem) -> Array:
 
 
 def _distances(part: Problem) -> Array:
-    """Compute how far points lie from the middle, squared, in units of each column's spread."""
+    """Compute how far points lie from the middle, sparse ones from zero: squared, in each column's spread."""
     assert part.frame is not None
     with np.errstate(over="ignore", under="ignore"):
         if sparse.issparse(part.X):
@@ -112,23 +112,32 @@ def _distances(part: Problem) -> Array:
         return np.asarray(np.square((part.X - part.frame.middle) / part.frame.spread).sum(axis=1))
 
 
-def _damped(part: Problem, zero: Array, far: Array) -> Array:
-    """Fit all points, those beyond the usual distance by the less weight the farther they lie."""
+def _nearer_half(part: Problem, far: Array) -> Array:
+    """Give the weights of the half that lies nearest."""
     points = part.points
-    order = np.argsort(far, kind="stable")
-    half = int(np.searchsorted(np.cumsum(points.weights[order]), points.total_weight / 2))
-    usual = max(float(far[order][min(half, len(far) - 1)]), float(np.finfo(np.float64).tiny))
+    return kept_weights(far, points.weights, points.total_weight / 2, points.ids)
+
+
+def _damped(part: Problem, zero: Array, far: Array) -> Array:
+    """Fit all points, those beyond the usual distance by the less weight the farther they lie.
+
+    Usual is what half of the weight does not exceed; the least distance there is, where that is none.
+    """
+    points = part.points
+    usual = far[_nearer_half(part, far) > 0].max()
+    usual = usual if usual > 0 else far[far > 0].min(initial=np.inf)
     with np.errstate(under="ignore"):
         weights = points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
     rows = np.flatnonzero(weights)
-    near = replace(part, points=points.pick(rows, weights[rows]), z=0.0)
+    share = weights.sum() / points.total_weight
+    near = replace(part, points=points.pick(rows, weights[rows]), z=0.0, l2=part.l2 * share)
     return alternate(near, zero, _A_LITTLE).theta
 
 
 def _central(part: Problem, zero: Array, far: Array) -> Array:
     """Fit the half of the weight that lies nearest to the middle, which outliers far out are not in."""
     points = part.points
-    kept = kept_weights(far, points.weights, points.total_weight / 2, points.ids)
+    kept = _nearer_half(part, far)
     rows = np.flatnonzero(kept)
     half = replace(part, points=points.pick(rows, kept[rows]), z=0.0, l2=part.l2 / 2)
     return alternate(half, zero, _A_LITTLE).theta
