@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from duramen.paper import attacks, fits
 from duramen.paper.adversary import ATTACKS, contaminated
 from duramen.paper.attack_sheet import LINES, MEASURES, PAIRS, ROBUST, Sheet
 from duramen.paper.attacks import Attacks
-from duramen.paper.data import Table
+from duramen.paper.data import Table, made_up_covertype, with_planted_rows
 from duramen.paper.experiment import Results, run
 
 NOISE, FLIPS, CLUSTER = ATTACKS
@@ -113,7 +114,8 @@ def test_every_step_leaves_a_record_and_none_is_done_again(small, tmp_path):
     assert untouched["fits"]["everything, trimmed"]["loss"] == pytest.approx(untouched["least"], rel=1e-3)
     page = (tmp_path / "attacks.md").read_text()
     assert "the command" in page
-    assert all(f"({name}.svg)" in page for name in small.plots(first))
+    whole = small.page(first, "the command")
+    assert all(f"({name}.svg)" in whole for name in small.plots(first))
 
     kept = json.loads((tmp_path / "attacks.json").read_text())
     kept["steps"].pop("none 0 0")
@@ -223,6 +225,15 @@ def test_pictures_show_every_line_in_every_panel(table):
         assert figure.axes[0].get_ylabel()
 
 
-def test_pairs_differ_in_the_hybrid_alone():
-    assert {way for pair in PAIRS.values() for way in pair} <= set(WAYS)
-    assert all(robust == plain.replace("plain", "robust") for plain, robust in PAIRS.values())
+def test_pairs_differ_in_the_hybrid_alone(monkeypatch):
+    asked = []
+    fit = fits.Fit(np.zeros(1), 1, 0.0, 1.0)
+    monkeypatch.setattr(fits, "on_coreset", lambda *_, **settings: asked.append(settings) or fit)
+    monkeypatch.setattr(fits, "on_everything", lambda *_: fit)
+    monkeypatch.setattr(attacks, "_blind", lambda _: fit)
+    data = with_planted_rows(made_up_covertype(200), 10, 10, 0)
+    names = [name for name, _ in attacks._fits(data, 10, 50, 0) if not name.startswith("everything")]
+    built = dict(zip(names, asked, strict=True))
+    for plain, robust in PAIRS.values():
+        assert built[plain] == {**built[robust], "suspects": 0}
+        assert "suspects" not in built[robust]

@@ -116,7 +116,8 @@ def test_what_was_done_is_not_done_again(ran, monkeypatch):
     folder, before = ran
     monkeypatch.setattr("duramen.paper.dynamic.life_of", lambda *_: pytest.fail("done already"))
     assert run(LIFE, folder, command="made by a test", plots=False).records == before.records
-    assert json.loads((folder / "dynamic.json").read_text())["settings"] == LIFE.settings
+    kept = json.loads((folder / "dynamic.json").read_text())["settings"]
+    assert kept == {**LIFE.settings, "duramen": dm.__version__}
 
 
 # the page

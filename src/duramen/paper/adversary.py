@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import duramen as dm
-from duramen.paper.data import Contaminated, Planting, Table, noisy_rows
+from duramen.paper.data import Contaminated, Planting, Table, noisy_rows, split
 from duramen.rows import Array
 
 __all__ = ["ATTACKS", "Attack", "contaminated"]
@@ -30,16 +30,12 @@ class Attack(NamedTuple):
 
 def contaminated(table: Table, attack: Attack | None, share: float, held_out: int, seed: int) -> Contaminated:
     """Hold random rows out, and let an adversary, if there is one, plant a share of the others."""
-    assert table.y is not None
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(table.X))
-    test, train = order[:held_out], order[held_out:]
-    X, y = table.X[train], table.y[train]
-    chosen = np.zeros(len(X), dtype=bool)
+    data = split(table, held_out, rng)
     if attack is not None:
-        chosen[attack.choose(X, round(share * len(X)), rng)] = True
-        attack.plant(X, y, chosen, rng)
-    return Contaminated(X, y, chosen, table.X[test], table.y[test])
+        data.planted[attack.choose(data.X, round(share * len(data.X)), rng)] = True
+        attack.plant(data.X, data.y, data.planted, rng)
+    return data
 
 
 def random_rows(X: Array, count: int, rng: np.random.Generator) -> Array:

@@ -44,7 +44,7 @@ true number of planted rows, and 0 without contamination.
 | robust | {size:,} | the same with the hybrid |
 | plain, uniform; robust, uniform | {size:,} | these two with the uniform sampler |
 | plain, calibrated | {size:,} | plain with calibrated weights |
-| robust, calibrated | {size:,} | with the hybrid too: the default of `dm.robust_coreset` |
+| robust, calibrated | {size:,} | with the hybrid too: as `dm.robust_coreset` does by default |
 | robust, z = {guess:.0%} | {size:,} | the default with z = {guess:.0%}, whatever the truth |
 
 Trimmed fits on coresets are solved from {starts} starts, `dm.solve(core, n_starts={starts})`.

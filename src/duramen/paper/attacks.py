@@ -104,15 +104,14 @@ def _found(data: Contaminated, size: int, seed: int) -> Records:
 def _fits(data: Contaminated, z: int, size: int, seed: int) -> Iterator[tuple[str, Fit]]:
     """Fit in every way, under the names that the page has for them."""
     coreset = partial(_on_coreset, data, size, seed)
-    plain: dict[str, Any] = {"sampler": "leverage", "suspects": 0}
     yield "everything, blind", _blind(data)
     yield "everything, trimmed", fits.on_everything(data.X, data.y, LOGISTIC, z, seed, fits.solved)
-    yield "plain, blind", coreset(0, **plain, calibrate=False)
-    yield "plain", coreset(z, **plain, calibrate=False)
-    yield "robust", coreset(z, sampler="leverage", calibrate=False)
+    yield "plain, blind", coreset(0, suspects=0, calibrate=False)
+    yield "plain", coreset(z, suspects=0, calibrate=False)
+    yield "robust", coreset(z, calibrate=False)
     yield "plain, uniform", coreset(z, sampler="uniform", suspects=0, calibrate=False)
     yield "robust, uniform", coreset(z, sampler="uniform", calibrate=False)
-    yield "plain, calibrated", coreset(z, **plain)
+    yield "plain, calibrated", coreset(z, suspects=0)
     yield "robust, calibrated", coreset(z)
     yield f"robust, z = {_GUESS:.0%}", coreset(_GUESS)
 
@@ -126,14 +125,9 @@ def _blind(data: Contaminated) -> Fit:
 
 def _on_coreset(data: Contaminated, size: int, seed: int, z: float, **building: Any) -> Fit:
     """Build a coreset for so many outliers, and solve on it from several starts."""
-    core, built = timed(
-        lambda: dm.robust_coreset(
-            data.X, data.y, loss=LOGISTIC, size=size, n_outliers=z, random_state=seed, **building
-        )
-    )
     starts = _STARTS if z else 1  # without outliers there is one minimum
-    theta, taken = timed(lambda: dm.solve(core, n_starts=starts, random_state=seed).theta)
-    return Fit(theta, len(core), built, taken)
+    building = {"sampler": "leverage", "size": size, **building}
+    return fits.on_coreset(data.X, data.y, LOGISTIC, z, seed, n_starts=starts, **building)
 
 
 def _measured(yardstick: Yardstick, fit: Fit) -> dict[str, float]:

@@ -13,15 +13,20 @@ from duramen.extras import needed
 from duramen.rows import Array
 
 __all__ = [
+    "POINTS",
+    "ROWS",
     "Clouded",
     "Contaminated",
     "MissingDataError",
+    "Planting",
     "Table",
     "covertype",
     "made_up_covertype",
     "made_up_survey",
+    "noisy_rows",
     "road",
     "spatial",
+    "split",
     "survey",
     "with_far_points",
     "with_planted_rows",
@@ -171,15 +176,20 @@ def noisy_rows(X: Array, y: Array, chosen: Array, rng: np.random.Generator) -> N
 
 def with_planted_rows(table: Table, planted: int, held_out: int, seed: int) -> Contaminated:
     """Hold random rows out; of the others give some noise on their columns, and shuffle their labels."""
-    assert table.y is not None
     rng = np.random.default_rng(seed)
+    data = split(table, held_out, rng)
+    data.planted[rng.choice(len(data.X), planted, replace=False)] = True
+    noisy_rows(data.X, data.y, data.planted, rng)
+    return data
+
+
+def split(table: Table, held_out: int, rng: np.random.Generator) -> Contaminated:
+    """Hold random rows out, and copy the others, in random order; nothing is planted yet."""
+    assert table.y is not None
     order = rng.permutation(len(table.X))
     test, train = order[:held_out], order[held_out:]
-    X, y = table.X[train], table.y[train]
-    chosen = np.zeros(len(X), dtype=bool)
-    chosen[rng.choice(len(X), planted, replace=False)] = True
-    noisy_rows(X, y, chosen, rng)
-    return Contaminated(X, y, chosen, table.X[test], table.y[test])
+    nobody = np.zeros(len(train), dtype=bool)
+    return Contaminated(table.X[train], table.y[train], nobody, table.X[test], table.y[test])
 
 
 def with_far_points(table: Table, planted: int, seed: int, scale: float = _POINT_NOISE) -> Clouded:

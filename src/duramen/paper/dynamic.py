@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from duramen.paper.data import Table
-from duramen.paper.experiment import Experiment, Plots, Records, Results, Step
+from duramen.paper.experiment import InTrials, Plots, Records, Results
 from duramen.paper.life import ALTER, COME, PARTS, REANCHOR, SINGLES, Stream, life_of, warm_up
 from duramen.paper.life_pictures import draw_costs, draw_losses
 from duramen.paper.pages import counted, mean_and_worst, table
@@ -116,7 +116,7 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Dynamic(Experiment):
+class Dynamic(InTrials):
     """The life of a table with such a share of outliers: one step a trial."""
 
     table: Table
@@ -145,10 +145,6 @@ class Dynamic(Experiment):
         counts = {"rows": len(self.table.X), "size": self.size, "batch": self.batch}
         stops = {"parts": self.parts, "singles": self.singles}
         return {"data": self.table.name, "z_share": self.z_share, **counts, **stops}
-
-    def steps(self) -> Iterator[Step]:
-        for seed in range(self.trials):
-            yield Step(f"trial {seed}", partial(self._trial, seed))
 
     def _trial(self, seed: int) -> Records:
         warm_up()

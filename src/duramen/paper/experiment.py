@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +16,7 @@ from duramen.extras import needed
 from duramen.files import replacing
 from duramen.paper.pages import machine
 
-__all__ = ["Experiment", "Plots", "Records", "Results", "Step", "run"]
+__all__ = ["Experiment", "InTrials", "Plots", "Records", "Results", "Step", "run"]
 
 Records = dict[str, Any]
 """What steps found, by their names; JSON's types only."""
@@ -59,6 +60,20 @@ class Experiment(ABC):
     def plots(self, results: Results) -> Plots:
         """Name the pictures, and how to draw each; none by default."""
         return {}
+
+
+class InTrials(Experiment):
+    """An experiment whose steps are trials that differ in their seeds alone, from 0 on."""
+
+    trials: int
+
+    def steps(self) -> Iterator[Step]:
+        for seed in range(self.trials):
+            yield Step(f"trial {seed}", partial(self._trial, seed))
+
+    @abstractmethod
+    def _trial(self, seed: int) -> Records:
+        """Run one trial."""
 
 
 @dataclass(frozen=True)

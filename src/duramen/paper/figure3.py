@@ -12,7 +12,7 @@ import numpy as np
 from duramen.paper import fits
 from duramen.paper.data import Contaminated, Table, with_planted_rows
 from duramen.paper.drawing import COLOURS, STYLES, band, legend_below, loss_axis, share_axis, size_axis
-from duramen.paper.experiment import Experiment, Plots, Records, Results, Step
+from duramen.paper.experiment import InTrials, Plots, Records, Results
 from duramen.paper.fits import LOGISTIC, Fit, Yardstick
 from duramen.paper.pages import counted, table
 from duramen.paper.reported import SAMPLERS, TITLE
@@ -51,7 +51,7 @@ band from the least to the most."""
 
 
 @dataclass(frozen=True)
-class Figure3(Experiment):
+class Figure3(InTrials):
     """Figures 3(a) and 3(b), on a table and with so many outliers and test rows."""
 
     table: Table
@@ -69,10 +69,6 @@ class Figure3(Experiment):
     def sizes(self) -> tuple[int, ...]:
         """Sizes that the rows allow: a coreset is less than half of them."""
         return tuple(size for size in SIZES if 2 * size <= len(self.table.X) - self.held_out)
-
-    def steps(self) -> Iterator[Step]:
-        for seed in range(self.trials):
-            yield Step(f"trial {seed}", partial(self._trial, seed))
 
     def _trial(self, seed: int) -> Records:
         data = with_planted_rows(self.table, self.z, self.held_out, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ import duramen as dm
 from duramen.paper import fits
 from duramen.paper.data import Contaminated, Table, made_up_covertype, with_planted_rows
 from duramen.paper.drawing import COLOURS, band, legend_below
-from duramen.paper.experiment import Experiment, Plots, Records, Results, Step
+from duramen.paper.experiment import InTrials, Plots, Records, Results
 from duramen.paper.fits import LOGISTIC
 from duramen.paper.pages import counted, table
 
@@ -72,7 +72,7 @@ same anchor ({anew:.0f} ms).
 
 
 @dataclass(frozen=True)
-class Figure3c(Experiment):
+class Figure3c(InTrials):
     """Figure 3(c), on a table with so many outliers: one step a trial."""
 
     table: Table
@@ -86,10 +86,6 @@ class Figure3c(Experiment):
     def settings(self) -> Records:
         counts = {"z": self.z, "rows": len(self.table.X), "size": self.size}
         return {"data": self.table.name, **counts, "heights": list(self.heights)}
-
-    def steps(self) -> Iterator[Step]:
-        for seed in range(self.trials):
-            yield Step(f"trial {seed}", partial(self._trial, seed))
 
     def _trial(self, seed: int) -> Records:
         _warm_up()

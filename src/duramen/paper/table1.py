@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from duramen.paper import fits
 from duramen.paper.data import Contaminated, Table, with_planted_rows
-from duramen.paper.experiment import Experiment, Records, Results, Step
+from duramen.paper.experiment import InTrials, Records, Results
 from duramen.paper.fits import LOGISTIC, Fit, Yardstick
 from duramen.paper.pages import counted
 from duramen.paper.reported import SAMPLERS, TABLE1, TITLE
@@ -71,7 +71,7 @@ solve. The last column is the speed-up over `dm.solve` on everything.
 
 
 @dataclass(frozen=True)
-class Table1(Experiment):
+class Table1(InTrials):
     """Table 1, on a table and with so many outliers and test rows."""
 
     table: Table
@@ -84,10 +84,6 @@ class Table1(Experiment):
     def settings(self) -> Records:
         counts = {"z": self.z, "held_out": self.held_out, "rows": len(self.table.X)}
         return {"data": self.table.name, **counts, "sizes": list(_SIZES)}
-
-    def steps(self) -> Iterator[Step]:
-        for seed in range(self.trials):
-            yield Step(f"trial {seed}", partial(self._trial, seed))
 
     def _trial(self, seed: int) -> Records:
         data = with_planted_rows(self.table, self.z, self.held_out, seed)

@@ -12,7 +12,7 @@ import numpy as np
 import duramen as dm
 from duramen.paper import fits
 from duramen.paper.data import Clouded, Table, with_far_points
-from duramen.paper.experiment import Experiment, Records, Results, Step
+from duramen.paper.experiment import InTrials, Records, Results
 from duramen.paper.fits import Fit
 from duramen.paper.pages import counted
 from duramen.paper.reported import SAMPLERS, TABLE2, TITLE
@@ -77,7 +77,7 @@ point: insert it, take the coreset, solve. The last column is the speed-up over 
 
 
 @dataclass(frozen=True)
-class Table2(Experiment):
+class Table2(InTrials):
     """Table 2, on points and with so many outliers."""
 
     table: Table
@@ -88,10 +88,6 @@ class Table2(Experiment):
     @property
     def settings(self) -> Records:
         return {"data": self.table.name, "z": self.z, "points": len(self.table.X), "sizes": list(_SIZES)}
-
-    def steps(self) -> Iterator[Step]:
-        for seed in range(self.trials):
-            yield Step(f"trial {seed}", partial(self._trial, seed))
 
     def _trial(self, seed: int) -> Records:
         data, loss = _shuffled(with_far_points(self.table, self.z, seed, _SCALE), seed), dm.KMeansLoss(_K)
