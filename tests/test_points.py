@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,13 @@ from scipy import sparse
 import duramen as dm
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+
+def matrix(X):
+    """Make a matrix of NumPy's own kind, of which it warns that it may go one day."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        return np.matrix(X)
 
 
 def same(one, two):
@@ -61,7 +69,7 @@ def test_a_memory_map_is_not_read_into_memory(tmp_path):
         (X.astype(np.float16), np.float32),
         (X.astype(">f8"), np.float64),
         (X.astype(np.longdouble), np.float64),
-        (np.matrix(X), np.float64),
+        (matrix(X), np.float64),
         (X[::-1, ::-1], np.float64),
         (np.ma.masked_invalid(X), np.float64),
     ],
