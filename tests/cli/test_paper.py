@@ -126,6 +126,19 @@ def test_a_folder_for_the_results_that_is_none_is_refused_first(run, tmp_path, m
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_data_of_too_few_rows_are_refused(run, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {f"c{number}": range(30) for number in range(55)}
+    pq.write_table(pa.table(columns), tmp_path / "covertype.parquet")
+    for which in ("table1", "figure3", "attacks", "dynamic"):
+        done = run("paper", which, "--data", tmp_path, "--out", tmp_path / "out", "--no-plots")
+        assert (done.code, done.out) == (2, "")
+        assert done.err == (
+            "duramen: Covertype has 30 rows here, too few to show anything; 20,000 are needed\n"
+        )
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.usefixtures("quick")
 def test_results_of_other_data_are_not_mixed(run, tmp_path):
     assert run("paper", "table1", *SMALL, "--out", tmp_path, "--no-plots").code == 0

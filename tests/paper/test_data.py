@@ -122,11 +122,46 @@ def test_without_either_both_are_named(tmp_path):
         data.spatial(tmp_path)
 
 
-@pytest.mark.parametrize("text, said", [("1,2,3\n4,5,6\n", "has 3 columns"), ("a,b,c,d\n", "is not the UCI")])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("1,2,3\n4,5,6\n", "it has 3 columns, and not 4"),
+        ("a,b,c,d\n", "could not convert string"),
+        ("", "it has 1 columns, and not 4"),
+        ("1,2,3,4\n1,2,nan,4\n", "nan in row 1, column 2, counting from 0"),
+        ("1,2,3,4\n1,2", "columns"),
+    ],
+)
 def test_a_file_that_is_no_road_network_is_refused(tmp_path, text, said):
     (tmp_path / "3D_spatial_network.txt").write_text(text)
-    with pytest.raises(data.MissingDataError, match=said):
+    with pytest.raises(data.MissingDataError, match=said) as raised:
         data.spatial(tmp_path)
+    assert "3D_spatial_network.txt is not the UCI 3D Road Network: " in str(raised.value)
+    assert str(raised.value).endswith("; pass the original file, or another --data")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("load, file", [("covertype", "covertype"), ("survey", "britain_magnetic_3d")])
+def test_a_parquet_file_that_is_something_else_is_refused(folder, load, file):
+    path = folder / f"{file}.parquet"
+    whole, table = path.read_bytes(), pq.read_table(path)
+    name = table.column_names[3]
+    missing = pa.array([None, *range(1, 60)], type=pa.float64())
+    spoilt = {
+        "original": whole[: len(whole) // 2],
+        "no column|has 1 columns": table.select([0]),
+        "nan in row 0, column": table.set_column(3, name, missing),
+    }
+    for said, wrong in spoilt.items():
+        path.unlink()
+        if isinstance(wrong, bytes):
+            path.write_bytes(wrong)
+        else:
+            pq.write_table(wrong, path)
+        with pytest.raises(data.MissingDataError, match=said) as raised:
+            getattr(data, load)(folder)
+        assert f"{path} is not " in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_covertype_is_downloaded_only_where_that_is_asked_for(tmp_path, monkeypatch):

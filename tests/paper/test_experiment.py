@@ -92,6 +92,12 @@ def test_what_was_thrown_away_does_not_come_back(tmp_path):
     assert again.done == [0, 1, 2]
 
 
+def test_a_run_that_found_nothing_is_in_nobodys_way(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(Count(start=20, fails_at=0), tmp_path, command="c", plots=False)
+    assert values(run(Count(), tmp_path, command="c", plots=False)) == [10, 11, 12]
+
+
 def test_results_of_another_version_are_not_mixed(tmp_path, monkeypatch):
     run(Count(), tmp_path, command="c", plots=False)
     monkeypatch.setattr("duramen.paper.experiment.__version__", "9.9")

@@ -192,6 +192,10 @@ def _outliers(table: Table) -> int:
     from duramen.paper.data import ROWS
 
     rows = len(table.X)
+    if rows < _LEAST_ROWS:
+        raise ValueError(
+            f"{table.name} has {rows:,} rows here, too few to show anything; {_LEAST_ROWS:,} are needed"
+        )
     return _OUTLIERS if rows > ROWS // 2 else max(100, round(rows * _OUTLIERS / ROWS))
 
 

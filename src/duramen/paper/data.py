@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +89,11 @@ def covertype(where: Path | None = None, *, fetch: bool = False) -> Table:
     """
     path = _found(_FILES["covertype"], where)
     if path is not None:
-        columns = _parquet(path)
+        with _being(path, "Covertype"):
+            columns = _parquet(path)
+            if columns.shape[1] != 55:
+                raise ValueError(f"it has {columns.shape[1]} columns, and not 55")
+            _check_finite(columns)
         X, kind = columns[:, :-1], columns[:, -1]
     elif fetch and where is None:
         X, kind = _fetched()
@@ -108,7 +114,10 @@ def survey(where: Path | None = None) -> Table:
     path = _found(_SURVEY, where)
     if path is None:
         raise _missing(_SURVEY, where)
-    return Table("britain_magnetic_3d", _standardised(_parquet(path, _SURVEYED)))
+    with _being(path, "the survey"):
+        columns = _parquet(path, _SURVEYED)
+        _check_finite(columns)
+    return Table("britain_magnetic_3d", _standardised(columns))
 
 
 def road(where: Path | None = None) -> Table:
@@ -122,14 +131,12 @@ def road(where: Path | None = None) -> Table:
     path = _found(_FILES["road"], where)
     if path is None:
         raise _missing(_FILES["road"], where)
-    try:
+    with _being(path, "the UCI 3D Road Network"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a file without a line, which has no four columns
         columns = np.loadtxt(path, delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise MissingDataError(f"{path} is not the UCI 3D Road Network: {error}") from None
-    if columns.shape[1] != 4:
-        raise MissingDataError(
-            f"{path} has {columns.shape[1]} columns, not the 4 of the UCI 3D Road Network; pass its own file"
-        )
+        if columns.shape[1] != 4:
+            raise ValueError(f"it has {columns.shape[1]} columns, and not 4")
+        _check_finite(columns)
     return Table("3D Road Network", _standardised(columns))
 
 
@@ -226,8 +233,31 @@ def _missing(file: str, where: Path | None) -> MissingDataError:
     )
 
 
+@contextmanager
+def _being(path: Path, what: str) -> Iterator[None]:
+    """Have an error of reading say which file it was, what it should be, and the way out."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        told = " ".join(str(error).split())
+        raise MissingDataError(
+            f"{path} is not {what}: {told}; pass the original file, or another --data"
+        ) from None
+
+
+def _check_finite(columns: Array) -> None:
+    """Raise ValueError for the first number that is none."""
+    bad = np.argwhere(~np.isfinite(columns))
+    if len(bad):
+        row, column = bad[0]
+        raise ValueError(f"{columns[row, column]} in row {row}, column {column}, counting from 0")
+
+
 def _parquet(path: Path, names: tuple[str, ...] | None = None) -> Array:
     pq = needed("pyarrow.parquet", path.name, "frames")
+    found = pq.read_schema(path).names
+    if missing := [name for name in names or () if name not in found]:
+        raise ValueError(f"it has no column {missing[0]!r}")
     table = pq.read_table(path, columns=list(names) if names else None)
     return np.stack([column.to_numpy().astype(np.float64) for column in table.columns], axis=1)
 

@@ -189,7 +189,7 @@ def _kept(file: Path, experiment: Experiment) -> Records:
     if known != _FORMAT or document.get("experiment") != experiment.name:
         raise ValueError(f"{file} is of another experiment or version; {way_out}")
     wanted = _settings(experiment)
-    if settings != wanted:
+    if steps and settings != wanted:
         names = [name for name in {**settings, **wanted} if settings.get(name) != wanted.get(name)]
         differ = ", ".join(f"{name} {settings.get(name)!r} and not {wanted.get(name)!r}" for name in names)
         raise ValueError(f"{file} has results of other settings ({differ}); {way_out}")
