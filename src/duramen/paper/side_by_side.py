@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,23 @@ from duramen.paper.experiment import Records
 from duramen.paper.pages import mean_and_worst, table
 from duramen.paper.reported import Reported
 
-__all__ = ["Cell", "Sheet"]
+__all__ = ["Cell", "Sheet", "as_reported", "at_sizes"]
 
 _EVERYTHING = ("full", "ours")
 _EVERYTHING_NAMED = (("everything, as in the paper", "full"), ("everything, `dm.solve`", "ours"))
+
+
+def as_reported(reported: Mapping[tuple[str, int], Reported]) -> list[tuple[str, str]]:
+    """Name the rows of the paper's methods, plain and robust, and the fits that they are of."""
+    return [
+        (f"{method}{mark}", f"{method}{mark} {size} paper") for method, size in reported for mark in ("", "+")
+    ]
+
+
+def at_sizes(sizes: Iterable[int], *ways: str) -> list[tuple[str, str]]:
+    """Name the rows of ways of our own, each at every size, and the fits that they are of."""
+    listed = list(sizes)
+    return [(way, f"{way} {size}") for way in ways for size in listed]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from duramen.paper.experiment import InTrials, Records, Results
 from duramen.paper.fits import LOGISTIC, Fit, Yardstick
 from duramen.paper.pages import counted
 from duramen.paper.reported import SAMPLERS, TABLE1, TITLE
-from duramen.paper.side_by_side import Sheet
+from duramen.paper.side_by_side import Sheet, as_reported, at_sizes
 
 __all__ = ["Table1"]
 
@@ -154,14 +154,8 @@ class Table1(InTrials):
 
 def _titles() -> list[tuple[str, str]]:
     """Name the rows of the second table."""
-    titles = [
-        (f"{method}{mark}", f"{method}{mark} {size} paper")
-        for method in SAMPLERS
-        for size in _PAPERS
-        for mark in ("", "+")
-    ]
-    titles += [(way, f"{way} {size}") for way in ("default", "two rounds") for size in _SIZES]
-    return titles + [(way, f"{way} {size}") for way in ("ranked", "ranked, one row") for size in _PAPERS]
+    ours = at_sizes(_SIZES, "default", "two rounds") + at_sizes(_PAPERS, "ranked", "ranked, one row")
+    return as_reported(TABLE1) + ours
 
 
 def _warm_up(data: Contaminated) -> None:

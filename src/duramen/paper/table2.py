@@ -16,7 +16,7 @@ from duramen.paper.experiment import InTrials, Records, Results
 from duramen.paper.fits import Fit
 from duramen.paper.pages import counted
 from duramen.paper.reported import SAMPLERS, TABLE2, TITLE
-from duramen.paper.side_by_side import Sheet
+from duramen.paper.side_by_side import Sheet, as_reported, at_sizes
 
 __all__ = ["Table2"]
 
@@ -157,15 +157,8 @@ class Table2(InTrials):
 
 def _titles() -> list[tuple[str, str]]:
     """Name the rows of the second table."""
-    titles = [
-        (f"{method}{mark}", f"{method}{mark} {size} paper")
-        for method in _METHODS
-        for size in _PAPERS
-        for mark in ("", "+")
-    ]
-    titles += [("default", f"default {size}") for size in _SIZES]
-    titles += [("several starts", f"several starts {size}") for size in _SEVERAL]
-    return titles + [(way, f"{way} {size}") for way in ("ranked", "ranked, one row") for size in _PAPERS]
+    ours = at_sizes(_SIZES, "default") + at_sizes(_SEVERAL, "several starts")
+    return as_reported(TABLE2) + ours + at_sizes(_PAPERS, "ranked", "ranked, one row")
 
 
 def _shuffled(data: Clouded, seed: int) -> Clouded:
