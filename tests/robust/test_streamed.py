@@ -1,5 +1,6 @@
-"""Laws of the streamed coreset: that of all data at once, with its anchor, however the rows come; in little memory."""
+"""Laws of the streamed coreset: that of all data at once, however the rows come; in little memory."""
 
+import math
 import tracemalloc
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.robust import stream_census
-from duramen.robust.stream_lowest import Lowest
+from duramen.robust import sample as samples
+from duramen.robust.passes import Tally, census, plan
+from duramen.robust.passes.lowest import Lowest
 from duramen.robust.streamed import streamed_coreset
 from tests.conformance.cases import CASES
 from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly, weights_of
@@ -34,10 +36,17 @@ def cut(points, cuts=(), order=None):
     return lambda: (points.take(slice(start, end)) for start, end in zip([0, *ends[:-1]], ends, strict=True))
 
 
-def at_once(points, core, **chosen):
-    """Build the coreset of all points by the one call, with the anchor of another."""
-    rows = {"sample_weight": points.weights, "ids": points.ids, "anchor": core.anchor}
-    return quietly(dm.robust_coreset, points.X, points.y, **rows, **chosen)
+@pytest.fixture
+def few_sampled(monkeypatch):
+    for module in (samples, census):
+        monkeypatch.setattr(module, "SAMPLE", 300)
+
+
+def at_once(points, **chosen):
+    """Build the coreset of all points by the one call."""
+    return quietly(
+        dm.robust_coreset, points.X, points.y, sample_weight=points.weights, ids=points.ids, **chosen
+    )
 
 
 def assert_same(core, other, rtol=1e-9):
@@ -61,7 +70,7 @@ def assert_law(points, batches=None, *, anchor=None, **chosen):
     chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
     batches = batches or cut(points, (100, 250))
     core = quietly(streamed_coreset, batches, anchor=anchor, **chosen)
-    assert_same(core, at_once(points, core, **chosen))
+    assert_same(core, at_once(points, anchor=anchor, **chosen))
     return core
 
 
@@ -199,22 +208,36 @@ def test_zero_weights_and_their_losses_count_for_nothing():
     np.testing.assert_array_equal(core.anchor.theta, again.anchor.theta)
 
 
-def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(monkeypatch):
+def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_sampled):
     """So that it is a function of the points, and not of how they come."""
     points = data("squared", n=5000, heavy="wild")
-    monkeypatch.setattr(stream_census, "SAMPLE", 300)
-    census = stream_census.census(cut(points, range(0, 5000, 77)), dm.SquaredLoss(), 5, None)
+
+    def counted(batches):
+        tally = Tally(plan(loss=dm.SquaredLoss(), size=50, random_state=5))
+        for batch in batches():
+            tally.add(batch)
+        return tally.summary()
+
+    found = counted(cut(points, range(0, 5000, 77)))
     live = points.take(points.weights > 0)
-    chance = dm.sampling.ranks.uniforms(5 ^ stream_census._SALT, live.ids)
-    np.testing.assert_array_equal(census.sample.ids, np.sort(live.ids[np.argsort(chance)[:300]]))
-    assert (census.n_rows, census.n_points) == (5000, len(live))
-    assert census.total == pytest.approx(points.total_weight, rel=1e-14)
-    order = np.random.default_rng(1).permutation(5000)
-    for batches in (cut(points), cut(points, range(0, 5000, 999), order)):
-        other = stream_census.census(batches, dm.SquaredLoss(), 5, None)
-        assert other.total == census.total
-        for part in ("X", "y", "weights", "ids"):
-            np.testing.assert_array_equal(getattr(other.sample, part), getattr(census.sample, part))
+    seed = found.plan.problem.seed
+    chance = dm.sampling.ranks.uniforms(seed ^ samples._SALT, live.ids) / live.weights
+    order = np.argsort(chance)
+    sample = found.body.sample()
+    np.testing.assert_array_equal(sample.ids, np.sort(live.ids[order[:300]]))
+    np.testing.assert_array_equal(sample.ids, samples.anchor_sample(points, seed).ids)
+    assert sample.total_weight == pytest.approx(live.total_weight, rel=0.2)
+    assert sample.weights.min() >= 1 / chance[order[300]] * (1 - 1e-12)
+    assert (found.body.n_rows, found.body.n_points) == (5000, len(live))
+    assert found.body.total == math.fsum(points.weights)
+    shuffled = np.random.default_rng(1).permutation(5000)
+    for batches in (cut(points), cut(points, range(0, 5000, 999), shuffled)):
+        assert counted(batches) == found
+
+
+def test_a_sample_of_equal_weights_keeps_them(few_sampled):
+    sample = samples.anchor_sample(dm.points(np.zeros((1000, 1))), 3)
+    np.testing.assert_array_equal(sample.weights, np.ones(300))
 
 
 def test_both_passes_are_reported_and_names_are_kept():
@@ -252,7 +275,8 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
         finally:
             tracemalloc.stop()
 
-    monkeypatch.setattr(stream_census, "SAMPLE", 1000)
+    monkeypatch.setattr(samples, "SAMPLE", 1000)
+    monkeypatch.setattr(census, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)
     assert many < 1.6 * few  # what is held is up to twice what is needed, as the last cut has it
@@ -321,7 +345,11 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     mixed = np.where((np.arange(300) >= 200) & (points.y < 0), 0, points.y)
     refused(cut(dm.points(points.X, mixed, ids=points.ids), (200,)), ValueError, "do not go together")
     refused(cut(dm.points(points.X)), ValueError, "needs labels")
-    refused(lambda: [points, dm.points([[1.0]], [1])], ValueError, "2 and 1 columns")
+    refused(
+        lambda: [points, dm.points([[1.0]], [1])],
+        ValueError,
+        "some have 2 columns of float64, with labels, others 1 columns",
+    )
     refused(lambda: [points, points.X], TypeError, "found ndarray")
     refused(list, ValueError, "no points")
     refused(cut(points.weighing(np.zeros(300))), ValueError, "all weights are zero")
@@ -333,7 +361,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
 
 def test_batches_that_are_gone_the_second_time_are_missed():
     once = iter([data(n=300)])
-    refused(lambda: once, ValueError, "300 rows the first time.* and 0 ")
+    refused(lambda: once, ValueError, "300 rows in the first pass.* and 0 and 0 in pass 2")
 
 
 @pytest.mark.parametrize("n_outliers, refuses", [(3, False), (1, True)])

@@ -22,8 +22,8 @@ from duramen.robust.outlook import (
     seen_from,
 )
 from duramen.robust.plan import BySize
+from duramen.robust.sample import SAMPLE, chances, drawn
 from duramen.robust.split import split_at
-from duramen.robust.stream_census import SAMPLE, chances
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.base import frozen
@@ -47,8 +47,9 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
     there = slots.in_use()
     there = there[slots.weights[there] > 0]
     if len(there) > SAMPLE:
-        chance = chances(seed, slots.ids[there])
-        there = there[np.sort(np.argpartition(chance, SAMPLE)[:SAMPLE])]
+        ids, weights = slots.ids[there], slots.weights[there]
+        rows, heavy = drawn(chances(seed, ids, weights), ids, weights)
+        return slots.points(there[rows]).weighing(heavy)
     return slots.points(there)
 
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from duramen.ball import Anchor
 from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
 from duramen.frames import column_names, is_frame
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
+from duramen.robust.anchored import anchored
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
 from duramen.robust.outlook import (
-    anchor_of,
-    are_few,
-    best_sampler,
     check_plan,
     is_bare,
     is_built_in,
@@ -27,7 +26,9 @@ from duramen.robust.outlook import (
     seen_from,
 )
 from duramen.robust.plan import ByDeltaSample, BySize, Plan, plan_of
+from duramen.robust.sample import anchor_sample
 from duramen.robust.split import split_at
+from duramen.rows import refuse_nonfinite
 from duramen.sampling import RankedSampler, Sampler, Seen
 from duramen.sampling.base import NOWHERE, frozen
 from duramen.seeds import generator
@@ -134,8 +135,7 @@ def robust_coreset(
     plan = plan_of(size, epsilon, beta, eta, suspects)
     if not isinstance(calibrate, (bool, np.bool_)):
         raise TypeError(f"calibrate={calibrate!r} must be True or False")
-    rng = generator(random_state)
-    seed = int(rng.integers(2**63))
+    seed = int(generator(random_state).integers(2**63))
     # the pass at the anchor finds NaN by itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
     points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
@@ -148,8 +148,7 @@ def robust_coreset(
     if blind:
         seen, marks = Seen(points, loss, NOWHERE, np.zeros(len(points))), None
     else:
-        place = anchor_of(anchor, points, loss, n_outliers, rng)
-        named = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, points.n_columns))
+        place, named = _anchored(anchor, points, loss, plan, named, z, seed)
         seen, marks = seen_from(place, points, loss, marked=calibrate and plan.calibrates)
     chooser = named
     assert chooser is not None
@@ -195,6 +194,19 @@ def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bo
     if not points.total_weight > 0:
         raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
     return points
+
+
+def _anchored(
+    given: Any, points: WeightedPoints, loss: Loss, plan: Plan, named: Sampler | None, z: float, seed: int
+) -> tuple[Anchor, Sampler]:
+    """Find the anchor on a sample, with all that the sampler freezes."""
+    n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
+    sample = anchor_sample(points, seed)
+    try:
+        return anchored(given, sample, loss, plan, named, z=z, total=total, n_points=n_points, seed=seed)
+    except ValueError:
+        refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
+        raise
 
 
 def _refuse_infinite(inner: Seen) -> None:

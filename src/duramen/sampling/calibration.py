@@ -40,6 +40,7 @@ _RIDGE = 10.0  # in points: a total that ten points speak for is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
 _CHANCE = 5.0  # standard errors
 _STEPS = 50
+_STEP = 2.0**32  # steps a unit of spread
 _ENOUGH = (
     1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
 )
@@ -181,6 +182,9 @@ class Calibration:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             off = (totals / self.total - self.means) / self.spread
+            off = (
+                np.rint(off * _STEP) / _STEP
+            )  # so that how totals were rounded, in what groups, hardly shows
         goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
         goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)

@@ -1,7 +1,8 @@
-"""The suspected inliers of a stream: the smallest ranks of every stratum, and totals over all of them."""
+"""The suspected inliers: the smallest ranks of every stratum, and totals over all of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -9,16 +10,43 @@ import numpy as np
 from duramen.points import WeightedPoints
 from duramen.robust.choice import Chosen
 from duramen.robust.outlook import refuse_infinite
-from duramen.robust.stream_lowest import Held, Lowest
-from duramen.robust.stream_sums import RunningSum, sums_by_place
+from duramen.robust.passes.exact import ExactSums
+from duramen.robust.passes.lowest import Held, Lowest
 from duramen.robust.survey import survey
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Seen
-from duramen.sampling.base import Strata, shared_out, strata_of
+from duramen.sampling.base import Strata, ranked, shared_out, strata_of
 from duramen.sampling.calibration import Calibration, Known, known_of
 from duramen.sampling.ranks import Draw, draw, scaled
 
-__all__ = ["Inliers"]
+__all__ = ["InlierState", "Inliers"]
+
+
+@dataclass(frozen=True, eq=False)
+class InlierState:
+    """What is known of inliers: enough to go on, and to choose from them.
+
+    Attributes
+    ----------
+    numbers, counts : arrays
+        The strata that have come, going up, and how many points each has.
+    weights : ExactSums
+        What each stratum weighs.
+    totals : ExactSums or None
+        Over all points, of what the coreset is calibrated to.
+    stratified : bool
+        Whether the sampler makes strata.
+    held : Held or None
+        The points of the smallest ranks of each stratum, in the order of their ids; their places are
+        the numbers of their strata.
+    """
+
+    numbers: Array
+    counts: Array
+    weights: ExactSums
+    totals: ExactSums | None
+    stratified: bool
+    held: Held | None
 
 
 @final
@@ -43,30 +71,65 @@ class Inliers:
     def __init__(self, sampler: RankedSampler, seed: int, most: int, known: Known | None) -> None:
         self._sampler, self._seed, self._known = sampler, seed, known
         self._lowest = Lowest(most + 1)  # the rank that comes next tells how probable the others were
-        self._totals = RunningSum()
+        self._totals = None if known is None else ExactSums(known.n_columns)
         self._places: dict[int, int] = {}  # of each stratum's number
         self._counts: list[int] = []
-        self._weights: list[RunningSum] = []
+        self._weights = ExactSums(0)
         self._stratified = False
         self.n_points = 0
 
-    def add(self, seen: Seen, marks: Array | None = None) -> None:
-        """Take inliers in; those of weight zero count for nothing."""
-        points = seen.points
+    def add(self, seen: Seen, marks: Array | None) -> None:
+        """Take in the inliers of a batch; those of weight zero count for nothing."""
         _refuse_infinite(seen)
-        if marks is None and self._known is not None:  # the same, bit for bit, as of a whole batch
-            marks = seen.loss.values_and_marks(seen.anchor.theta, points.X, points.y)[1]
         ranks, numbers, totals = survey(self._sampler, seen, self._seed, marks, self._known)
-        if totals is not None:
+        if self._totals is not None:
             self._totals.add(totals)
-        self._stratified = numbers is not None
+        self._hold(seen, ranks, numbers)
+
+    def add_few(self, seen: Seen) -> None:
+        """Take in points that were held back; what each adds does not depend on which others do."""
+        _refuse_infinite(seen)
+        if self._known is not None and self._totals is not None:
+            self._totals.add_rows(self._known.columns(seen.points) * seen.points.weights[:, None])
+        self._hold(seen, ranked(self._sampler, seen, self._seed), self._sampler.strata(seen))
+
+    def absorb(self, state: InlierState) -> None:
+        """Take in all that another has."""
+        self._stratified |= state.stratified
+        places = self._seats(state.numbers)
+        for place, count in zip(places, state.counts.tolist(), strict=True):
+            self._counts[place] += count
+            self.n_points += count
+        self._weights.absorb(state.weights, places)
+        if self._totals is not None and state.totals is not None:
+            self._totals.absorb(state.totals)
+        if state.held is not None:
+            points, ranks, numbers = state.held
+            self._lowest.add(points, ranks, np.array(places)[np.searchsorted(state.numbers, numbers)])
+
+    def state(self) -> InlierState:
+        """Give what is known, in one order whatever the order in which it came."""
+        numbers = np.array(list(self._places), dtype=np.int64)
+        order = np.argsort(numbers)
+        weights = ExactSums(len(numbers))
+        weights.absorb(self._weights, np.argsort(order).tolist())
+        held = self._lowest.held()
+        if held is not None:
+            points, ranks, places = held.by_id()
+            held = Held(points, ranks, numbers[places])
+        counts = np.array(self._counts, dtype=np.int64)[order]
+        return InlierState(numbers[order], counts, weights, self._totals, self._stratified, held)
+
+    def _hold(self, seen: Seen, ranks: Array, numbers: Array | None) -> None:
+        points = seen.points
+        self._stratified |= numbers is not None
         live = points.weights > 0
         places = self._placed(np.zeros(len(points), dtype=np.int8) if numbers is None else numbers, points)
         counts = np.bincount(places[live], minlength=len(self._places))
-        sums, rounded = sums_by_place(points.weights, places, len(self._places))
-        for place in np.flatnonzero(counts):
+        for place in np.flatnonzero(counts).tolist():
             self._counts[place] += int(counts[place])
-            self._weights[place].add(sums[place], rounded[place])
+            here = points.weights if len(counts) == 1 else points.weights[(places == place) & live]
+            self._weights.add_column(place, here)
         self.n_points += int(counts.sum())
         self._lowest.add(points, ranks, places)
 
@@ -80,10 +143,7 @@ class Inliers:
         own = points.weights[found.rows]
 
         def rest(group: int, kept: Array) -> float:
-            whole = RunningSum()
-            for weight in (self._weights[place] for place in np.flatnonzero(place_groups == group)):
-                whole.add(*weight.parts)
-            return whole.less(own[kept])
+            return self._weights.less(np.flatnonzero(place_groups == group).tolist(), own[kept])
 
         weights = scaled(found, own, totals, rest)
         calibrates = self._known is not None and size < self.n_points
@@ -96,16 +156,17 @@ class Inliers:
     ) -> tuple[Draw, Array]:
         """Calibrate to the totals over all: no more of them than so many points can carry."""
         assert self._known is not None
+        assert self._totals is not None
         known = known_of(self._known.loss, self._known.anchor, size, points)
         order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand
         found = Draw(*(column[order] for column in found))
         taken = points.pick(found.rows, weights[order])
-        totals = self._totals.value[: known.n_columns]
+        totals = self._totals.values[: known.n_columns]
         return found, Calibration(known.columns(taken), taken.weights).weights(totals)
 
     def _grouped(self, held: Held, size: int) -> tuple[Array | None, Array, Array, Array]:
         """Share the size out: the groups of points, their sizes and weights, and the groups of places."""
-        weights = np.array([weight.value for weight in self._weights])
+        weights = self._weights.values
         if not self._stratified:
             return None, np.array([size]), weights, np.zeros(1, dtype=np.int32)
         numbers = np.array(list(self._places))  # in the order of their places
@@ -117,16 +178,20 @@ class Inliers:
         return place_groups[held.places], sizes, np.bincount(pooled, strata.weights), place_groups
 
     def _placed(self, numbers: Array, points: WeightedPoints) -> Array:
-        """Give points the places of their strata; a new stratum gets the next place."""
+        """Give points the places of their strata."""
         strata, seat, seats = strata_of(numbers, points.weights)
-        for number in strata.numbers.tolist():
+        lookup = np.zeros(int(seat.max()) + 1, dtype=np.intp)
+        lookup[seats] = self._seats(strata.numbers)
+        return lookup.take(seat)
+
+    def _seats(self, numbers: Array) -> list[int]:
+        """Give strata their places; a new one gets the next."""
+        for number in numbers.tolist():
             if number not in self._places:
                 self._places[number] = len(self._places)
                 self._counts.append(0)
-                self._weights.append(RunningSum())
-        lookup = np.zeros(int(seat.max()) + 1, dtype=np.intp)
-        lookup[seats] = [self._places[number] for number in strata.numbers.tolist()]
-        return lookup.take(seat)
+        self._weights.grow(len(self._places))
+        return [self._places[number] for number in numbers.tolist()]
 
 
 def _refuse_infinite(seen: Seen) -> None:

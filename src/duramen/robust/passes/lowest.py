@@ -20,6 +20,11 @@ class Held(NamedTuple):
     numbers: Array
     places: Array
 
+    def by_id(self) -> Held:
+        """Put all in the order of the ids."""
+        rows = np.argsort(self.points.ids)
+        return Held(self.points.pick(rows, self.points.weights[rows]), self.numbers[rows], self.places[rows])
+
 
 @final
 class Lowest:

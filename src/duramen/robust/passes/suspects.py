@@ -6,11 +6,11 @@ from typing import final
 
 import numpy as np
 
-from duramen.robust.stream_lowest import joined
+from duramen.robust.passes.lowest import joined
 from duramen.rows import Array
 from duramen.sampling import Seen
 
-__all__ = ["Suspects", "picked"]
+__all__ = ["Suspects", "by_id", "picked"]
 
 _MARGIN = 1e-6  # more than what rounding makes of sums of weights
 
@@ -26,11 +26,14 @@ class Suspects:
     ----------
     weight : float
         How much weight to suspect of all that will come.
+    floor : float
+        A loss below which nobody will be suspected.
     """
 
-    def __init__(self, weight: float) -> None:
-        self.weight = weight
+    def __init__(self, weight: float, floor: float = -np.inf) -> None:
+        self._weight = weight
         self._enough = weight * (1 + _MARGIN)
+        self._floor = floor
         self._edge: tuple[float, int] | None = None  # the loss and the id of the last that may be suspected
         self._parts: list[Seen] = []
         self._waiting = 0
@@ -38,13 +41,15 @@ class Suspects:
     def among(self, seen: Seen) -> Array:
         """Find the rows that may be suspected; the others are inliers."""
         points, losses = seen.points, seen.losses
-        if not self.weight:
+        if not self._weight:
             return np.empty(0, dtype=np.intp)
-        here = points.weights > 0
-        if self._edge is not None:
+        if self._edge is None:
+            rows = np.flatnonzero(losses >= self._floor)
+        else:
             loss, name = self._edge
-            here &= (losses > loss) | ((losses == loss) & (points.ids > name))
-        rows = np.flatnonzero(here)
+            rows = np.flatnonzero(losses >= loss)
+            rows = rows[(losses[rows] > loss) | (points.ids[rows] > name)]
+        rows = rows[points.weights[rows] > 0]
         if float(points.weights[rows].sum()) > self._enough:
             rows = np.sort(rows[self._top(losses[rows], points.ids[rows], points.weights[rows])])
         return rows
@@ -54,20 +59,23 @@ class Suspects:
         self._parts.append(seen)
         self._waiting += len(seen)
         n_held = sum(map(len, self._parts)) - self._waiting
-        return self._cut() if self._waiting > n_held else None
+        return self.cut() if self._waiting > n_held else None
 
     def held(self) -> Seen | None:
-        """Give all who may be suspected; None where nobody may be."""
-        return self._joined() if self._parts else None
+        """Give all who may be suspected, in the order of their ids; None where nobody may be."""
+        return by_id(self._joined()) if self._parts else None
 
-    def _cut(self) -> Seen | None:
+    def cut(self) -> Seen | None:
+        """Hold no more than are needed; give the others, if there are any."""
+        if not self._parts:
+            return None
         held = self._joined()
         points = held.points
         self._parts, self._waiting = [held], 0
         if not float(points.weights.sum()) > self._enough:
             return None
         top = self._top(held.losses, points.ids, points.weights)
-        self._edge = held.losses[top[-1]], int(points.ids[top[-1]])
+        self._edge = float(held.losses[top[-1]]), int(points.ids[top[-1]])
         if len(top) == len(held):
             return None
         self._parts = [picked(held, top)]
@@ -93,3 +101,9 @@ def picked(seen: Seen, rows: Array) -> Seen:
     """Copy some rows of what was seen."""
     points = seen.points.pick(rows, seen.points.weights[rows])
     return Seen(points, seen.loss, seen.anchor, seen.losses[rows])
+
+
+def by_id(seen: Seen) -> Seen:
+    """Put what was seen in the order of the ids."""
+    ids = seen.points.ids
+    return seen if (ids[1:] > ids[:-1]).all() else picked(seen, np.argsort(ids))

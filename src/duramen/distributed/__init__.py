@@ -1,0 +1,13 @@
+"""Beyond one machine: summaries that any engine can make and merge, and Dask.
+
+>>> from duramen.distributed import finish, merge, plan, summarize
+
+A pass over the data makes a :class:`Summary` of every part, merges them, and
+:func:`finish` gives the plan of the next pass, or the coreset. Parts may be in
+files, on workers, or on sites that show nothing but summaries. For Dask there
+is ``duramen.distributed.dask``, which does all of it.
+"""
+
+from duramen.robust.passes import Plan, Summary, finish, merge, plan, summarize
+
+__all__ = ["Plan", "Summary", "finish", "merge", "plan", "summarize"]

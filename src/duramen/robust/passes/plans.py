@@ -1,0 +1,369 @@
+"""The two passes as plans and summaries: what every engine runs, in threads, on workers or on other sites.
+
+>>> import numpy as np
+>>> from functools import reduce
+>>> import duramen as dm
+>>> from duramen.distributed import finish, merge, plan, summarize
+>>> X = np.random.default_rng(0).normal(size=(9000, 2))
+>>> batches = [dm.points(X[at : at + 1000], ids=np.arange(at, at + 1000)) for at in range(0, 9000, 1000)]
+>>> step = plan(loss=dm.KMeansLoss(2), size=100, random_state=0)
+>>> while not isinstance(step, dm.Coreset):
+...     step = finish(reduce(merge, [summarize(batch, step) for batch in batches]))
+>>> np.array_equal(step.ids, dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=100, random_state=0).ids)
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from duramen.chunks import one_blas_thread
+from duramen.coreset import Coreset
+from duramen.losses.base import Loss
+from duramen.points import WeightedPoints
+from duramen.robust.anchored import anchored
+from duramen.robust.outlook import sampler_of, seen_from
+from duramen.robust.passes.census import Census, Counting
+from duramen.robust.passes.selection import Outlook, Selecting, Selection, selected
+from duramen.robust.passes.summary_bytes import from_bytes, to_bytes
+from duramen.robust.plan import BySize, plan_of
+from duramen.sampling import RankedSampler, Sampler
+from duramen.sampling.calibration import known_of
+from duramen.seeds import generator
+from duramen.trimming import outlier_weight
+
+__all__ = ["Plan", "Summary", "Tally", "finish", "merge", "plan", "summarize"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What was asked for."""
+
+    loss: Loss
+    plan: BySize
+    sampler: Sampler | None
+    n_outliers: float
+    calibrate: bool
+    seed: int
+    anchor: Any
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to do with every batch in one pass: hand it to all who hold some of the data.
+
+    Made by :func:`plan` for the first pass, and by :func:`finish` for the next one.
+    It can be pickled, and holds nothing but the problem, the anchor and a few numbers.
+
+    Attributes
+    ----------
+    number : int
+        Of the pass, from 1.
+    """
+
+    number: int
+    problem: Problem = field(repr=False)
+    census: Census | None = field(default=None, repr=False)
+    outlook: Outlook | None = field(default=None, repr=False)
+    mark: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mark", self.mark or _mark(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What a pass tells of some of the rows: mergeable, and small however many they are.
+
+    Attributes
+    ----------
+    plan : Plan
+    body : Census or Selection
+    """
+
+    plan: Plan
+    body: Census | Selection = field(repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows it is a summary of."""
+        return self.body.n_rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Summary) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Summary of {self.n_rows:,} rows in pass {self.plan.number}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Summary.from_bytes, (self.to_bytes(), self.plan)
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes, without the plan: format 1, with a checksum, the same on every machine."""
+        return to_bytes(self.body, self.plan.mark)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
+        """Read what :meth:`to_bytes` returned, of a summary made by this plan.
+
+        Raises
+        ------
+        ValueError
+            If it is something else, damaged, of a newer format, or was made by another plan.
+        """
+        mark, body = from_bytes(data, plan.outlook)
+        if mark != plan.mark:
+            raise ValueError(_OTHER_PLAN)
+        return cls(plan, body)
+
+
+_OTHER_PLAN = (
+    "these summaries were made by different plans, so they do not go together; hand one plan to all who "
+    "summarize in a pass"
+)
+
+
+def plan(
+    *,
+    loss: Loss,
+    size: int,
+    n_outliers: float = 0,
+    sampler: Sampler | str = "auto",
+    suspects: float | str = "auto",
+    anchor: Any = None,
+    calibrate: bool = True,
+    random_state: Any = None,
+    columns: Sequence[str] | None = None,
+    beta: float | None = None,
+) -> Plan:
+    """Plan the first pass over data that no one machine has, or can hold.
+
+    Parameters
+    ----------
+    loss, size, n_outliers, sampler, suspects, anchor, calibrate, random_state, beta
+        As for :func:`duramen.robust_coreset`; a sampler must score each point by itself.
+    columns : sequence of str, optional
+        The names of the columns, for the coreset to keep.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what is wrong, and the way out.
+    """
+    by_size = plan_of(size, None, beta, 0.1, suspects)
+    if not isinstance(by_size, BySize):
+        raise TypeError("data that is read in passes needs size=, the number of rows to choose")
+    if not isinstance(calibrate, (bool, np.bool_)):
+        raise TypeError(f"calibrate={calibrate!r} must be True or False")
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
+    named = sampler_of(sampler, by_size)
+    if named is not None:
+        _ranked(named)
+    seed = int(generator(random_state).integers(2**63))
+    names = None if columns is None else tuple(columns)
+    return Plan(1, Problem(loss, by_size, named, n_outliers, bool(calibrate), seed, anchor, names))
+
+
+class Tally:
+    """A summary under way: one that takes in batch after batch, in less time than merging summaries takes.
+
+    Parameters
+    ----------
+    plan : Plan
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        problem, outlook = plan.problem, plan.outlook
+        self._work = Counting(problem.loss, problem.seed) if outlook is None else Selecting(outlook)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows have come."""
+        return self._work.n_rows
+
+    def add(self, points: WeightedPoints) -> None:
+        """Take in some rows."""
+        if not isinstance(points, WeightedPoints):
+            raise TypeError(
+                f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
+            )
+        if len(points):
+            with _numbered(self.n_rows):
+                self._work.add(points)
+
+    def absorb(self, summary: Summary) -> None:
+        """Take in what a summary by the same plan has."""
+        if summary.plan.mark != self._plan.mark:
+            raise ValueError(_OTHER_PLAN)
+        self._work.absorb(summary.body)  # type: ignore[arg-type]
+
+    def summary(self) -> Summary:
+        """Give the summary of all that has come; nothing more may come then."""
+        return Summary(self._plan, self._work.summary())
+
+
+@one_blas_thread()
+def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> Summary:
+    """Summarize some of the rows, as a pass needs them.
+
+    Parameters
+    ----------
+    batch : WeightedPoints, or an iterable of them
+        With ids that are distinct over all batches. None at all is fine.
+    plan : Plan
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the loss cannot take a row; it is named by its number in this batch.
+    """
+    tally = Tally(plan)
+    for points in [batch] if isinstance(batch, WeightedPoints) else batch:
+        tally.add(points)
+    return tally.summary()
+
+
+@one_blas_thread()
+def merge(a: Summary, b: Summary) -> Summary:
+    """Make the summary of the rows of two, which have none in common; neither changes.
+
+    Associative and commutative, and an empty summary changes nothing. All sums are
+    exact, so that however many are merged in whatever tree, the bytes are the same.
+    """
+    tally = Tally(a.plan)
+    for one in (a, b):
+        tally.absorb(one)
+    return tally.summary()
+
+
+@one_blas_thread()
+def finish(summary: Summary) -> Plan | Coreset:
+    """Go on from the summary of all rows: the plan of the next pass, or the coreset.
+
+    There are two passes: the first counts, and samples an anchor; the second
+    chooses. (Once in a billion times the sample misjudges how large the largest
+    losses are; then there is a third.)
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, or those of the second pass are not those of the first.
+    """
+    made_by, body = summary.plan, summary.body
+    if isinstance(body, Census):
+        return _second(made_by, body)
+    counted, outlook, problem = made_by.census, made_by.outlook, made_by.problem
+    assert counted is not None
+    assert outlook is not None
+    if (body.n_rows, body.n_points) != (counted.n_rows, counted.n_points):
+        raise ValueError(
+            f"there were {counted.n_rows:,} rows in the first pass, {counted.n_points:,} of them with a "
+            f"weight, and {body.n_rows:,} and {body.n_points:,} in pass {made_by.number}; every pass must "
+            "meet the same points"
+        )
+    z = outlier_weight(problem.n_outliers, counted.total)
+    core = selected(body, outlook, n_outliers=z, columns=problem.columns)
+    if core is not None:
+        return core
+    return Plan(made_by.number + 1, problem, counted, replace(outlook, floor=-np.inf))
+
+
+def _second(first: Plan, census: Census) -> Plan:
+    """Find the anchor, and plan to look from there."""
+    problem, sample = first.problem, census.sample()
+    loss, by_size = problem.loss, problem.plan
+    z = outlier_weight(problem.n_outliers, census.total)
+    place, chooser = anchored(
+        problem.anchor,
+        sample,
+        loss,
+        by_size,
+        problem.sampler,
+        z=z,
+        total=census.total,
+        n_points=census.n_points,
+        seed=problem.seed,
+    )
+    known = known_of(loss, place, by_size.size, sample) if problem.calibrate else None
+    suspected = by_size.suspected_of(z, census.total)
+    losses = seen_from(place, sample, loss, marked=False)[0].losses
+    floor = _floor(losses, sample, suspected / census.total)
+    outlook = Outlook(loss, place, _ranked(chooser), problem.seed, by_size, suspected, floor, known)
+    return Plan(2, problem, replace(census, held=None), outlook)
+
+
+def _floor(losses: Any, sample: WeightedPoints, share: float) -> float:
+    """Find a loss that the suspected exceed, all of them, as good as certainly: from a sample of all losses.
+
+    Its rank among the largest is six standard deviations beyond what is expected.
+    """
+    effective = sample.total_weight**2 / float(np.square(sample.weights).sum())
+    share = share + 6 * (share / effective) ** 0.5 + 40 / effective
+    if not share < 0.5:
+        return -np.inf
+    order = np.argsort(losses)[::-1]
+    heavy = np.cumsum(sample.weights[order]) / sample.total_weight
+    floor = float(losses[order[min(int(np.searchsorted(heavy, share)), len(order) - 1)]])
+    return floor if np.isfinite(floor) else -np.inf
+
+
+def _ranked(sampler: Sampler) -> RankedSampler:
+    """Raise TypeError unless a sampler scores each point by itself."""
+    if isinstance(sampler, RankedSampler):
+        return sampler
+    raise TypeError(
+        f"{sampler!r} must be handed all points at once; data that comes in parts needs a sampler that scores "
+        "each point by itself: take 'uniform', 'layered', 'leverage' or 'sensitivity', or a dm.RankedSampler "
+        "of your own"
+    )
+
+
+def _mark(plan: Plan) -> str:
+    """Make what tells a plan from others."""
+    problem, outlook = plan.problem, plan.outlook
+    words: list[Any] = [
+        plan.number,
+        type(problem.loss).__qualname__,
+        problem.seed,
+        problem.plan,
+        problem.calibrate,
+    ]
+    digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
+    if outlook is not None:
+        digest.update(outlook.anchor.theta.tobytes())
+        for name, state in sorted(outlook.anchor.frozen.items()):
+            digest.update(name.encode() + state.tobytes())
+        digest.update(repr((type(outlook.sampler).__qualname__, outlook.suspected, outlook.floor)).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _numbered(before: int) -> Iterator[None]:
+    """Have an error about a row of the batch at hand give its number among all that came."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or not before:
+            raise
+        text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
+        raise ValueError(text) from error
