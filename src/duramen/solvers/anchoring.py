@@ -22,6 +22,7 @@ __all__ = ["find_anchor", "found_anchor", "matched"]
 
 _ANCHORS = 2
 _LEAST, _MOST = 600, 3000  # rows a sample
+_ROWS_A_COLUMN = 50  # with fewer, noise on a fifth of the rows draws the fit to itself (docs/solving.md)
 _LEAST_LINEAR = 1000  # of a few hundred, outliers are well explained by some theta (docs/solving.md)
 
 
@@ -31,8 +32,8 @@ def find_anchor(
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
     Two samples are drawn independently by weight, of together less than 1% of
-    the rows but at least 600 each (1000 for linear losses), and solved, the
-    weight to set aside in proportion. The anchor is the solution with the lower trimmed objective on
+    the rows but at least 600 each (for linear losses 1000, and 50 a column up to
+    3000), and solved, the weight to set aside in proportion. The anchor is the solution with the lower trimmed objective on
     both samples together; its radius is how far the other lies, centres matched
     in pairs that lie close.
 
@@ -90,7 +91,9 @@ def _size(problem: Problem, n_rows: int) -> int:
     """Choose the rows of one sample: half of 1%, within what it takes."""
     shape = problem.loss.parameter_shape(problem.points.n_columns)
     enough = max(_MOST, 10 * int(np.prod(shape or (1,))))
-    least = _LEAST_LINEAR if isinstance(problem.loss, LinearLoss) else _LEAST
+    least = _LEAST
+    if isinstance(problem.loss, LinearLoss):
+        least = max(_LEAST_LINEAR, min(_MOST, _ROWS_A_COLUMN * problem.points.n_columns))
     least = max(least, 10 * int(getattr(problem.loss, "k", 1)))
     return max(least, min(enough, (n_rows - 1) // (100 * _ANCHORS)))
 
