@@ -35,6 +35,7 @@ from duramen.sampling import (
     SensitivitySampler,
     UniformSampler,
 )
+from duramen.scanning import scan
 from duramen.solvers import Solution, Status, Step, find_anchor, solve
 from duramen.store import DamagedStoreError, Store, StoreLockedError, open_store
 from duramen.trimming import trimmed_objective
@@ -123,6 +124,7 @@ __all__ = [
     "open_store",
     "points",
     "robust_coreset",
+    "scan",
     "solve",
     "theory",
     "trimmed_objective",

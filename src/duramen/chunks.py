@@ -13,13 +13,20 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["for_each_chunk", "n_threads", "one_blas_thread", "rows_per_chunk", "sum_over_chunks"]
+__all__ = [
+    "for_each_chunk",
+    "n_threads",
+    "one_blas_thread",
+    "rows_per_chunk",
+    "side_by_side",
+    "sum_over_chunks",
+]
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
 # each other; with more scratch memory, a chunk leaves the cache.
@@ -110,6 +117,29 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     return tuple(total)
 
 
+def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    """Call ``work(part)`` for every part, on all cores; a single part has all of them for itself.
+
+    As for :func:`for_each_chunk`, the error of the earliest part is raised.
+    """
+    threads = 1 if _inside.get() else min(n_threads(), len(parts))
+    if threads > 1:
+        _work_together(work, parts, threads)
+    else:
+        for part in parts:
+            work(part)
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Keep all chunks to the caller's thread: for one of many workers, which have all cores already."""
+    before = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(before)
+
+
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
@@ -136,7 +166,7 @@ def one_blas_thread() -> Iterator[None]:
                 limit.restore_original_limits()
 
 
-def _work_together(work: Callable[[slice], None], chunks: list[slice], threads: int) -> None:
+def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: int) -> None:
     waiting = iter(enumerate(chunks))
     lock = threading.Lock()
     errors: dict[int, BaseException] = {}

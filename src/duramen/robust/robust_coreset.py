@@ -28,9 +28,11 @@ from duramen.robust.outlook import (
 from duramen.robust.plan import ByDeltaSample, BySize, Plan, plan_of
 from duramen.robust.sample import anchor_sample
 from duramen.robust.split import split_at
+from duramen.robust.streamed import scanned_coreset
 from duramen.rows import refuse_nonfinite
 from duramen.sampling import RankedSampler, Sampler, Seen
 from duramen.sampling.base import NOWHERE, frozen
+from duramen.scanning import Scan
 from duramen.seeds import generator
 from duramen.trimming import check_points_and_loss, outlier_weight
 
@@ -65,7 +67,8 @@ def robust_coreset(
     Parameters
     ----------
     X, y : as for :func:`duramen.points`
-        X is never copied.
+        X is never copied. Data that does not fit in memory: X is what
+        :func:`duramen.scan` returns, and the coreset is the same.
     loss : Loss
         The learning problem.
     size : int, optional
@@ -132,6 +135,11 @@ def robust_coreset(
     >>> dm.solve(core).theta.round(1)
     array([1.9, 0. , 0. , 0. ])
     """
+    if isinstance(X, Scan):
+        _refuse_beside(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
+        asked: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
+        asked |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
+        return scanned_coreset(X, **asked, random_state=random_state)
     plan = plan_of(size, epsilon, beta, eta, suspects)
     if not isinstance(calibrate, (bool, np.bool_)):
         raise TypeError(f"calibrate={calibrate!r} must be True or False")
@@ -180,6 +188,15 @@ def robust_coreset(
         seed=seed,
         columns=tuple(column_names(X)) if is_frame(X) else None,
     )
+
+
+def _refuse_beside(**given: Any) -> None:
+    """Raise TypeError for what cannot be passed beside a scan."""
+    for name, value in given.items():
+        if value is not None:
+            way_out = {"y": "label=", "sample_weight": "weight=", "ids": "id="}.get(name)
+            advice = f"name the column in dm.scan(..., {way_out}...)" if way_out else "pass size="
+            raise TypeError(f"{name} cannot be passed beside data that is scanned; {advice}")
 
 
 def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:

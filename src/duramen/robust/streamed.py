@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
-from duramen.chunks import one_blas_thread
+import numpy as np
+
+from duramen.chunks import one_blas_thread, side_by_side
 from duramen.coreset import Coreset
 from duramen.points import WeightedPoints
-from duramen.robust.passes import Plan, Tally, finish, plan
+from duramen.robust.passes import Plan, Summary, Tally, finish, merge, plan
+from duramen.scanning import Scan
 
-__all__ = ["streamed_coreset"]
+__all__ = ["scanned_coreset", "streamed_coreset"]
 
 Batches = Callable[[], Iterable[WeightedPoints]]
 Each = Callable[[WeightedPoints], Any]
@@ -77,3 +83,43 @@ def streamed_coreset(batches: Batches, *, each: Each | None = None, **asked: Any
                 each(points)
         step = finish(tally.summary())
     return step
+
+
+@one_blas_thread()
+def scanned_coreset(data: Scan, **asked: Any) -> Coreset:
+    """Choose weighted rows that stand for data that is scanned: files are read on all cores.
+
+    As :func:`streamed_coreset` is, it is the coreset of all the data at once.
+    """
+    step: Plan | Coreset = plan(**asked)
+    with data.shown() as shown:
+        while isinstance(step, Plan):
+            step = finish(_passed(data, step, shown))
+    return step if data.names is None else replace(step, columns=data.names)
+
+
+def _passed(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
+    """Make one pass over the data, its parts side by side: a tally for each thread."""
+    data.check_unchanged()
+    tallies: dict[int, Tally] = {}
+    lock = threading.Lock()
+    n_rows = 0
+
+    def look(part: Callable[[], Iterable[WeightedPoints]]) -> None:
+        nonlocal n_rows
+        tally = tallies.setdefault(threading.get_ident(), Tally(step))
+        for points in part():
+            tally.add(points, before=int(points.ids[0]) if _are_numbered(points) else None)
+            with lock:
+                n_rows += len(points)
+                shown(step.number, n_rows / max(1, data.n_rows or 2 * n_rows), n_rows)
+
+    side_by_side(look, data.parts())
+    data.check_unchanged()
+    return reduce(merge, [tally.summary() for tally in tallies.values()] or [Tally(step).summary()])
+
+
+def _are_numbered(points: WeightedPoints) -> bool:
+    """Tell whether ids are row numbers, so that errors can name rows by them."""
+    ids = points.ids
+    return len(ids) > 0 and int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all())

@@ -15,7 +15,7 @@ from duramen.rows import Array, scratch_rows
 from duramen.sampling.base import RankedSampler, Seen, ranked
 from duramen.sampling.calibration import Known
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "survey", "surveyed_totals"]
 
 
 class Survey(NamedTuple):
@@ -47,3 +47,19 @@ def survey(sampler: RankedSampler, seen: Seen, seed: int, marks: Array | None, k
     with one_blas_thread():
         (totals,) = sum_over_chunks(look, len(points), rows)
     return Survey(ranks, strata, None if known is None else totals)
+
+
+def surveyed_totals(seen: Seen, marks: Array | None, known: Known | None) -> Array | None:
+    """Take the totals alone, in the same chunks and so with the same rounding."""
+    if known is None:
+        return None
+    points = seen.points
+
+    def look(chunk: slice) -> tuple[Array]:
+        part = seen.take(chunk)
+        here = None if marks is None else marks[chunk]
+        return (known.totals(part.points, part.losses, here, part.points.weights),)
+
+    with one_blas_thread():
+        (totals,) = sum_over_chunks(look, len(points), scratch_rows(points.X))
+    return totals

@@ -118,6 +118,10 @@ class RankedSampler(Sampler):
     def scores(self, seen: Seen) -> Array:
         """Say how much a unit of weight of each point matters: (n,), positive, up to a common factor."""
 
+    def ceiling(self, seen: Seen) -> float:
+        """Give a number that no score of these points exceeds, if one can be had for less than the scores."""
+        return np.inf
+
     def freeze(self, seen: Seen) -> dict[str, Array]:
         """Derive from points what later scores depend on; it is kept in the anchor under these names."""
         return {}

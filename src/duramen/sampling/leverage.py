@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +19,7 @@ __all__ = ["LeverageSampler"]
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample is drawn by other numbers than the coreset
 _SAMPLE, _PRODUCTS = 3000, 10**8  # rows of it: so many, or what takes so many products
 _MOST_COLUMNS = 1024  # beyond, columns are measured one by one, not by their second moments
+_SIDE_BY_SIDE = 256  # rows that are compared at once
 _FAR = 1e100  # the length of a row that is longer
 
 
@@ -77,6 +79,15 @@ class LeverageSampler(RankedSampler):
             norms += 1.0
         return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
 
+    def ceiling(self, seen: Seen) -> float:
+        frame, X = seen.anchor.frozen["leverage"], seen.points.X
+        if sparse.issparse(X) or not len(X):
+            return np.inf
+        farthest = np.maximum(_largest(X, np.maximum), -_largest(X, np.minimum)).astype(np.float64)
+        with np.errstate(over="ignore"):
+            most = 1.0 + float(np.linalg.norm(np.append(farthest, 1.0) @ np.abs(frame)))
+        return most * (1 + 1e-9)  # more than rounding makes of it
+
     def freeze(self, seen: Seen) -> dict[str, Array]:
         if "leverage" in seen.anchor.frozen:
             return {}
@@ -130,6 +141,16 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
             return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
     rows = np.flatnonzero(live)
     return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
+
+
+def _largest(X: Array, extreme: Any) -> Array:
+    """Find the largest or the smallest number of each column, many rows at a time: several times as quick."""
+    many = _SIDE_BY_SIDE * (len(X) // _SIDE_BY_SIDE) if X.flags.c_contiguous else 0
+    few = X[many:]
+    if many:
+        wide = extreme.reduce(X[:many].reshape(-1, _SIDE_BY_SIDE * X.shape[1]), axis=0)
+        few = np.concatenate([few, wide.reshape(_SIDE_BY_SIDE, X.shape[1])])
+    return np.asarray(extreme.reduce(few, axis=0))
 
 
 def _with_ones(X: Rows) -> Rows:

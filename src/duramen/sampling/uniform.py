@@ -29,5 +29,8 @@ class UniformSampler(RankedSampler):
     array([25., 25., 25., 25.])
     """
 
+    def ceiling(self, seen: Seen) -> float:
+        return 1.0
+
     def scores(self, seen: Seen) -> Array:
         return np.ones(len(seen))

@@ -33,9 +33,9 @@ def find_anchor(
 
     Two samples are drawn independently by weight, of together less than 1% of
     the rows but at least 600 each (for linear losses 1000, and 50 a column up to
-    3000), and solved, the weight to set aside in proportion. The anchor is the solution with the lower trimmed objective on
-    both samples together; its radius is how far the other lies, centres matched
-    in pairs that lie close.
+    3000), and solved, the weight to set aside in proportion. The anchor is the
+    solution with the lower trimmed objective on both samples together; its radius
+    is how far the other lies, centres matched in pairs that lie close.
 
     Parameters
     ----------

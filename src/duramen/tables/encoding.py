@@ -18,7 +18,7 @@ from duramen.tables.table import Batch, Table, rows_in_memory
 __all__ = ["Encoding", "Rows", "named"]
 
 _FORMAT = 1
-_ROWS = 2048  # rows filled at a time: what a core's cache holds of a few dozen columns
+_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,10 @@ class Encoding:
         return Rows(self._matrix(batch), y, weights, self._ids(batch))
 
     def _matrix(self, batch: Batch) -> NDArray[Any]:
-        X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
+        plain = all(isinstance(part, Number) for part in self.parts)  # then every entry is written
+        X = (np.empty if plain else np.zeros)(
+            (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
+        )
         numbers: list[tuple[int, NDArray[Any]]] = []
         place = 0
         for part in self.parts:
@@ -254,10 +257,11 @@ def _refuse_where(batch: Batch, name: str, bad: NDArray[Any], problem: str, way_
 def _fill(X: NDArray[Any], numbers: list[tuple[int, NDArray[Any]]]) -> bool:
     """Copy columns into X, a few rows at a time, and tell whether all values are finite."""
     finite = True
+    rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(X), _ROWS):
-            block = X[start : start + _ROWS]
+        for start in range(0, len(X), rows):
+            block = X[start : start + rows]
             for place, values in numbers:
-                block[:, place] = values[start : start + _ROWS]
+                block[:, place] = values[start : start + rows]
             finite = finite and bool(np.isfinite(block.sum()))
     return finite

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 from duramen.tables.archive import ArchiveTable
 from duramen.tables.delimited import DelimitedTable
 from duramen.tables.ipc import ArrowFile, ArrowStream
-from duramen.tables.parquet import ParquetFiles, ParquetTable
+from duramen.tables.parquet import ArrowTable, ParquetTable
+from duramen.tables.several import ArrowFiles, Files
 from duramen.tables.table import Table, mark_of
 
 __all__ = ["FORMATS", "is_table", "open_table"]
@@ -68,8 +70,9 @@ def open_table(path: Any) -> Table:
 
     Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
     NumPy's .npz. The suffix says which; without a known one, the first bytes do. All but .npz
-    need pyarrow (``pip install 'duramen[frames]'``). A folder, or a pattern such as
-    ``part-*.parquet``, is the rows of its Parquet files, in the order of their names.
+    need pyarrow (``pip install 'duramen[frames]'``). A folder is the rows of its Parquet files, a
+    pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` those of the files that it matches, a list
+    those of its files: in the order of their names (a list: as they stand), all with the same columns.
 
     Raises
     ------
@@ -90,20 +93,41 @@ def open_table(path: Any) -> Table:
     >>> [len(batch) for batch in table.batches(n_rows=2)]
     [2, 1]
     """
+    if isinstance(path, (list, tuple)):
+        if not path:
+            raise ValueError("there are no files in the list; name at least one")
+        return _joined(Path(path[0]).parent, [Path(file) for file in path])
     source = Path(path)
-    several = source.is_dir() or (not source.exists() and bool(set(source.name) & set("*?[")))
-    if not several and not source.exists():
-        raise FileNotFoundError(f"there is no file {source}")
-    if not several and not source.stat().st_size:
-        raise ValueError(f"{source} is empty: it has no bytes")
-    files = [source]
-    if several:
-        pattern = source / "*.parquet" if source.is_dir() else source
-        files = sorted(pattern.parent.glob(pattern.name))
-    marks = {file: mark for file in files if (mark := mark_of(file))}  # before anything is read
-    table = ParquetFiles(source, files) if several else _reader_of(source)(source)
+    if source.is_dir():
+        return _joined(source, sorted(source.glob("*.parquet")))
+    if not source.exists() and set(str(source)) & set("*?["):
+        found = sorted(Path(file) for file in glob(str(source), recursive=True))  # noqa: PTH207 (folders may have patterns too)
+        return _joined(source, [file for file in found if file.is_file()])
+    marks = {source: mark} if (mark := mark_of(source)) else {}  # before anything is read
+    table = _opened(source)
     table.marks = marks
     return table
+
+
+def _joined(source: Path, files: list[Path]) -> Table:
+    """Open several files as one table."""
+    if not files:
+        what = "Parquet files" if source.is_dir() or source.suffix == ".parquet" else "files"
+        raise FileNotFoundError(f"there are no {what} {'in' if source.is_dir() else 'that match'} {source}")
+    marks = {file: mark for file in files if (mark := mark_of(file))}
+    parts = [_opened(file) for file in files]
+    several = ArrowFiles if all(isinstance(part, ArrowTable) for part in parts) else Files
+    table = several(source, parts) if len(parts) > 1 else parts[0]
+    table.marks = marks
+    return table
+
+
+def _opened(path: Path) -> Table:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: it has no bytes")
+    return _reader_of(path)(path)
 
 
 def is_table(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 from duramen.tables.arrow import arrow, readable, rebatched, skipping
 from duramen.tables.arrow_column import ArrowColumn, kind_of
 from duramen.tables.names import checked_names
-from duramen.tables.table import Batch, Table
+from duramen.tables.table import Batch, Shard, Table
 
-__all__ = ["ArrowTable", "ParquetFiles", "ParquetTable"]
+__all__ = ["ArrowTable", "ParquetTable"]
 
 _WHAT = "a Parquet file"
+_SHARD = 1 << 18  # rows: row groups are put together up to so many
 _BUFFERS = 8 << 20  # bytes for all columns together
 
 
@@ -27,6 +29,9 @@ class ArrowTable(Table):
         self.schema = schema
         self.index = _index_of(schema)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
+
+    def type_of(self, name: str) -> str:
+        return str(self.schema.field(name).type)
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read record batches, with the share of the file read."""
@@ -58,6 +63,25 @@ class ParquetTable(ArrowTable):
         with self._opened(path) as file, readable(path, _WHAT):
             self._know(path, file.schema_arrow)
             self.n_rows = file.metadata.num_rows
+            self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+            self._groups: list[int] | None = None  # all of them
+
+    def shards(self) -> list[Table]:
+        shards: list[Table] = []
+        start, group = 0, 0
+        while group < len(self._counts):
+            part = copy(self)
+            part._groups, part.n_rows = [], 0
+            while group < len(self._counts) and (
+                not part.n_rows or part.n_rows + self._counts[group] <= _SHARD
+            ):
+                part._groups.append(group)
+                part.n_rows += self._counts[group]
+                group += 1
+            part.nbytes = self.nbytes * part.n_rows // max(1, self.n_rows or 0)
+            shards.append(Shard(self, part, start))
+            start += part.n_rows
+        return shards if len(shards) > 1 else [self]
 
     def _opened(self, path: Path, n_columns: int = 1) -> Any:
         module = arrow("parquet")
@@ -69,7 +93,12 @@ class ParquetTable(ArrowTable):
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with self._opened(self.path, max(1, len(columns))) as file:
             with readable(self.path, _WHAT):
-                pieces = file.iter_batches(batch_size=n_rows, columns=[*columns])
+                pieces = file.iter_batches(
+                    batch_size=n_rows,
+                    columns=[*columns],
+                    row_groups=self._groups,
+                    use_threads=self._groups is None,  # shards are read side by side
+                )
             while True:
                 with readable(self.path, _WHAT):
                     piece = next(pieces, None)
@@ -78,43 +107,3 @@ class ParquetTable(ArrowTable):
                     piece.validate(full=True)  # text that is no UTF-8
                 yield piece, 1.0
         arrow("").default_memory_pool().release_unused()
-
-
-class ParquetFiles(ArrowTable):
-    """The rows of several Parquet files with the same columns, one file after the other."""
-
-    def __init__(self, path: Path, files: Sequence[Path]) -> None:
-        if not files:
-            raise FileNotFoundError(f"there are no Parquet files in {path}")
-        self.parts = [ParquetTable(file) for file in files]
-        first = self.parts[0]
-        for part in self.parts[1:]:
-            _refuse_other_schema(first, part)
-        self._know(first.path, first.schema)
-        self.path, self.nbytes = path, sum(part.nbytes for part in self.parts)
-        self._counts = [part.n_rows or 0 for part in self.parts]
-        self.n_rows = sum(self._counts)
-
-    def place(self, row: int) -> str:
-        for part, count in zip(self.parts, self._counts, strict=True):
-            if row < count:
-                return f"{part.path.name}, {part.place(row)}"
-            row -= count
-        return super().place(row)
-
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        for part in self.parts:
-            for piece, done in part._pieces(n_rows, columns):
-                yield piece.select([*columns]), done
-
-
-def _refuse_other_schema(first: ArrowTable, other: ArrowTable) -> None:
-    for name in first.columns:
-        if name not in other.kinds:
-            raise ValueError(f"{other.path} has no column {name!r}, which {first.path} has")
-        mine, its = first.schema.field(name).type, other.schema.field(name).type
-        if mine != its:
-            raise ValueError(f"{other.path}: column {name!r} has type {its}, in {first.path} it is {mine}")
-    for name in other.columns:
-        if name not in first.kinds:
-            raise ValueError(f"{other.path} has a column {name!r}, which {first.path} has not")

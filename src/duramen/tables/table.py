@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
 from duramen.tables.column import Column
-from duramen.tables.kinds import Kind
+from duramen.tables.kinds import NUMERIC, Kind
 from duramen.tables.names import absent
 
-__all__ = ["Batch", "Mark", "Table", "mark_of", "rows_in_memory"]
+__all__ = ["Batch", "Mark", "Shard", "Table", "mark_of", "rows_in_memory"]
 
 Mark: TypeAlias = tuple[int, int, int, int]
 
@@ -93,6 +93,8 @@ class Table(ABC):
         Columns that were the index of a pandas frame: no feature unless they are named.
     marks : dict of Path to Mark
         What the files were when they were opened; several passes must not read different ones.
+    offset : int
+        The number of its first row in the table that it is a shard of; 0 for a whole table.
     typed : bool
         Whether the file says what its columns hold. In a text file it is what the first rows look like.
     """
@@ -103,6 +105,7 @@ class Table(ABC):
     n_rows: int | None = None
     nbytes: int
     index: tuple[str, ...] = ()
+    offset: int = 0
     typed: bool = True
     marks: Mapping[Path, Mark] = MappingProxyType({})
 
@@ -136,14 +139,24 @@ class Table(ABC):
 
     def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Refuse a file that is another than was opened, or became another on the way."""
-        self._refuse_changed()
+        self.refuse_changed()
         yield from batches
-        self._refuse_changed()
+        self.refuse_changed()
 
-    def _refuse_changed(self) -> None:
+    def refuse_changed(self) -> None:
+        """Raise ValueError if a file is another than was opened."""
         for path, mark in self.marks.items():
             if mark_of(path) != mark:
                 raise ValueError(f"{path} changed while it was read; start again when it is complete")
+
+    def shards(self) -> list[Table]:
+        """Cut it into tables that can be read side by side, each without the others."""
+        return [self]
+
+    def type_of(self, name: str) -> str:
+        """Name the type of a column, for a comparison with another file."""
+        kind = self.kinds[name]
+        return "numbers" if kind in NUMERIC else kind.value
 
     @abstractmethod
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
@@ -160,3 +173,34 @@ class Table(ABC):
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
         return f"<{type(self).__name__} {self.path.name}: {rows}, {len(self.columns)} columns>"
+
+
+class Shard(Table):
+    """A part of a table that can be read without the rest of it.
+
+    Parameters
+    ----------
+    whole : Table
+        Of which it is a part; messages say where in it a row is.
+    part : Table
+        What reads the part.
+    offset : int
+        The number of its first row in the whole.
+    """
+
+    def __init__(self, whole: Table, part: Table, offset: int) -> None:
+        self._whole, self._part = whole, part
+        self.path, self.columns, self.kinds = whole.path, whole.columns, whole.kinds
+        self.index, self.typed = whole.index, whole.typed
+        self.n_rows, self.nbytes, self.offset = part.n_rows, part.nbytes, offset
+
+    def place(self, row: int) -> str:
+        return self._whole.place(self.offset + row)
+
+    def why_text(self, name: str) -> str:
+        return self._whole.why_text(name)
+
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        for batch in self._part._read(n_rows, columns, skip):
+            yield replace(batch, table=self)
+            del batch

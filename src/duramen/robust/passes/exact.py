@@ -150,6 +150,8 @@ def _whole_sum(numbers: Array) -> int:
     """Add up finite floats, as a number of smallest floats."""
     if not len(numbers):
         return 0
+    if numbers[0] == 1.0 and (numbers == 1.0).all():
+        return len(numbers) << _LOWEST
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
     if size < _WHOLE and np.array_equal(numbers, np.floor(numbers)):

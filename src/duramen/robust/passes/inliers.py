@@ -12,14 +12,17 @@ from duramen.robust.choice import Chosen
 from duramen.robust.outlook import refuse_infinite
 from duramen.robust.passes.exact import ExactSums
 from duramen.robust.passes.lowest import Held, Lowest
-from duramen.robust.survey import survey
+from duramen.robust.passes.suspects import picked
+from duramen.robust.survey import survey, surveyed_totals
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Seen
 from duramen.sampling.base import Strata, ranked, shared_out, strata_of
 from duramen.sampling.calibration import Calibration, Known, known_of
-from duramen.sampling.ranks import Draw, draw, scaled
+from duramen.sampling.ranks import Draw, draw, scaled, uniforms
 
 __all__ = ["InlierState", "Inliers"]
+
+_WORTHWHILE = 0.25  # the share of rows up to which it is quicker to look at few than at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +84,26 @@ class Inliers:
     def add(self, seen: Seen, marks: Array | None) -> None:
         """Take in the inliers of a batch; those of weight zero count for nothing."""
         _refuse_infinite(seen)
-        ranks, numbers, totals = survey(self._sampler, seen, self._seed, marks, self._known)
+        rows = self._promising(seen)
+        if rows is None:
+            ranks, numbers, totals = survey(self._sampler, seen, self._seed, marks, self._known)
+            places = self._count(seen.points, numbers)
+            self._lowest.add(seen.points, ranks, places)
+        else:
+            totals = surveyed_totals(seen, marks, self._known)
+            self._count(seen.points, None)
+            few = picked(seen, rows)
+            self._lowest.add(few.points, ranked(self._sampler, few, self._seed), np.zeros(len(few), np.int8))
         if self._totals is not None:
             self._totals.add(totals)
-        self._hold(seen, ranks, numbers)
 
     def add_few(self, seen: Seen) -> None:
         """Take in points that were held back; what each adds does not depend on which others do."""
         _refuse_infinite(seen)
         if self._known is not None and self._totals is not None:
             self._totals.add_rows(self._known.columns(seen.points) * seen.points.weights[:, None])
-        self._hold(seen, ranked(self._sampler, seen, self._seed), self._sampler.strata(seen))
+        places = self._count(seen.points, self._sampler.strata(seen))
+        self._lowest.add(seen.points, ranked(self._sampler, seen, self._seed), places)
 
     def absorb(self, state: InlierState) -> None:
         """Take in all that another has."""
@@ -120,18 +132,36 @@ class Inliers:
         counts = np.array(self._counts, dtype=np.int64)[order]
         return InlierState(numbers[order], counts, weights, self._totals, self._stratified, held)
 
-    def _hold(self, seen: Seen, ranks: Array, numbers: Array | None) -> None:
+    def _promising(self, seen: Seen) -> Array | None:
+        """Find the rows whose ranks may be among the smallest, by a bound on all scores; None for all."""
+        limit = self._lowest.limit
+        if limit is None or self._stratified:
+            return None
         points = seen.points
-        self._stratified |= numbers is not None
-        live = points.weights > 0
-        places = self._placed(np.zeros(len(points), dtype=np.int8) if numbers is None else numbers, points)
-        counts = np.bincount(places[live], minlength=len(self._places))
+        bound = limit * self._sampler.ceiling(seen) * float(points.weights.max(initial=0.0))
+        if not bound < _WORTHWHILE:
+            return None
+        return np.flatnonzero((uniforms(self._seed, points.ids) <= bound) & (points.weights > 0))
+
+    def _count(self, points: WeightedPoints, numbers: Array | None) -> Array:
+        """Count and weigh points by their strata, and give each the place of its own."""
+        weights = points.weights
+        if numbers is None:
+            place = self._seats(np.zeros(1, dtype=np.int64))[0] if len(points) else 0
+            count = int(np.count_nonzero(weights))
+            if count:
+                self._counts[place] += count
+                self._weights.add_column(place, weights)
+            self.n_points += count
+            return np.zeros(len(points), dtype=np.int8)
+        self._stratified = True
+        places = self._placed(numbers, points)
+        counts = np.bincount(places[weights > 0], minlength=len(self._places))
         for place in np.flatnonzero(counts).tolist():
             self._counts[place] += int(counts[place])
-            here = points.weights if len(counts) == 1 else points.weights[(places == place) & live]
-            self._weights.add_column(place, here)
+            self._weights.add_column(place, weights[places == place])
         self.n_points += int(counts.sum())
-        self._lowest.add(points, ranks, places)
+        return places
 
     def choose(self, size: int) -> tuple[WeightedPoints, Chosen, bool]:
         """Choose the points that stand for all, out of those held; and tell whether they are calibrated."""

@@ -47,8 +47,11 @@ class Lowest:
     def add(self, points: WeightedPoints, numbers: Array, places: Array) -> None:
         """Look at more points, and copy those that may stay; an infinite number means absence."""
         missing = int(places.max(initial=-1)) + 1 - len(self._limits)
-        self._limits = np.append(self._limits, np.full(max(missing, 0), np.inf))
-        rows = np.flatnonzero((numbers <= self._limits[places]) & (numbers < np.inf))
+        if missing > 0:
+            self._limits = np.append(self._limits, np.full(missing, np.inf))
+        limits = self._limits[0] if len(self._limits) == 1 else self._limits[places]
+        rows = np.flatnonzero(numbers <= limits)
+        rows = rows[numbers[rows] < np.inf]
         rows = rows[self._lowest(numbers[rows], places[rows])]
         if not len(rows):
             return
@@ -56,6 +59,11 @@ class Lowest:
         self._waiting += len(rows)
         if self._waiting > max(len(self) // 2, self._most):
             self._cut()
+
+    @property
+    def limit(self) -> float | None:
+        """The number that none may exceed any more, where all are on one list; None if that is not known."""
+        return float(self._limits[0]) if len(self._limits) == 1 and self._limits[0] < np.inf else None
 
     def __len__(self) -> int:
         return sum(len(part.numbers) for part in self._parts)

@@ -197,14 +197,14 @@ class Tally:
         """How many rows have come."""
         return self._work.n_rows
 
-    def add(self, points: WeightedPoints) -> None:
-        """Take in some rows."""
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        """Take in some rows; an error names one by its number among those here and the ``before`` others."""
         if not isinstance(points, WeightedPoints):
             raise TypeError(
                 f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
             )
         if len(points):
-            with _numbered(self.n_rows):
+            with _numbered(self.n_rows if before is None else before):
                 self._work.add(points)
 
     def absorb(self, summary: Summary) -> None:
@@ -332,9 +332,9 @@ def _ranked(sampler: Sampler) -> RankedSampler:
     if isinstance(sampler, RankedSampler):
         return sampler
     raise TypeError(
-        f"{sampler!r} must be handed all points at once; data that comes in parts needs a sampler that scores "
-        "each point by itself: take 'uniform', 'layered', 'leverage' or 'sensitivity', or a dm.RankedSampler "
-        "of your own"
+        f"{sampler!r} must be handed all points at once; data that comes in parts needs a sampler that "
+        "scores each point by itself: take 'uniform', 'layered', 'leverage' or 'sensitivity', or a "
+        "dm.RankedSampler of your own"
     )
 
 

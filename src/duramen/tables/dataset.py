@@ -1,0 +1,80 @@
+"""Arrow datasets: many files that pyarrow knows as one table, also with columns that their folders name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from duramen.tables.arrow import readable
+from duramen.tables.arrow_column import kind_of
+from duramen.tables.names import checked_names
+from duramen.tables.parquet import ArrowTable
+from duramen.tables.table import Mark, mark_of
+
+__all__ = ["DatasetTable", "is_dataset"]
+
+_WHAT = "readable by pyarrow"
+
+
+def is_dataset(source: Any) -> bool:
+    """Tell whether something is an Arrow dataset or an Arrow table, without importing pyarrow."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(source).__mro__}
+    return bool(names & {"pyarrow._dataset.Dataset", "pyarrow.lib.Table"})
+
+
+class DatasetTable(ArrowTable):
+    """An Arrow dataset, or an Arrow table in memory.
+
+    Files whose columns or types differ are refused here, before a row is read:
+    pyarrow itself would fill in missing values.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        schema = source.schema
+        fragments = list(source.get_fragments()) if hasattr(source, "get_fragments") else []
+        files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
+        self.path = files[0].parent if files else Path("the Arrow table")
+        self.columns, self.schema = checked_names(self.path, schema.names), schema
+        self.kinds = {field.name: kind_of(field.type) for field in schema}
+        for fragment in fragments:
+            _refuse_other(fragment, schema)
+        self.n_rows = source.count_rows() if fragments else source.num_rows
+        self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
+        self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
+
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        if not hasattr(self._source, "get_fragments"):
+            for piece in self._source.select([*columns]).to_batches(max_chunksize=n_rows):
+                yield piece, 1.0
+            return
+        pieces = self._source.to_batches(
+            columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
+        )
+        while True:
+            with readable(self.path, _WHAT):
+                piece = next(pieces, None)
+                if piece is None:
+                    return
+                piece.validate(full=True)
+            if piece.num_rows:
+                yield piece, 1.0
+
+
+def _refuse_other(fragment: Any, schema: Any) -> None:
+    """Raise ValueError if a file lacks a column, or has it with another type; folders may name some."""
+    named = fragment.partition_expression
+    for name in schema.names:
+        place = fragment.physical_schema.get_field_index(name)
+        if place < 0:
+            if f"({name} " in str(named) or str(named).startswith(name):
+                continue
+            raise ValueError(f"{_path(fragment)} has no column {name!r}, which other files have")
+        mine, its = schema.field(name).type, fragment.physical_schema.field(place).type
+        if mine != its:
+            raise ValueError(f"{_path(fragment)}: column {name!r} has type {its}, elsewhere it is {mine}")
+
+
+def _path(fragment: Any) -> str:
+    return str(getattr(fragment, "path", "a part of the dataset"))

@@ -1,0 +1,228 @@
+"""Laws of summaries: merging is associative and commutative, and neither bytes nor pickles change them."""
+
+import pickle
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import duramen as dm
+from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
+from duramen.robust.passes import plans
+from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly
+from tests.robust.test_streamed import assert_same, at_once, cut, data, few_sampled
+
+__all__ = ["few_sampled"]  # a fixture
+
+
+def asked(name="logistic", sampler="leverage", **more):
+    problem = PROBLEMS[name]
+    chosen = {"size": 30, "n_outliers": 0.1, "random_state": 3, "sampler": SAMPLERS[sampler], **more}
+    return {"loss": problem.loss, **chosen}
+
+
+def through(batches, step, join=lambda summaries: reduce(merge, summaries)):
+    """Make all passes, merging summaries in some way."""
+    while isinstance(step, Plan):
+        step = quietly(finish, join([summarize(batch, step) for batch in batches]))
+    return step
+
+
+def second(points, **chosen):
+    """Plan the second pass."""
+    return quietly(finish, summarize(points, plan(**chosen)))
+
+
+@st.composite
+def parted(draw):
+    """Draw points of some problem, cut into parts, some of them empty."""
+    name, sampler = draw(st.sampled_from(SUITS))
+    n = draw(st.integers(40, 200))
+    points = data(
+        name, n=n, heavy=draw(st.sampled_from(KINDS)), seed=draw(st.integers(0, 5)), whole=draw(st.booleans())
+    )
+    cuts = draw(st.lists(st.integers(0, n), min_size=2, max_size=5))
+    order = np.random.default_rng(draw(st.integers(0, 99))).permutation(n)
+    chosen = asked(
+        name,
+        sampler,
+        size=draw(st.integers(6 if sampler == "own" else 2, 60)),
+        n_outliers=draw(st.sampled_from([0, 0.02, 0.3, 0.9])),
+        calibrate=draw(st.booleans()),
+        anchor=PROBLEMS[name].anchor(),
+    )
+    return points, list(cut(points, cuts, order)()), chosen
+
+
+@settings(max_examples=150)
+@given(parted(), st.randoms(use_true_random=False))
+def test_merging_is_associative_and_commutative_to_the_last_byte(parts, random):
+    points, batches, chosen = parts
+    if not points.total_weight:
+        return
+    for step in (plan(**chosen), second(points, **chosen)):
+        summaries = [summarize(batch, step) for batch in batches]
+        a, b, c = summaries[:3]
+        assert merge(a, b) == merge(b, a)
+        assert merge(merge(a, b), c) == merge(a, merge(b, c))
+        whole = reduce(merge, summaries)
+        shuffled = list(summaries)
+        random.shuffle(shuffled)
+        while len(shuffled) > 1:  # a tree of any shape
+            left = shuffled.pop(random.randrange(len(shuffled)))
+            right = shuffled.pop(random.randrange(len(shuffled)))
+            shuffled.append(merge(left, right))
+        assert shuffled[0] == whole
+        nothing = summarize([], step)
+        assert merge(nothing, whole) == whole == merge(whole, nothing)
+
+
+@settings(max_examples=100)
+@given(parted())
+def test_bytes_and_pickles_are_the_summary_again(parts):
+    points, batches, chosen = parts
+    if not points.total_weight:
+        return
+    step = plan(**chosen)
+    while isinstance(step, Plan):
+        step = pickle.loads(pickle.dumps(step))
+        wired = []
+        for batch in batches:
+            summary = summarize(batch, step)
+            assert Summary.from_bytes(summary.to_bytes(), step) == summary
+            assert pickle.loads(pickle.dumps(summary)) == summary
+            wired.append(summary.to_bytes())
+        step = quietly(finish, reduce(merge, (Summary.from_bytes(one, step) for one in wired)))
+    assert_same(step, at_once(points, **chosen))
+
+
+@pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
+def test_a_summary_is_left_as_it_was(name, sampler):
+    points = data(name, n=300)
+    step = second(points, **asked(name, sampler))
+    first, rest = cut(points, (100,))()
+    a, b = summarize(first, step), summarize(rest, step)
+    before = a.to_bytes(), b.to_bytes()
+    whole = merge(a, b)
+    assert_same(quietly(finish, whole), quietly(finish, whole))
+    assert (a.to_bytes(), b.to_bytes()) == before
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+def test_the_sample_for_the_anchor_is_one_wherever_the_points_are(sampler, few_sampled):
+    """More points than the anchor's sample has: still nothing shows of how they were cut."""
+    for name in ("logistic", "k-means"):
+        points = data(name, n=3000, heavy="none")
+        chosen = asked(name, sampler, size=100)
+        core = at_once(points, **chosen)
+        for cuts in ((), (1, 2, 2900), range(0, 3000, 250)):
+            assert_same(through(list(cut(points, cuts)()), plan(**chosen)), core)
+
+
+@pytest.mark.parametrize("form", [np.float32, np.asfortranarray, sparse.csr_array])
+def test_rows_of_every_form_go_through_bytes(form):
+    points = data("logistic", n=500, heavy="none")
+    X = points.X.astype(np.float32) if form is np.float32 else form(points.X)
+    points = dm.points(X, points.y, ids=points.ids)
+    step = second(points, **asked())
+    parts = [summarize(batch, step).to_bytes() for batch in cut(points, (200,))()]
+    core = finish(reduce(merge, (Summary.from_bytes(part, step) for part in parts)))
+    assert_same(core, at_once(points, **asked()))
+
+
+def test_a_sample_that_misjudged_the_largest_losses_costs_one_more_pass(few_sampled, monkeypatch):
+    points = data("logistic", n=3000, heavy="none")
+    chosen = asked(n_outliers=0.1)
+    monkeypatch.setattr(plans, "_floor", lambda losses, sample, share: float(np.sort(losses)[-3]))
+    batches = list(cut(points, (1000, 2000))())
+    step = through(batches, plan(**chosen), lambda parts: reduce(merge, parts))
+    assert_same(step, at_once(points, **chosen))
+    third = finish(reduce(merge, [summarize(one, second(points, **chosen)) for one in batches]))
+    assert isinstance(third, Plan)
+    assert third.number == 3
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+def test_the_floor_keeps_most_inliers_at_home(share):
+    """What a part sends is a little more than its share of the suspected, not all that may be suspected."""
+    rng = np.random.default_rng(0)
+    points = dm.points(rng.normal(size=(60_000, 3)))
+    step = second(points, loss=dm.KMeansLoss(2), size=50, n_outliers=share, random_state=0)
+    part = summarize(points.take(slice(0, 6000)), step)
+    expected = 1.5 * share * 6000
+    assert expected - 5 * expected**0.5 <= len(part.body.suspects) <= 1.7 * expected + 60
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "leverage", "sensitivity"])
+def test_bytes_do_not_grow_with_the_rows(sampler):
+    """They are those of the rows that may be chosen or suspected, and a few sums."""
+    rng, sizes = np.random.default_rng(0), []
+    chosen = {"loss": dm.SquaredLoss(), "size": 100, "n_outliers": 200, "random_state": 0, "sampler": sampler}
+    X = rng.normal(size=(200_000, 4))
+    points = dm.points(X, X[:, 0] + rng.normal(size=200_000))
+    step = second(points, **chosen)
+    for n in (100_000, 200_000):
+        sizes.append(len(summarize(points.take(slice(0, n)), step).to_bytes()))
+    row = 8 * (4 + 1 + 1 + 1)  # the columns, the label, the id, and a rank or a loss
+    assert max(sizes) <= row * (101 + 301) + 1500
+    assert max(sizes) == pytest.approx(min(sizes), rel=0.02)
+
+
+def test_bytes_of_layers_are_bounded_too():
+    """A layer has no more than size + 1 rows, and there is one for each doubling of the loss."""
+    points = dm.points(np.random.default_rng(0).normal(size=(200_000, 2)))
+    chosen = {"loss": dm.KMeansLoss(1), "size": 50, "n_outliers": 100, "random_state": 0}
+    step = second(points, **chosen, sampler="layered")
+    summary = summarize(points, step)
+    assert len(summary.to_bytes()) <= 8 * 5 * (51 * len(summary.body.inliers.numbers) + 151) + 4000
+
+
+def test_what_does_not_go_together_is_refused():
+    points = data(n=300)
+    step = second(points, **asked())
+    good = summarize(points, step)
+    other = summarize(points, second(points, **asked(random_state=4)))
+    with pytest.raises(ValueError, match="different plans"):
+        merge(good, other)
+    with pytest.raises(ValueError, match="different plans"):
+        Summary.from_bytes(other.to_bytes(), step)
+    with pytest.raises(ValueError, match="id .* stands in more than one row"):
+        finish(merge(good, good))
+    half = summarize(points.take(slice(0, 100)), step)
+    with pytest.raises(ValueError, match="300 rows in the first pass.* and 100 and"):
+        finish(half)
+    with pytest.raises(ValueError, match="no points"):
+        finish(summarize([], plan(**asked())))
+    with pytest.raises(TypeError, match="found ndarray"):
+        summarize([points.X], step)
+    with pytest.raises(TypeError, match="scores each point by itself"):
+        plan(**asked() | {"sampler": Heaviest()})
+    with pytest.raises(TypeError, match="loss must be a Loss"):
+        plan(**asked() | {"loss": "logistic"})
+    single = dm.points(points.X.astype(np.float32), points.y)
+    with pytest.raises(ValueError, match=r"2 columns of float64.*2 columns of float32"):
+        merge(*(summarize(one, plan(**asked())) for one in (points, single)))
+
+
+@pytest.mark.parametrize("at", [0, 5, 30, -2])
+def test_damaged_bytes_are_refused(at):
+    points = data(n=100)
+    step = plan(**asked())
+    found = bytearray(summarize(points, step).to_bytes())
+    found[at] ^= 0xFF
+    with pytest.raises(ValueError, match="no summary|format|damaged"):
+        Summary.from_bytes(bytes(found), step)
+
+
+def test_cut_and_newer_bytes_are_refused():
+    step = plan(**asked())
+    found = summarize(data(n=100), step).to_bytes()
+    with pytest.raises(ValueError, match="damaged"):
+        Summary.from_bytes(found[:-40], step)
+    with pytest.raises(ValueError, match="no summary"):
+        Summary.from_bytes(b"", step)
+    with pytest.raises(ValueError, match="has format 2, and this version of duramen reads format 1"):
+        Summary.from_bytes(found[:4] + b"\x02\x00" + found[6:], step)
