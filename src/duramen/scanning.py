@@ -24,21 +24,10 @@ Progress = Callable[[int, float, int], Any]
 
 @final
 class Scan:
-    """Data that can be read batch by batch, as often as is needed: what :func:`scan` returns.
-
-    Attributes
-    ----------
-    names : tuple of str or None
-        The columns of X.
-    classes : list or None
-        What the labels 0, 1, ... stand for, where they were text.
-    n_rows : int or None
-        How many rows there are; None where only a pass over them tells.
-    """
+    """Data that can be read batch by batch, as often as is needed: what :func:`scan` returns."""
 
     def __init__(self, source: _Source, progress: bool | Progress) -> None:
         self._source, self._progress = source, progress
-        self.names, self.classes, self.n_rows = source.names, source.classes, source.n_rows
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows:,} rows"
@@ -49,6 +38,21 @@ class Scan:
         """Read all batches, in order, as points."""
         for part in self.parts():
             yield from part()
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The columns of X; None where they have no names, or of frames that were not read yet."""
+        return self._source.names
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """What the labels 0, 1, ... stand for, where they were text."""
+        return self._source.classes
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are; None where only a pass over them tells."""
+        return self._source.n_rows
 
     def parts(self) -> list[Part]:
         """Cut the data into parts that may be read side by side."""

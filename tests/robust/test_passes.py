@@ -159,13 +159,12 @@ def test_the_floor_keeps_most_inliers_at_home(share):
 @pytest.mark.parametrize("sampler", ["uniform", "leverage", "sensitivity"])
 def test_bytes_do_not_grow_with_the_rows(sampler):
     """They are those of the rows that may be chosen or suspected, and a few sums."""
-    rng, sizes = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
     chosen = {"loss": dm.SquaredLoss(), "size": 100, "n_outliers": 200, "random_state": 0, "sampler": sampler}
     X = rng.normal(size=(200_000, 4))
     points = dm.points(X, X[:, 0] + rng.normal(size=200_000))
     step = second(points, **chosen)
-    for n in (100_000, 200_000):
-        sizes.append(len(summarize(points.take(slice(0, n)), step).to_bytes()))
+    sizes = [len(summarize(points.take(slice(0, n)), step).to_bytes()) for n in (100_000, 200_000)]
     row = 8 * (4 + 1 + 1 + 1)  # the columns, the label, the id, and a rank or a loss
     assert max(sizes) <= row * (101 + 301) + 1500
     assert max(sizes) == pytest.approx(min(sizes), rel=0.02)
@@ -189,10 +188,10 @@ def test_what_does_not_go_together_is_refused():
         merge(good, other)
     with pytest.raises(ValueError, match="different plans"):
         Summary.from_bytes(other.to_bytes(), step)
-    with pytest.raises(ValueError, match="id .* stands in more than one row"):
+    with pytest.raises(ValueError, match=r"id .* stands in more than one row"):
         finish(merge(good, good))
     half = summarize(points.take(slice(0, 100)), step)
-    with pytest.raises(ValueError, match="300 rows in the first pass.* and 100 and"):
+    with pytest.raises(ValueError, match=r"300 rows in the first pass.* and 100 and"):
         finish(half)
     with pytest.raises(ValueError, match="no points"):
         finish(summarize([], plan(**asked())))
@@ -213,7 +212,7 @@ def test_damaged_bytes_are_refused(at):
     step = plan(**asked())
     found = bytearray(summarize(points, step).to_bytes())
     found[at] ^= 0xFF
-    with pytest.raises(ValueError, match="no summary|format|damaged"):
+    with pytest.raises(ValueError, match=r"no summary|format|damaged"):
         Summary.from_bytes(bytes(found), step)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from duramen.tables.arrow import readable
 from duramen.tables.arrow_column import kind_of
-from duramen.tables.names import checked_names
+from duramen.tables.names import checked_names, few
 from duramen.tables.parquet import ArrowTable
 from duramen.tables.table import Mark, mark_of
 
@@ -38,8 +38,8 @@ class DatasetTable(ArrowTable):
         self.path = files[0].parent if files else Path("the Arrow table")
         self.columns, self.schema = checked_names(self.path, schema.names), schema
         self.kinds = {field.name: kind_of(field.type) for field in schema}
-        for fragment in fragments:
-            _refuse_other(fragment, schema)
+        for fragment in fragments[1:]:
+            _refuse_other(fragments[0], fragment)
         self.n_rows = source.count_rows() if fragments else source.num_rows
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
@@ -62,18 +62,18 @@ class DatasetTable(ArrowTable):
                 yield piece, 1.0
 
 
-def _refuse_other(fragment: Any, schema: Any) -> None:
-    """Raise ValueError if a file lacks a column, or has it with another type; folders may name some."""
-    named = fragment.partition_expression
-    for name in schema.names:
-        place = fragment.physical_schema.get_field_index(name)
-        if place < 0:
-            if f"({name} " in str(named) or str(named).startswith(name):
-                continue
-            raise ValueError(f"{_path(fragment)} has no column {name!r}, which other files have")
-        mine, its = schema.field(name).type, fragment.physical_schema.field(place).type
-        if mine != its:
-            raise ValueError(f"{_path(fragment)}: column {name!r} has type {its}, elsewhere it is {mine}")
+def _refuse_other(first: Any, other: Any) -> None:
+    """Raise ValueError if two files have different columns, or columns of different types."""
+    mine, its = ({field.name: str(field.type) for field in one.physical_schema} for one in (first, other))
+    for one, there, other_path in ((mine, its, _path(other)), (its, mine, _path(first))):
+        lacking = [name for name in one if name not in there]
+        if lacking:
+            raise ValueError(f"{other_path} has no column {few(lacking)}, which another file has")
+    for name, kind in mine.items():
+        if its[name] != kind:
+            raise ValueError(
+                f"{_path(other)}: column {name!r} has type {its[name]}, in {_path(first)} it is {kind}"
+            )
 
 
 def _path(fragment: Any) -> str:

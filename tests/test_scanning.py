@@ -1,0 +1,300 @@
+"""Laws of scans: the coreset of data that is read in parts is that of all of it at once."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import duramen as dm
+from duramen.robust import sample as samples
+from duramen.robust.passes import census
+from duramen.tables import open_table
+from tests.robust.test_streamed import assert_same
+
+pa = pytest.importorskip("pyarrow")
+csv = pytest.importorskip("pyarrow.csv")
+dataset = pytest.importorskip("pyarrow.dataset")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+CHOSEN = {"loss": dm.LogisticLoss(), "size": 80, "n_outliers": 0.02, "random_state": 3}
+
+
+def table(n=3000, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)).astype(dtype)
+    y = (X[:, 0] + rng.normal(size=n) > 0).astype(np.int64)
+    return pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y})
+
+
+def rows_of(whole, features=("a", "b", "c")):
+    columns = [whole[name].to_numpy() for name in features]
+    return np.column_stack(columns)
+
+
+def at_once(whole, **chosen):
+    return dm.robust_coreset(rows_of(whole), whole["y"].to_numpy(), **CHOSEN | chosen)
+
+
+def files(folder, whole, cuts, suffix="parquet", rows=400):
+    ends = [0, *cuts, len(whole)]
+    for number, (start, end) in enumerate(pairwise(ends)):
+        path, part = folder / f"part-{number:02}.{suffix}", whole.slice(start, end - start)
+        if suffix == "parquet":
+            parquet.write_table(part, path, row_group_size=rows)
+        elif suffix == "csv":
+            csv.write_csv(part, path)
+        else:
+            with pa.ipc.new_file(path, part.schema) as file:
+                file.write_table(part)
+
+
+@pytest.fixture
+def few_sampled(monkeypatch):
+    for module in (samples, census):
+        monkeypatch.setattr(module, "SAMPLE", 300)
+
+
+@pytest.mark.usefixtures("two_threads", "few_sampled")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+def test_parquet_files_give_the_coreset_of_all_rows(tmp_path, sampler, dtype):
+    whole = table(dtype=dtype)
+    files(tmp_path, whole, (5, 6, 1700))
+    for source in (tmp_path, tmp_path / "*.parquet", str(tmp_path / "part-*"), sorted(tmp_path.iterdir())):
+        core = dm.robust_coreset(dm.scan(source, label="y"), sampler=sampler, **CHOSEN)
+        assert_same(core, at_once(whole, sampler=sampler))
+        assert core.columns == ("a", "b", "c")
+        assert core.X.dtype == dtype
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("suffix", ["csv", "arrow"])
+def test_so_do_files_of_other_formats(tmp_path, suffix):
+    whole = table()
+    files(tmp_path, whole, (5, 5, 1700), suffix)
+    core = dm.robust_coreset(dm.scan(tmp_path / f"*.{suffix}", label="y"), **CHOSEN)
+    assert_same(core, at_once(whole))
+
+
+def test_so_do_datasets_and_arrow_tables(tmp_path):
+    whole = table()
+    files(tmp_path, whole, (1000, 1001))
+    for source in (
+        dataset.dataset(tmp_path),
+        dataset.dataset(
+            [
+                str(tmp_path / "part-00.parquet"),
+                str(tmp_path / "part-01.parquet"),
+                str(tmp_path / "part-02.parquet"),
+            ]
+        ),
+        whole,
+        dataset.dataset(whole),
+    ):
+        core = dm.robust_coreset(dm.scan(source, label="y", features=["c", "a"]), **CHOSEN)
+        both = rows_of(whole, ("c", "a"))
+        assert_same(core, dm.robust_coreset(both, whole["y"].to_numpy(), **CHOSEN))
+        assert core.columns == ("c", "a")
+
+
+def test_folders_may_name_a_column(tmp_path):
+    whole = table(600)
+    for year in (2024, 2025):
+        (tmp_path / f"year={year}").mkdir()
+        part = whole.slice(300 * (year - 2024), 300)
+        parquet.write_table(part, tmp_path / f"year={year}" / "part.parquet")
+    found = dm.scan(dataset.dataset(tmp_path, partitioning="hive"), label="y")
+    assert found.names == ("a", "b", "c", "year")
+    core = dm.robust_coreset(found, **CHOSEN | {"size": 30})
+    assert set(np.unique(core.X[:, 3])) == {2024, 2025}
+    deep = dm.robust_coreset(dm.scan(tmp_path / "**" / "*.parquet", label="y"), **CHOSEN | {"size": 30})
+    assert_same(deep, at_once(whole, size=30))
+
+
+@pytest.mark.parametrize("form", ["arrays", "tuples", "frames", "record batches", "points", "function"])
+def test_any_batches_that_come_again_will_do(form):
+    whole = table()
+    X, y = rows_of(whole), whole["y"].to_numpy()
+    cuts = [slice(0, 0), slice(0, 1), slice(1, 2000), slice(2000, 3000)]
+    named = {"label": "y"} if form in ("frames", "record batches") else {}
+    if form == "arrays":
+        batches = [X[cut] for cut in cuts]
+    elif form in ("tuples", "function"):
+        batches = [(X[cut], y[cut]) for cut in cuts]
+    elif form == "frames":
+        pytest.importorskip("pandas")
+        batches = [whole.slice(cut.start, cut.stop - cut.start).to_pandas() for cut in cuts]
+    elif form == "record batches":
+        batches = whole.to_batches(max_chunksize=700)
+    else:
+        batches = [dm.points(X[cut], y[cut], ids=np.arange(3000)[cut]) for cut in cuts[1:]]
+    source = (lambda: iter(batches)) if form == "function" else batches
+    chosen = CHOSEN | ({"loss": dm.KMeansLoss(2)} if form == "arrays" else {})
+    core = dm.robust_coreset(dm.scan(source, **named), **chosen)
+    assert_same(core, dm.robust_coreset(X, None if form == "arrays" else y, **chosen))
+    assert core.columns == (("a", "b", "c") if named else None)
+
+
+def test_weights_and_ids_are_columns(tmp_path):
+    rng, whole = np.random.default_rng(1), table()
+    weights, ids = rng.integers(0, 4, size=3000), rng.permutation(9000)[:3000]
+    files(tmp_path, whole.append_column("w", pa.array(weights)).append_column("id", pa.array(ids)), (800,))
+    core = dm.robust_coreset(dm.scan(tmp_path, label="y", weight="w", id="id"), **CHOSEN)
+    assert_same(core, at_once(whole, sample_weight=weights, ids=ids))
+
+
+def test_text_becomes_numbers(tmp_path):
+    whole = table(500)
+    answers = pa.array(np.where(whole["y"].to_numpy() == 1, "yes", "no"))
+    colours = pa.array(["red", "blue"] * 250)
+    whole = whole.drop_columns(["y"]).append_column("y", answers).append_column("colour", colours)
+    files(tmp_path, whole, (100,))
+    found = dm.scan(tmp_path, label="y", one_hot="auto")
+    assert found.classes == ["no", "yes"]
+    assert found.names == ("a", "b", "c", "colour=blue", "colour=red")
+    core = dm.robust_coreset(found, **CHOSEN)
+    assert set(core.y) == {0.0, 1.0}
+
+
+@pytest.mark.usefixtures("two_threads")
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 600), max_size=5), st.integers(1, 300))
+def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):
+    folder, whole = tmp_path_factory.mktemp("cut"), table(600)
+    files(folder, whole, sorted(cuts), rows=rows)
+    core = dm.robust_coreset(dm.scan(folder, label="y"), **CHOSEN | {"size": 40})
+    assert_same(core, at_once(whole, size=40))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
+    from duramen.tables import parquet as module
+
+    monkeypatch.setattr(module, "_SHARD", 900)
+    whole = table()
+    files(tmp_path, whole, (1, 1500))
+    shards = open_table(tmp_path).shards()
+    assert [shard.offset for shard in shards] == [0, 1, 801, 1500, 2300]
+    read = [
+        (shard.offset + batch.first, batch.column("a").numbers())
+        for shard in shards
+        for batch in shard.batches()
+    ]
+    np.testing.assert_array_equal(np.concatenate([part for _, part in read]), whole["a"].to_numpy())
+    assert [first for first, _ in read] == [0, 1, 801, 1500, 2300]
+
+
+def test_progress_tells_of_both_passes(tmp_path, capsys):
+    files(tmp_path, table(), (1000,))
+    told = []
+    dm.robust_coreset(dm.scan(tmp_path, label="y", progress=lambda *one: told.append(one)), **CHOSEN)
+    assert [number for number, _, _ in told] == sorted(number for number, _, _ in told)
+    assert {number for number, _, _ in told} == {1, 2}
+    for number in (1, 2):
+        rows = [n for one, _, n in told if one == number]
+        assert rows == sorted(rows)
+        assert rows[-1] == 3000
+        assert [share for one, share, _ in told if one == number][-1] == 1
+    dm.robust_coreset(dm.scan(tmp_path, label="y", progress=True), **CHOSEN)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_bar_is_shown_for_what_takes_long(monkeypatch, capsys):
+    pytest.importorskip("rich")
+    from duramen import bars
+
+    monkeypatch.setattr(bars, "_PATIENCE", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    X = rows_of(table())
+    dm.robust_coreset(dm.scan([X[:1000], X[1000:]], progress=True), **CHOSEN | {"loss": dm.KMeansLoss(2)})
+    assert "pass" in capsys.readouterr().err
+
+
+def test_files_with_other_columns_are_refused_before_a_row_is_read(tmp_path):
+    whole = table(100)
+    parquet.write_table(whole, tmp_path / "1.parquet")
+    other = tmp_path / "2.parquet"
+    for part, match in (
+        (whole.drop_columns(["b"]), r"2.parquet has no column 'b', which .*1.parquet has"),
+        (whole.append_column("d", whole["a"]), r"2.parquet has a column 'd', which .*1.parquet has not"),
+        (
+            whole.set_column(0, "a", pa.array(["x"] * 100)),
+            "2.parquet: column 'a' has type string, in .* double",
+        ),
+        (whole.set_column(0, "a", whole["a"].cast("float")), "column 'a' has type float, in .* double"),
+    ):
+        parquet.write_table(part, other)
+        with pytest.raises(ValueError, match=match):
+            dm.scan(tmp_path, label="y")
+        with pytest.raises(ValueError, match=r"\d.parquet.* column '[abd]'"):
+            dm.scan(dataset.dataset(tmp_path), label="y")
+    csv.write_csv(whole, tmp_path / "1.csv")
+    csv.write_csv(whole.drop_columns(["b"]), tmp_path / "2.csv")
+    with pytest.raises(ValueError, match=r"2.csv has no column 'b'"):
+        dm.scan(tmp_path / "*.csv", label="y")
+    csv.write_csv(whole.set_column(1, "b", pa.array(["x"] * 100)), tmp_path / "2.csv")
+    with pytest.raises(ValueError, match=r"2.csv: column 'b' has type text, in .*1.csv it is numbers"):
+        dm.scan(tmp_path / "*.csv", label="y")
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_bad_values_are_refused_with_file_and_row(tmp_path):
+    whole = table()
+    values = np.array(whole["a"]).copy()
+    values[2100] = np.nan
+    files(tmp_path, whole.set_column(0, "a", pa.array(values)), (1000, 2000))
+    with pytest.raises(ValueError, match=r"column 'a' has no value in part-02.parquet, row 100 "):
+        dm.robust_coreset(dm.scan(tmp_path, label="y"), **CHOSEN)
+    labels = np.where(np.arange(3000) == 2200, 7, whole["y"])
+    files(tmp_path, whole.set_column(3, "y", pa.array(labels)), (1000, 2000))
+    with pytest.raises(ValueError, match="row 2200 has 7"):
+        dm.robust_coreset(dm.scan(tmp_path, label="y"), **CHOSEN)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    files(tmp_path, table(), (1000,))
+    found = dm.scan(tmp_path, label="y")
+    files(tmp_path, table(seed=1), (1100,))
+    with pytest.raises(ValueError, match="changed while it was read"):
+        dm.robust_coreset(found, **CHOSEN)
+
+
+def refused(error, match, source, **named):
+    with pytest.raises(error, match=match):
+        dm.robust_coreset(dm.scan(source, **named), **CHOSEN)
+
+
+def test_what_cannot_be_scanned_is_refused(tmp_path):
+    whole = table(100)
+    X, y = rows_of(whole), whole["y"].to_numpy()
+    refused(TypeError, "gives them once; pass a list, or a function", iter([X]))
+    refused(TypeError, "gives them once", (batch for batch in [X]))
+    refused(TypeError, "int is neither a file", 3)
+    refused(FileNotFoundError, "there is no file", tmp_path / "none.parquet")
+    refused(FileNotFoundError, "no files that match", tmp_path / "*.csv")
+    refused(ValueError, "batch 1: X has NaN in row 0", [(X, y), (X * np.nan, y)])
+    refused(TypeError, "batch 0: label=.* this batch has no names", [X], label="y")
+    refused(TypeError, "one_hot= and impute= are for files", [X], impute="mean")
+    refused(TypeError, "progress=3", [X], progress=3)
+    refused(ValueError, "no points", [])
+    refused(ValueError, "2 columns of float64.*3 columns", [(X[:, :2], y), (X, y)])
+    refused(ValueError, "did you mean", whole, label="Y ")
+    names = whole.append_column("name", pa.array([f"n{row}" for row in range(100)]))
+    refused(TypeError, "holds text, and ids are whole numbers", names, label="y", id="name")
+    good = dm.scan([(X, y)])
+    for beside in ({"y": y}, {"sample_weight": y}, {"ids": y}, {"epsilon": 0.1}):
+        with pytest.raises(
+            TypeError, match=f"{next(iter(beside))} cannot be passed beside data that is scanned"
+        ):
+            dm.robust_coreset(good, **CHOSEN, **beside)
+    with pytest.raises(TypeError, match="needs size="):
+        dm.robust_coreset(good, loss=dm.LogisticLoss(), n_outliers=5, beta=0.1)
+
+
+def test_it_says_what_it_is(tmp_path):
+    files(tmp_path, table(100), ())
+    assert repr(dm.scan(tmp_path / "*.parquet", label="y")) == "Scan of part-00.parquet: 100 rows, 3 columns"
+    assert repr(dm.scan([[[1.0]]])) == "Scan of batches: rows not counted"
+    assert sum(len(batch) for batch in dm.scan(tmp_path, label="y")) == 100
