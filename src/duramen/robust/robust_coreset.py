@@ -18,7 +18,10 @@ from duramen.points import WeightedPoints
 from duramen.robust.anchored import anchored
 from duramen.robust.choice import assembled, black_box_rows, ranked_rows, suspected_rows
 from duramen.robust.outlook import (
+    are_few,
+    best_sampler,
     check_plan,
+    given_anchor,
     is_bare,
     is_built_in,
     refuse_infinite,
@@ -31,7 +34,7 @@ from duramen.robust.split import split_at
 from duramen.robust.streamed import scanned_coreset
 from duramen.rows import refuse_nonfinite
 from duramen.sampling import RankedSampler, Sampler, Seen
-from duramen.sampling.base import NOWHERE, frozen
+from duramen.sampling.base import NOWHERE, frozen, has_frozen
 from duramen.scanning import Scan
 from duramen.seeds import generator
 from duramen.trimming import check_points_and_loss, outlier_weight
@@ -216,7 +219,12 @@ def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bo
 def _anchored(
     given: Any, points: WeightedPoints, loss: Loss, plan: Plan, named: Sampler | None, z: float, seed: int
 ) -> tuple[Anchor, Sampler]:
-    """Find the anchor on a sample, with all that the sampler freezes."""
+    """Find the anchor on a sample, with all that the sampler freezes, unless a whole one was given."""
+    place = given_anchor(given, loss, points.n_columns)
+    if place is not None:
+        chooser = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, points.n_columns))
+        if not isinstance(chooser, RankedSampler) or has_frozen(chooser, place):
+            return place, chooser
     n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
     sample = anchor_sample(points, seed)
     try:

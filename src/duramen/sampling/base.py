@@ -111,6 +111,9 @@ class RankedSampler(Sampler):
     WeightedPoints: 50 rows x 2 columns of float64, total weight 1,000
     """
 
+    freezes: tuple[str, ...] | None = None
+    """The names of all that ``freeze`` gives; None where that is not known."""
+
     needs_losses = False
     """Whether it looks at losses at the anchor, so that it must be bound before it can reduce."""
 
@@ -180,6 +183,12 @@ class Bound(Sampler):
         if self.sampler.needs_losses:
             losses = self.loss.values(self.anchor.theta, points.X, points.y)
         return frozen(self.sampler, Seen(points, self.loss, self.anchor, losses))
+
+
+def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
+    """Tell whether an anchor holds all that the sampler would freeze, so that nothing need be looked at."""
+    names = () if type(sampler).freeze is RankedSampler.freeze else sampler.freezes
+    return names is not None and set(names) <= set(anchor.frozen)
 
 
 def frozen(sampler: RankedSampler, seen: Seen) -> Seen:

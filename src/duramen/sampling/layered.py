@@ -44,6 +44,7 @@ class LayeredSampler(RankedSampler):
     """
 
     needs_losses = True
+    freezes = ("layers",)
 
     def scores(self, seen: Seen) -> Array:
         return np.ones(len(seen))

@@ -52,6 +52,7 @@ class LeverageSampler(RankedSampler):
     (4, 1000)
     """
 
+    freezes = ("leverage",)
     directions: int = 4
 
     def __post_init__(self) -> None:

@@ -120,6 +120,7 @@ class SensitivitySampler(RankedSampler):
     kind: str = "auto"
     quiet: bool = False
     needs_losses = True
+    freezes = ("sensitivity", "sensitivity_gradient")
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -51,12 +51,6 @@ class ExactSums:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def copy(self) -> ExactSums:
-        """Return sums that go on by themselves."""
-        made = ExactSums(0)
-        made._wholes, made._odd = list(self._wholes), self._odd.copy()
-        return made
-
     def grow(self, n: int) -> None:
         """Let there be ``n`` sums; new ones are zero."""
         more = n - len(self)
