@@ -293,6 +293,12 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
         dm.robust_coreset(good, loss=dm.LogisticLoss(), n_outliers=5, beta=0.1)
 
 
+def test_data_that_is_not_here_is_not_read_by_itself(tmp_path):
+    for X in ("data/*.parquet", tmp_path, dataset.dataset(table(10)), lambda: []):
+        with pytest.raises(TypeError, match=r"X is .*; say how to read it, with dm.scan"):
+            dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=10)
+
+
 def test_it_says_what_it_is(tmp_path):
     files(tmp_path, table(100), ())
     assert repr(dm.scan(tmp_path / "*.parquet", label="y")) == "Scan of part-00.parquet: 100 rows, 3 columns"

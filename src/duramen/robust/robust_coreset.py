@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -202,10 +203,23 @@ def _refuse_beside(**given: Any) -> None:
             raise TypeError(f"{name} cannot be passed beside data that is scanned; {advice}")
 
 
+def _refuse_unread(X: Any) -> None:
+    """Raise TypeError for data that is not here, before it is all read into memory."""
+    if hasattr(X, "__dask_graph__"):
+        raise TypeError(
+            "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows where "
+            "they are, or pass X.compute() if they fit in memory"
+        )
+    if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
+        shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
+        raise TypeError(f"X is {shown}; say how to read it, with dm.scan(X, label=...), and pass that as X")
+
+
 def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
     """Make points; a built-in loss finds NaN and infinity by itself, in the pass it makes anyhow."""
     if isinstance(X, WeightedPoints):
         raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
+    _refuse_unread(X)
     make = WeightedPoints if checked or not is_built_in(loss) else WeightedPoints._unlooked
     points = make(X, y, weights, ids)
     check_points_and_loss(points, loss)

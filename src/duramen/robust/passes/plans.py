@@ -261,8 +261,8 @@ def finish(summary: Summary) -> Plan | Coreset:
     """Go on from the summary of all rows: the plan of the next pass, or the coreset.
 
     There are two passes: the first counts, and samples an anchor; the second
-    chooses. (Once in a billion times the sample misjudges how large the largest
-    losses are; then there is a third.)
+    chooses. (With a probability below 2e-8 the sample misjudges how large the
+    largest losses are; then there is a third.)
 
     Raises
     ------
