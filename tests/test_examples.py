@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.distributed.needs_spark import LIGHT_JAVA, skip_without_spark, spark_warnings
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
 pytestmark = pytest.mark.skipif(not SCRIPTS, reason="not in a checkout")
@@ -122,11 +124,19 @@ def check_pipeline(out):
     assert "240 rows aside, 240 of them" in out
 
 
+def check_spark(out):
+    assert "1,000 of 100,000 rows; those that one machine chooses: True" in out
+
+
 CHECKS = {f"{name[6:]}.py": check for name, check in globals().items() if name.startswith("check_")}
 
 
 @pytest.mark.parametrize("name", [script.name for script in SCRIPTS])
-def test_an_example_shows_what_it_should(name, run):
+@spark_warnings
+def test_an_example_shows_what_it_should(name, run, monkeypatch):
+    if name == "spark.py":
+        skip_without_spark()
+        monkeypatch.setenv(*LIGHT_JAVA)
     CHECKS[name](run(name))
 
 

@@ -13,7 +13,7 @@ def test_public_names():
         "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
         "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "Seen", "SensitivitySampler",
         "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "Store", "StoreLockedError", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
-        "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "solve", "theory",
+        "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "scan", "solve", "theory",
         "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)

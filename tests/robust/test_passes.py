@@ -225,3 +225,59 @@ def test_cut_and_newer_bytes_are_refused():
         Summary.from_bytes(b"", step)
     with pytest.raises(ValueError, match="has format 2, and this version of duramen reads format 1"):
         Summary.from_bytes(found[:4] + b"\x02\x00" + found[6:], step)
+
+
+TENTHS = [0.1, 0.2, 0.3, 0.7, 1.1]  # sums of them are rounded, and in another way in another order
+
+
+def one_way_and_another(points, cuts=(300, 700), **chosen):
+    core = through(list(cut(points, cuts)()), plan(**chosen))
+    assert_same(core, at_once(points, **chosen))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_strata_of_equal_weight_have_the_same_share_however_they_are_summed(seed):
+    rng = np.random.default_rng(seed)
+    weights = np.tile(rng.choice(TENTHS, 300), 3)
+    X = np.repeat([1.0, 2.0], [600, 300])[:, None]
+    order = rng.permutation(900)
+    points = dm.points(X[order], weights=weights[order])
+    chosen = {"loss": dm.KMeansLoss(1), "sampler": "layered", "anchor": np.zeros((1, 1)), "calibrate": False}
+    for size in (51, 53):
+        one_way_and_another(points, **chosen, size=size, random_state=seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_so_have_rungs_of_suspected_points(seed):
+    rng = np.random.default_rng(seed)
+    base = rng.choice(TENTHS, 100)
+    far = np.repeat(10 * 1.2 ** np.arange(6), 100)
+    weights = np.concatenate([np.full(4000, 0.1), *(rng.permutation(base) for _ in range(6))])
+    X = np.append(rng.normal(size=4000), far)[:, None]
+    order, ids = rng.permutation(4600), rng.permutation(4600)
+    points = dm.points(X[order], weights=weights[order], ids=ids)
+    chosen = {"loss": dm.KMeansLoss(1), "anchor": np.zeros((1, 1)), "n_outliers": 6 * base.sum() / 1.5}
+    for size in (112, 114):
+        one_way_and_another(points, **chosen, size=size, sampler="uniform", random_state=seed)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e160, 1e200])
+def test_weights_of_any_size_go_together(scale):
+    points = data("logistic", n=600, heavy="real")
+    one_way_and_another(points.weighing(points.weights * scale), (100,), **asked())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_weights_of_very_different_sizes_make_one_anchor(seed):
+    rng = np.random.default_rng(seed)
+    points = data("huber", n=300, heavy="none", seed=seed)
+    points = points.weighing(10.0 ** rng.uniform(-150, 140, size=300))
+    one_way_and_another(points, (50, 51), **asked("huber", "leverage", random_state=seed))
+
+
+@pytest.mark.parametrize("spread", [1e-5, 1e-7, 1e-8, 1e-10])
+def test_losses_that_hardly_vary_are_calibrated_alike(spread):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([1 + spread * rng.normal(size=5000), np.zeros(5000)])
+    chosen = {"loss": dm.KMeansLoss(1), "anchor": np.zeros((1, 2)), "sampler": "uniform"}
+    one_way_and_another(dm.points(X), (7, 1000, 2222), **chosen, size=200, random_state=0)

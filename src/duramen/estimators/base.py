@@ -14,7 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from duramen.dynamic import DynamicCoreset
-from duramen.estimators.fitting import Data, Fitted, Recipe, fit, refit, seed_of
+from duramen.estimators.beyond import Beyond, Wanted
+from duramen.estimators.data import AllRows, Data
+from duramen.estimators.fitting import Fitted, fit, refit
+from duramen.estimators.recipe import Recipe, seed_of
 from duramen.estimators.updating import (
     check_updatable,
     data_of,
@@ -89,6 +92,24 @@ class RobustEstimator(BaseEstimator):
             **checks,
         )
 
+    def _beyond(
+        self, X: Any, y: Any, sample_weight: Any, recipe: Recipe, wanted: Wanted, *, labelled: bool = False
+    ) -> Beyond:
+        """Make the first pass over data beyond memory; the recipe's random state must be a seed."""
+        for name, value in (("updatable=True", self._updatable), ("coreset_size=None", recipe.size is None)):
+            if value:
+                raise TypeError(
+                    f"{name} holds all rows in memory, and a scan or a Dask collection is there so that they "
+                    "are not; leave it out, or pass arrays"
+                )
+        data = Beyond.of(X, y, sample_weight, recipe, labelled=labelled, wanted=wanted)
+        for name in ("feature_names_in_", "labels_"):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self.n_features_in_ = data.n_columns
+        if data.feature_names is not None:
+            self.feature_names_in_ = data.feature_names
+        return data
+
     def _new_rows(self, X: Any, *, sparse: bool = False) -> Rows:
         """Check rows to predict."""
         check_is_fitted(self)
@@ -100,7 +121,7 @@ class RobustEstimator(BaseEstimator):
     def _updatable(self) -> Any:
         return self.get_params(deep=False)["updatable"]
 
-    def _fit(self, recipe: Recipe, data: Data) -> None:
+    def _fit(self, recipe: Recipe, data: AllRows) -> None:
         """Fit, keep the rows if they may change, and set all attributes."""
         check_updatable(self._updatable, recipe)
         recipe = replace(recipe, random_state=seed_of(recipe.random_state))
@@ -108,23 +129,24 @@ class RobustEstimator(BaseEstimator):
         for name in ("dynamic_", "absorbed_ids_", "_fitted_recipe", "_n_seen"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if self._updatable:
+            assert isinstance(data, Data)
             self.dynamic_ = kept(recipe, data, fitted)
             self._fitted_recipe = recipe
             self._n_seen = data.X.shape[0] if data.ids is None else data.n_given
         self._set(fitted, data, recipe)
 
-    def _set(self, fitted: Fitted, data: Data, recipe: Recipe) -> None:
+    def _set(self, fitted: Fitted, data: AllRows, recipe: Recipe) -> None:
         """Set the attributes that all estimators have, and those of this one; warn of what ended badly."""
         core = fitted.coreset
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(str(name) for name in self.feature_names_in_))
         self.coreset_ = core
-        self.coreset_size_ = data.X.shape[0] if core is None else len(core)
+        self.coreset_size_ = data.n_points if core is None else len(core)
         self.size_trials_ = fitted.trials
         self.solution_ = fitted.solution
         self.objective_ = fitted.objective
         self.trimmed_loss_ = fitted.trimmed_loss
-        self.outliers_ = fitted.outliers if data.ids is None else data.ids[fitted.outliers]
+        self.outliers_ = data.named(fitted.outliers)
         self.threshold_ = fitted.threshold
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._keep(fitted, data)
@@ -138,7 +160,7 @@ class RobustEstimator(BaseEstimator):
         )
 
     @abstractmethod
-    def _keep(self, fitted: Fitted, data: Data) -> None:
+    def _keep(self, fitted: Fitted, data: AllRows) -> None:
         """Set the attributes of this estimator alone."""
 
     # rows that go and come

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, Fitted, Recipe
+from duramen.estimators.beyond import Wanted
+from duramen.estimators.data import AllRows, Data
+from duramen.estimators.fitting import Fitted
+from duramen.estimators.gathering import is_beyond
+from duramen.estimators.recipe import Recipe, seed_of
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.rows import Array
 from duramen.sampling import Sampler
@@ -141,17 +146,38 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     _BOUNDED = "a finite C"
 
     @whole_or_not_at_all
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustLogisticRegression:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLogisticRegression:
         """Fit the model.
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix (n, d)
+        X : array, data frame or sparse matrix (n, d); or data beyond memory
+            What :func:`duramen.scan` returns, or a Dask DataFrame or array. The
+            model is that of all rows in memory.
         y : array (n,)
-            Classes: integers, strings, booleans.
+            Classes: integers, strings, booleans. Of a scan they are its label, and y
+            stays out; of a Dask collection, a Dask array or Series of numbers.
         sample_weight : array (n,), optional
-            A row of weight w counts as w rows.
+            A row of weight w counts as w rows. As y, of data beyond memory.
+
+        Notes
+        -----
+        Data beyond memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
+        more for each further size that ``coreset_size="auto"`` tries (one more
+        where a coreset missed a class; one over a column of a Dask DataFrame, to
+        count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
+        numbers for each outlier; a ``tol`` that asks for more than half of the rows
+        has the coreset be all of them. ``coreset_size=None`` and ``updatable=True``
+        would hold all rows, and are refused.
         """
+        if is_beyond(X):
+            recipe = self._recipe_of(2)
+            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
+            beyond = self._beyond(X, y, sample_weight, recipe, Wanted(classes=True), labelled=True)
+            self.classes_ = beyond.classes
+            self._check_classes(beyond, self.n_outliers)
+            self._fit(replace(recipe, loss=self._loss(len(self.classes_))), beyond.numbered())
+            return self
         X, y = self._rows(X, y=y, reset=True, sparse=True)
         data = self._data(X, y, sample_weight)
         classes, codes = _classes(np.asarray(data.y))
@@ -209,9 +235,9 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             raise ValueError(f"C={self.C!r} is too small: one over it is no number; take 1e-300 or more")
         return self._recipe(self._loss(n_classes), l2=1 / float(self.C))
 
-    def _check_classes(self, data: Data, n_outliers: float) -> None:
+    def _check_classes(self, data: AllRows, n_outliers: float) -> None:
         """Refuse classes that cannot be told apart."""
-        classes, heavy = self.classes_, self._class_weights(data)
+        classes, heavy = self.classes_, data.class_weights(len(self.classes_))
         if len(classes) < 2:
             raise ValueError(
                 f"two or more classes are needed; all rows of weight are of one class, {_shown(classes[0])}"
@@ -224,26 +250,20 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 "the smaller class weighs"
             )
 
-    def _class_weights(self, data: Data, rows: Any = slice(None)) -> Array:
-        """Weigh the classes, in all rows or in some."""
-        weights = None if data.weights is None else data.weights[rows]
-        codes = np.asarray(data.y)[rows].astype(np.intp)
-        return np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64)
-
     def _codes(self, y: Any) -> Array:
         """Find the numbers of the classes of rows; -1 for those that are not known."""
         numbers = {name: number for number, name in enumerate(self.classes_.tolist())}
         seen, inverse = np.unique(np.asarray(y), return_inverse=True)
         return np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
 
-    def _keep(self, fitted: Fitted, data: Data) -> None:
-        parameters, n_columns = np.atleast_2d(fitted.solution.theta), data.X.shape[1]
+    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+        parameters, n_columns = np.atleast_2d(fitted.solution.theta), data.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: one of all such answers
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
         with_intercept = parameters.shape[1] > n_columns
         self.intercept_ = parameters[:, n_columns].copy() if with_intercept else np.zeros(len(parameters))
-        self._warn_of_lost_classes(fitted.outliers, data)
+        self._warn_of_lost_classes(fitted, data)
 
     def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
         return self._rows(X, y=y, reset=False)
@@ -260,7 +280,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def _check_rows_left(self, data: Data) -> None:
         super()._check_rows_left(data)
-        lost = np.flatnonzero(self._class_weights(data) == 0)
+        lost = np.flatnonzero(data.class_weights(len(self.classes_)) == 0)
         if len(lost):
             raise ValueError(
                 f"no rows of the class {_shown(self.classes_[lost[0]])} would be left; keep some, or fit "
@@ -268,9 +288,13 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             )
         self._check_classes(data, self._fitted_recipe.n_outliers)
 
-    def _warn_of_lost_classes(self, rows: Array, data: Data) -> None:
-        heavy = self._class_weights(data)
-        lost = np.flatnonzero(self._class_weights(data, rows) >= heavy)
+    def _warn_of_lost_classes(self, fitted: Fitted, data: AllRows) -> None:
+        if fitted.outlier_labels is None:
+            return
+        heavy = data.class_weights(len(self.classes_))
+        codes = fitted.outlier_labels.astype(np.intp)
+        gone = np.bincount(codes, fitted.outlier_weights, minlength=len(heavy))
+        lost = np.flatnonzero(gone >= heavy * (1 - 1e-12))  # however either was added up
         if len(lost):
             warnings.warn(
                 f"all rows of the class {_shown(self.classes_[lost[0]])} were set aside as outliers; "

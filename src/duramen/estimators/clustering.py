@@ -13,7 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, Fitted
+from duramen.estimators.beyond import Wanted
+from duramen.estimators.data import AllRows, Data
+from duramen.estimators.fitting import Fitted
+from duramen.estimators.gathering import is_beyond
+from duramen.estimators.recipe import seed_of
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.checks import checked_k
 from duramen.rows import Array
@@ -23,6 +27,7 @@ from duramen.solvers.problem import count_distinct
 __all__ = ["RobustBregmanClustering", "RobustKMeans", "RobustKMedians"]
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
+_NO_LABELS = "labels are one value a row, and not kept for data beyond memory, a scan or a Dask collection"
 
 
 _Self = TypeVar("_Self", bound="_Clustering")
@@ -66,17 +71,26 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : array or data frame (n, d)
+        X : array or data frame (n, d); or data beyond memory
+            A scan or a Dask collection, read in passes as by
+            :meth:`RobustLogisticRegression.fit`. Then there are no ``labels_``: call
+            ``predict`` on batches.
         y : ignored
         sample_weight : array (n,), optional
-            A row of weight w counts as w rows.
+            A row of weight w counts as w rows. A Dask array or Series beside a Dask
+            collection; of a scan, its weight.
         """
         k = checked_k(self.n_clusters, "n_clusters", "clusters")
+        if is_beyond(X):
+            recipe = self._recipe(self._loss(k))
+            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
+            beyond = self._beyond(X, y, sample_weight, recipe, Wanted(recipe.loss, distinct=k, dense=True))
+            self._check_rows(beyond.n_points, k)
+            self._n_asked = k
+            self._fit(replace(recipe, loss=self._loss(self._distinct(beyond, k))), beyond)
+            return self
         X = self._rows(X, reset=True)
-        if X.shape[0] < k:
-            raise ValueError(
-                f"n_samples={X.shape[0]} should be >= n_clusters={k}; take fewer clusters, or more rows"
-            )
+        self._check_rows(X.shape[0], k)
         data = self._data(X, None, sample_weight)
         found = self._distinct(data, k)
         self._n_asked = k
@@ -84,6 +98,17 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         if data.ids is not None:  # rows without weight have labels, too
             self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, X).astype(np.int32)
         return self
+
+    def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
+        """Find the centres, and the nearest one of each row: (n,) of int32; of data in memory only."""
+        if is_beyond(X):
+            raise TypeError(f"{_NO_LABELS}, call fit, and then predict on batches")
+        return super().fit_predict(X, y, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "labels_" and "cluster_centers_" in self.__dict__:
+            raise AttributeError(f"{_NO_LABELS}, call predict on batches")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def predict(self, X: Any) -> Array:
         """Find the nearest centre of each row: (n,) of int32, for outliers too."""
@@ -104,9 +129,13 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         rows = self._new_rows(X)
         return self._fitted_loss().values(self.cluster_centers_, rows)
 
-    def _distinct(self, data: Data, k: int) -> int:
+    def _check_rows(self, n: int, k: int) -> None:
+        if n < k:
+            raise ValueError(f"n_samples={n} should be >= n_clusters={k}; take fewer clusters, or more rows")
+
+    def _distinct(self, data: AllRows, k: int) -> int:
         """Count how many clusters there can be, and warn if fewer than asked for."""
-        found = max(1, count_distinct(data.X, data.weights, k))
+        found = max(1, data.distinct(k))
         if found < k:
             warnings.warn(
                 f"n_clusters={k} is above the number of distinct rows of positive weight, {found}: so many "
@@ -116,11 +145,12 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         return found
 
-    def _keep(self, fitted: Fitted, data: Data) -> None:
+    def _keep(self, fitted: Fitted, data: AllRows) -> None:
         order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
         numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
         self.cluster_centers_ = fitted.solution.theta[order[numbers]]
-        self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
+        if fitted.marks is not None:
+            self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
 
     def _check_rows_left(self, data: Data) -> None:
         super()._check_rows_left(data)

@@ -6,108 +6,30 @@ rows, and another anchor only weighs them anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from duramen.ball import Anchor
 from duramen.coreset import Coreset, Estimate
-from duramen.losses.base import Loss
+from duramen.estimators.data import AllRows, Data
+from duramen.estimators.recipe import Recipe, seed_of
 from duramen.losses.linear import LinearLoss
 from duramen.losses.multinomial import SoftmaxLoss
 from duramen.points import WeightedPoints, points
-from duramen.robust import robust_coreset
 from duramen.robust.plan import ROWS_A_PARAMETER
-from duramen.rows import Array, Rows
-from duramen.sampling import Sampler
-from duramen.seeds import generator
+from duramen.rows import Array
 from duramen.solvers import Solution
-from duramen.solvers.problem import count_distinct, is_linear, is_number
+from duramen.solvers.problem import count_distinct
 from duramen.solvers.solve import solved
-from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
-__all__ = ["Data", "Fitted", "Recipe", "Trial", "fit", "refit", "rough_theta", "seed_of"]
+__all__ = ["Fitted", "Trial", "fit", "refit", "rough_theta"]
 
 _LEAST = 1000  # rows of a coreset whose size is chosen here
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
-_SOME = 20_000  # rows to measure a scale on
 _MORE = 1.2  # rows more than the error asks for, since the error is itself an estimate
-
-
-class Data(NamedTuple):
-    """Checked rows, labels as the loss takes them, weights, and where the rows stood if not all are here.
-
-    Then ``n_given`` is how many rows there were.
-    """
-
-    X: Rows
-    y: Array | None = None
-    weights: Array | None = None
-    ids: Array | None = None
-    n_given: int = 0
-
-    def some(self) -> Data:
-        """Take some rows by chance, always the same: enough to measure a scale."""
-        n = self.X.shape[0]
-        if n <= _SOME:
-            return self
-        rows = np.sort(np.random.default_rng(0).choice(n, _SOME, replace=False))
-        y, weights, ids = (None if one is None else one[rows] for one in (self.y, self.weights, self.ids))
-        return Data(self.X[rows], y, weights, ids)
-
-    def median(self, values: Array) -> float:
-        """Take the median of one value a row, by weight."""
-        order = np.argsort(values)
-        steps = np.arange(1.0, len(order) + 1) if self.weights is None else np.cumsum(self.weights[order])
-        place = np.searchsorted(steps, steps[-1] / 2 * (1 - 1e-12))
-        above = np.searchsorted(steps, steps[-1] / 2 * (1 + 1e-12))
-        return float(values[order[[place, above]]].mean())
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to fit: what the parameters of an estimator come to.
-
-    ``size`` is a number of rows, "auto", or None for all the data; ``n_rounds``
-    how often to build the coreset, each time around the last solution; ``tol``
-    the relative standard error that a size chosen here must stay below. The
-    rest is as in ``robust_coreset`` and ``solve``.
-    """
-
-    loss: Loss
-    n_outliers: float
-    size: Any = "auto"
-    tol: Any = 0.01
-    sampler: Sampler | str = "auto"
-    l2: float = 0.0
-    n_starts: Any = 1
-    n_rounds: Any = 2
-    max_iter: Any = 300
-    random_state: Any = None
-
-    def __post_init__(self) -> None:
-        if not (self.size is None or self.is_auto or (_is_whole(self.size) and self.size >= 2)):
-            raise ValueError(
-                f"coreset_size={self.size!r} must be a whole number of 2 or more, 'auto', or None for all"
-            )
-        if not (is_number(self.tol) and 0 < self.tol < np.inf):
-            raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
-        if not _is_whole(self.n_starts):
-            raise ValueError(f"n_init={self.n_starts!r} must be a whole number of 1 or more")
-        if not _is_whole(self.n_rounds):
-            raise ValueError(f"n_rounds={self.n_rounds!r} must be a whole number of 1 or more")
-
-    @property
-    def is_auto(self) -> bool:
-        """Whether the size is to be chosen here."""
-        return isinstance(self.size, str) and self.size == "auto"
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the loss is one of linear predictors."""
-        return is_linear(self.loss)
 
 
 class Trial(NamedTuple):
@@ -124,7 +46,7 @@ class Fitted(NamedTuple):
     ``objective`` estimates f_z at the solution from the coreset; ``trimmed_loss``
     is f_z over all rows. ``outliers`` are rows, the largest loss first;
     ``threshold`` the least loss among them; ``marks`` what the loss noted of each
-    row: the number of its nearest centre.
+    row: the number of its nearest centre. The outliers' labels and weights follow.
     """
 
     solution: Solution
@@ -136,6 +58,8 @@ class Fitted(NamedTuple):
     outliers: Array
     threshold: float
     marks: Array | None
+    outlier_labels: Array | None
+    outlier_weights: Array
 
 
 class _Found(NamedTuple):
@@ -146,7 +70,7 @@ class _Found(NamedTuple):
     solution: Solution
 
 
-def fit(recipe: Recipe, data: Data) -> Fitted:
+def fit(recipe: Recipe, data: AllRows) -> Fitted:
     """Fit, on a coreset or on everything, and tell outliers from the rest among all rows.
 
     Raises
@@ -155,6 +79,7 @@ def fit(recipe: Recipe, data: Data) -> Fitted:
         As ``robust_coreset`` and ``solve`` do.
     """
     if recipe.size is None:
+        assert isinstance(data, Data)
         everything = points(data.X, data.y, data.weights, data.ids)
         return _on_everything(recipe, data, _solve(recipe, everything, seed_of(recipe.random_state)))
     found, trials = _by_size(recipe, data)
@@ -182,30 +107,30 @@ def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fit
 
 
 def _on_everything(recipe: Recipe, data: Data, solution: Solution) -> Fitted:
-    seen = _look(recipe, solution.theta, data)
+    seen = data.look(recipe, solution.theta)
     return Fitted(solution, None, None, [], Estimate.of(seen[0], 0.0), *seen)
 
 
-def _looked(recipe: Recipe, data: Data, found: _Found, trials: list[Trial]) -> Fitted:
+def _looked(recipe: Recipe, data: AllRows, found: _Found, trials: list[Trial]) -> Fitted:
     core, size, solution = found
-    seen = _look(recipe, solution.theta, data)
+    seen = data.look(recipe, solution.theta)
     return Fitted(solution, core, size, trials, core.estimate(solution.theta), *seen)
 
 
-def rough_theta(recipe: Recipe, data: Data) -> Array:
+def rough_theta(recipe: Recipe, data: AllRows) -> Array:
     """Fit on a small coreset, without a look at the rows after it."""
     return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[0].solution.theta
 
 
-def _by_size(recipe: Recipe, data: Data) -> tuple[_Found, list[Trial]]:
+def _by_size(recipe: Recipe, data: AllRows) -> tuple[_Found, list[Trial]]:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
-    seed, n = seed_of(recipe.random_state), data.X.shape[0]
-    n_parameters = int(np.prod(recipe.loss.parameter_shape(data.X.shape[1]) or (1,)))
+    seed, n = seed_of(recipe.random_state), data.n_points
+    n_parameters = int(np.prod(recipe.loss.parameter_shape(data.n_columns) or (1,)))
     size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.is_auto else int(recipe.size)
     anchor: Any = None  # the first one: what a small coreset led to may have been misled
     trials: list[Trial] = []
     while True:
-        core = _build(recipe, data, size, seed, anchor)
+        core = data.build(recipe, size, seed, anchor)
         anchor = core.anchor
         if not _speaks_for_all(core, recipe):
             if size >= n:
@@ -232,21 +157,6 @@ def _is_enough(recipe: Recipe, trial: Trial, core: Coreset) -> bool:
     return trial.relative_error < recipe.tol or len(core) >= core.n_points
 
 
-def _build(recipe: Recipe, data: Data, size: int, seed: int, anchor: Any) -> Coreset:
-    return robust_coreset(
-        data.X,
-        data.y,
-        loss=recipe.loss,
-        size=size,
-        n_outliers=recipe.n_outliers,
-        sampler=recipe.sampler,
-        anchor=anchor,
-        sample_weight=data.weights,
-        ids=data.ids,
-        random_state=seed,
-    )
-
-
 def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
     problem.update(loss=None, n_outliers=None)  # which a coreset knows
@@ -269,14 +179,14 @@ def _solved_again(recipe: Recipe, on: Coreset | WeightedPoints, start: Array) ->
     return min(runs, key=lambda run: run.objective)
 
 
-def _again(recipe: Recipe, data: Data, found: _Found, seed: int) -> _Found:
+def _again(recipe: Recipe, data: AllRows, found: _Found, seed: int) -> _Found:
     """Weigh the same rows so that they agree with all the data at the solution, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
     """
     core, _, solution = found
     assert core.anchor is not None
-    again = _build(recipe, data, len(core), seed, Anchor(solution.theta, core.anchor.radius))
+    again = data.build(recipe, len(core), seed, Anchor(solution.theta, core.anchor.radius))
     if not _speaks_for_all(again, recipe):
         return found
     return _Found(again, len(core), _solve(recipe, again, seed, init=solution.theta))
@@ -310,27 +220,3 @@ def _relative_error(core: Coreset, solution: Solution, recipe: Recipe) -> float:
             f"coreset_size='auto' goes by error bars, and {recipe.sampler!r} gives none; pass a number"
         )
     return estimate.std_error / estimate.value if estimate.std_error else 0.0
-
-
-def _look(recipe: Recipe, theta: Array, data: Data) -> tuple[float, Array, float, Array | None]:
-    """Look at every row once: f_z, the rows set aside, the least loss among them, and marks."""
-    loss = recipe.loss
-    losses, marks = loss.values_and_marks(theta, data.X, data.y)
-    weights = np.ones(len(losses)) if data.weights is None else data.weights
-    kept = kept_weights(losses, weights, outlier_weight(recipe.n_outliers, float(weights.sum())))
-    rows = np.flatnonzero(kept < weights)
-    rows = rows[np.lexsort((-rows, -losses[rows]))]
-    threshold = float(losses[rows[-1]]) if len(rows) else np.inf
-    return kept_sum(losses, kept), rows, threshold, marks
-
-
-def seed_of(random_state: Any) -> int:
-    """Make one seed for all that follows; an integer is its own, so that a fit can be retraced by hand."""
-    rng = generator(random_state)
-    if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
-    return int(rng.integers(2**63))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

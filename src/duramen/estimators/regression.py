@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,11 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, Fitted, rough_theta
+from duramen.estimators.beyond import Wanted
+from duramen.estimators.data import AllRows
+from duramen.estimators.fitting import Fitted, rough_theta
+from duramen.estimators.gathering import is_beyond
+from duramen.estimators.recipe import seed_of
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
 from duramen.rows import Array
 from duramen.sampling import Sampler
@@ -103,21 +108,38 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     _BOUNDED = "alpha above 0"
 
     @whole_or_not_at_all
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustLinearRegression:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLinearRegression:
         """Fit the model.
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix (n, d)
+        X : array, data frame or sparse matrix (n, d); or data beyond memory
+            A scan or a Dask collection, read in passes as by
+            :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one pass more.
         y : array (n,)
+            Of a scan it is its label, and y stays out; of a Dask collection, a Dask
+            array or Series.
         sample_weight : array (n,), optional
-            A row of weight w counts as w rows.
+            A row of weight w counts as w rows. As y, of data beyond memory.
         """
+        if is_beyond(X):
+            self._check_parameters()
+            first = seed_of(self.random_state)
+            recipe = self._recipe(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
+            recipe = replace(recipe, random_state=first)
+            wanted = Wanted(recipe.loss, some=self._measures)
+            beyond = self._beyond(X, y, sample_weight, recipe, wanted, labelled=True)
+            if self._measures:  # with a seed of its own, as in memory
+                loss = self._loss(self._scale(beyond, first))
+                again = first if self.random_state is None else seed_of(self.random_state)
+                recipe = replace(recipe, loss=loss, random_state=again)
+            self._fit(recipe, beyond)
+            return self
         X, y = self._rows(X, y=y, reset=True, sparse=True, y_numeric=True)
-        if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
-            raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
+        self._check_parameters()
         data = self._data(X, y, sample_weight)
-        self._fit(self._recipe(self._loss(data), l2=float(self.alpha)), data)
+        delta: Any = self._scale(data, self.random_state) if self._measures else self.delta
+        self._fit(self._recipe(self._loss(delta), l2=float(self.alpha)), data)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -143,8 +165,8 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def _keep(self, fitted: Fitted, data: Data) -> None:
-        theta, n_columns = fitted.solution.theta, data.X.shape[1]
+    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+        theta, n_columns = fitted.solution.theta, data.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
         self.__dict__.pop("delta_", None)  # of an earlier fit
@@ -154,20 +176,28 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
         return self._rows(X, y=y, reset=False, y_numeric=True)
 
-    def _loss(self, data: Data) -> LinearLoss:
+    def _check_parameters(self) -> None:
+        if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
+            raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
         if self.loss not in _LOSSES:
             raise ValueError(f"loss={self.loss!r} is not known; take one of {list(_LOSSES)}")
+
+    @property
+    def _measures(self) -> bool:
+        """Whether Huber's delta is to be measured."""
+        return self.loss == "huber" and isinstance(self.delta, str) and self.delta == "auto"
+
+    def _loss(self, delta: Any) -> LinearLoss:
         if self.loss == "huber":
-            auto = isinstance(self.delta, str) and self.delta == "auto"
-            delta: Any = self._scale(data) if auto else self.delta
             return HuberLoss(delta, fit_intercept=self.fit_intercept)
         kind = SquaredLoss if self.loss == "squared" else PoissonLoss
         return kind(fit_intercept=self.fit_intercept)
 
-    def _scale(self, data: Data) -> float:
+    def _scale(self, data: AllRows, random_state: Any) -> float:
         """Find Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
-        theta = rough_theta(self._recipe(squared, l2=float(self.alpha)), data)
+        recipe = replace(self._recipe(squared, l2=float(self.alpha)), random_state=random_state)
+        theta = rough_theta(recipe, data)
         some = data.some()
         labels = np.asarray(some.y, dtype=np.float64)
         spread = some.median(np.sqrt(2 * squared.values(theta, some.X, some.y)))

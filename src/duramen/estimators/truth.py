@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import Data, Fitted
+from duramen.estimators.beyond import Wanted
+from duramen.estimators.data import AllRows, Data
+from duramen.estimators.fitting import Fitted
+from duramen.estimators.gathering import is_beyond
+from duramen.estimators.recipe import seed_of
 from duramen.losses import TruthDiscoveryLoss
+from duramen.points import WeightedPoints
 from duramen.rows import Array, refuse_nonfinite
 from duramen.sampling import Sampler
 from duramen.solvers.problem import is_number
@@ -85,12 +92,22 @@ class TruthDiscovery(RobustEstimator):
 
         Parameters
         ----------
-        X : array or data frame (n, d)
-            One source a row. It is copied, unless ``scale`` is 1.
+        X : array or data frame (n, d); or data beyond memory
+            One source a row. It is copied, unless ``scale`` is 1. A scan or a Dask
+            collection is read in passes, as by :meth:`RobustLogisticRegression.fit`.
         y : ignored
         sample_weight : array (n,), optional
-            A source of weight w counts as w sources.
+            A source of weight w counts as w sources. A Dask array or Series beside a
+            Dask collection; of a scan, its weight.
         """
+        if is_beyond(X):
+            recipe = self._recipe(TruthDiscoveryLoss())
+            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
+            wanted = Wanted(recipe.loss, some=self._measured(), dense=True)
+            beyond = self._beyond(X, y, sample_weight, recipe, wanted)
+            self.scale_ = self._scale(beyond)
+            self._fit(recipe, beyond.changed(partial(_points_in_units, scale=self.scale_)))
+            return self
         X = self._rows(X, reset=True)
         data = self._data(X, None, sample_weight)
         refuse_nonfinite(data.X)
@@ -112,17 +129,23 @@ class TruthDiscovery(RobustEstimator):
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
 
-    def _keep(self, fitted: Fitted, data: Data) -> None:
+    def _keep(self, fitted: Fitted, data: AllRows) -> None:
         self.truth_ = fitted.solution.theta * self.scale_
 
     def _as_fitted(self, new: Data, dtype: Any) -> Data:
         new = super()._as_fitted(new, dtype)
         return new._replace(X=_in_units(new.X, self.scale_))
 
-    def _scale(self, data: Data) -> float:
-        if not (isinstance(self.scale, str) and self.scale == "auto"):
-            if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
-                raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+    def _measured(self) -> bool:
+        """Tell whether the scale is to be measured; raise ValueError if it is neither that nor a number."""
+        if isinstance(self.scale, str) and self.scale == "auto":
+            return True
+        if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
+            raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
+        return False
+
+    def _scale(self, data: AllRows) -> float:
+        if not self._measured():
             return float(self.scale)
         some = data.some()
         rows = np.asarray(some.X, dtype=np.float64)
@@ -133,6 +156,10 @@ class TruthDiscovery(RobustEstimator):
             raise ValueError("the claims are too far apart for float64; scale them down")
         far = np.linalg.norm(gaps / (largest or 1.0), axis=1)
         return (some.median(far) or float(far.max())) * largest or 1.0
+
+
+def _points_in_units(points: WeightedPoints, scale: float) -> WeightedPoints:
+    return WeightedPoints._trusted(_in_units(points.X, scale), points.y, points.weights, points.ids)
 
 
 def _in_units(X: Array, scale: float) -> Array:

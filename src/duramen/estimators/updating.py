@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from duramen.dynamic import DynamicCoreset
-from duramen.estimators.fitting import Data, Fitted, Recipe
+from duramen.estimators.data import Data
+from duramen.estimators.fitting import Fitted
+from duramen.estimators.recipe import Recipe
 from duramen.points import WeightedPoints
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Sampler

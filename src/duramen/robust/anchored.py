@@ -55,7 +55,7 @@ def anchored(
     if named is not None:
         named.check(loss, sample)
     check_plan(plan, z, is_bare(given), named)
-    fraction = z / total
+    fraction = float(f"{z / total:.12g}")  # so that how the total was rounded does not show in the anchor
     place = anchor_of(given, sample, loss, fraction, np.random.default_rng(seed), n_points)
     chooser = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, sample.n_columns))
     if not (isinstance(chooser, RankedSampler) and isinstance(plan, BySize)):

@@ -41,6 +41,7 @@ _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
 _CHANCE = 5.0  # standard errors
 _STEPS = 50
 _STEP = 2.0**32  # steps a unit of spread
+_CONSTANT = 1e-6  # what varies by less is met anyhow, and rounding would show in it
 _ENOUGH = (
     1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
 )
@@ -161,7 +162,7 @@ class Calibration:
         self.design[:, 0] = 1.0
         apart = np.subtract(columns, self.means, out=self.design[:, 1:])
         largest = np.abs(apart).max(axis=0)
-        self.used = (largest > 1e-9 * np.abs(self.means)) & np.isfinite(largest)  # else a trace of rounding
+        self.used = (largest > _CONSTANT * np.abs(self.means)) & np.isfinite(largest)
         largest = np.where(self.used, largest, 1.0)
         apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
         squares = np.square(apart)

@@ -73,7 +73,8 @@ class LayeredSampler(RankedSampler):
         exponents = strata.numbers
         middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
         mean = float(strata.weights / strata.weights.sum() @ middle)
-        pooled = np.maximum(exponents - int(np.floor(np.log2(mean))) + 1, 0)
+        lowest = int(np.floor(np.log2(mean) + 1e-9))  # how sums of weights were rounded must not show
+        pooled = np.maximum(exponents - lowest + 1, 0)
         while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
             pooled = np.maximum(pooled - 1, 0)
         layers, groups = np.unique(pooled, return_inverse=True)

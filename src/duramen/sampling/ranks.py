@@ -31,6 +31,7 @@ _SPREAD = (
 )
 _STEPS = [(int(shift), int(factor)) for shift, factor in _SPREAD]
 _ALL = 2**64 - 1
+_STEP = 2.0**40  # steps of a share
 
 
 def uniform_of(seed: int, name: int) -> float:
@@ -267,7 +268,8 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     if size < least.sum():
         raise ValueError(f"size={size} is below the {least.sum()} groups that need one each")
     shares = np.asarray(shares, dtype=np.float64)
-    shares = np.maximum(shares / max(float(shares.max()), np.finfo(float).tiny), 1e-9)
+    shares = shares / max(float(shares.max()), np.finfo(float).tiny)
+    shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that how sums were rounded hardly shows
     low, high = 0.0, float(room.max()) / float(shares.min())
     for _ in range(100):  # the level at which shares, cut at both ends, add up
         level = (low + high) / 2

@@ -317,7 +317,7 @@ def _floor(losses: Any, sample: WeightedPoints, share: float) -> float:
 
     Its rank among the largest is six standard deviations beyond what is expected.
     """
-    effective = sample.total_weight**2 / float(np.square(sample.weights).sum())
+    effective = 1 / float(np.square(sample.weights / sample.total_weight).sum())
     share = share + 6 * (share / effective) ** 0.5 + 40 / effective
     if not share < 0.5:
         return -np.inf

@@ -1,0 +1,121 @@
+"""Laws that every engine relies on, run by the plainest one: processes that share nothing, pickles and bytes."""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import reduce
+from itertools import repeat
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
+from tests.distributed.engine_work import merged, summarized
+from tests.dynamic.model import PROBLEMS, SAMPLERS, quietly
+from tests.robust.test_streamed import assert_same, at_once, cut, data
+
+SUITS = [
+    ("logistic", "layered"),
+    ("k-means", "sensitivity"),
+    ("huber", "leverage"),
+    ("softmax", "uniform"),
+    ("k-median", "auto"),
+    ("bregman", "own"),
+]
+every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
+N = 22_000  # more than the sample for the anchor takes
+UNEVEN = (0, 40, 40, 9000, 21_999)  # two parts are empty, and one has one row
+CUTS = [(11_000,), UNEVEN, tuple(range(3000, N, 3000))]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Two processes that know nothing of this one."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as made:
+        yield made
+
+
+def asked_for(name, sampler):
+    return {
+        "loss": PROBLEMS[name].loss,
+        "sampler": SAMPLERS[sampler],
+        "size": 80,
+        "n_outliers": 0.02,
+        "random_state": 3,
+    }
+
+
+def assert_law(points, asked, one_pass):
+    """Run passes until there is a coreset, and compare it with that of all points at once."""
+    step, passes = plan(**asked), 0
+    while isinstance(step, Plan):
+        step, passes = quietly(finish, one_pass(step)), passes + 1
+    assert passes == 2
+    assert_same(step, at_once(points, **asked))
+
+
+@every_suit
+def test_processes_that_merge_as_they_come(name, sampler, pool):
+    points = data(name, n=N)
+    parts = list(cut(points, UNEVEN, np.random.default_rng(0).permutation(N))())
+
+    def one_pass(step):
+        waiting = [pool.submit(summarize, part, step) for part in parts]
+        return reduce(merge, (done.result() for done in as_completed(waiting)))
+
+    assert_law(points, asked_for(name, sampler), one_pass)
+
+
+@every_suit
+@pytest.mark.parametrize("cuts", CUTS, ids=len)
+def test_processes_that_are_sent_bytes_and_send_bytes(name, sampler, cuts, pool):
+    points = data(name, n=N, heavy="none")
+    parts = [pickle.dumps(part) for part in cut(points, cuts)()]
+
+    def one_pass(step):
+        sent = pickle.dumps(step)
+        made = list(pool.map(summarized, parts, repeat(sent)))
+        while len(made) > 1:  # a tree, merged by the workers
+            threes = [made[at : at + 3] for at in range(0, len(made), 3)]
+            made = list(pool.map(merged, threes, repeat(sent)))
+        assert type(made[0]) is bytes
+        return Summary.from_bytes(made[0], step)
+
+    assert_law(points, asked_for(name, sampler), one_pass)
+
+
+@every_suit
+def test_bytes_are_the_same_in_every_process(name, sampler, pool):
+    points, step = data(name, n=500), plan(**asked_for(name, sampler))
+    for _ in range(2):
+        here = summarize(points, step)
+        there = pool.submit(summarized, pickle.dumps(points), pickle.dumps(step)).result()
+        assert there == here.to_bytes()
+        step = quietly(finish, here)
+    assert isinstance(step, dm.Coreset)
+
+
+@every_suit
+def test_what_was_pickled_goes_with_what_was_not(name, sampler):
+    points = data(name, n=500)
+    left, right = cut(points, (200,))()
+    step = plan(**asked_for(name, sampler))
+    for number in (1, 2):
+        again = pickle.loads(pickle.dumps(step))
+        assert again.number == number
+        one, other = summarize(left, step), summarize(right, again)
+        assert other == summarize(right, step)
+        whole = merge(one, other)
+        assert merge(pickle.loads(pickle.dumps(other)), one) == whole
+        assert Summary.from_bytes(one.to_bytes(), again) == one
+        step = quietly(finish, Summary.from_bytes(whole.to_bytes(), again))
+    assert_same(step, at_once(points, **asked_for(name, sampler)))
+
+
+def test_an_error_in_a_worker_names_the_row(pool):
+    points = data(n=100, heavy="none")
+    labels = np.where(np.arange(100) == 70, 7, points.y)
+    bad = dm.points(points.X, labels, ids=points.ids)
+    with pytest.raises(ValueError, match="row 70 has 7"):
+        pool.submit(summarize, bad, plan(**asked_for("logistic", "layered"))).result()
