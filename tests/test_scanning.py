@@ -279,6 +279,15 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     refused(TypeError, "one_hot= and impute= are for files", [X], impute="mean")
     refused(TypeError, "progress=3", [X], progress=3)
     refused(ValueError, "no points", [])
+    refused(TypeError, "has 4 parts; for rows with ids pass dm.points", [(X, y, y, y)])
+    refused(TypeError, r"batch 0: label=.* this batch has no names", [(X, y)], label="y")
+    refused(TypeError, "features='ab' is one text", whole, features="ab")
+    refused(TypeError, "DataFrame is in memory already", whole.to_pandas(), label="y")
+    refused(TypeError, "ndarray is in memory already", X)
+    refused(TypeError, "has both", [str(tmp_path), X])
+    refused(TypeError, "must give something to iterate over; found None", lambda: None)
+    refused(ValueError, "is a folder; name its files", [tmp_path, tmp_path])
+    refused(ValueError, "has no rows", dataset.dataset([], schema=whole.schema), label="y")
     refused(ValueError, "2 columns of float64.*3 columns", [(X[:, :2], y), (X, y)])
     refused(ValueError, "did you mean", whole, label="Y ")
     names = whole.append_column("name", pa.array([f"n{row}" for row in range(100)]))
@@ -294,9 +303,63 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
 
 
 def test_data_that_is_not_here_is_not_read_by_itself(tmp_path):
-    for X in ("data/*.parquet", tmp_path, dataset.dataset(table(10)), lambda: []):
+    for X in ("data/*.parquet", tmp_path, dataset.dataset(table(10)), list):
         with pytest.raises(TypeError, match=r"X is .*; say how to read it, with dm.scan"):
             dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=10)
+
+
+def test_frames_may_have_their_columns_in_any_order():
+    pd = pytest.importorskip("pandas")
+    frame = table(400).to_pandas()
+    batches = [frame[:100], frame[100:][["y", "c", "a", "b"]]]
+    core = dm.robust_coreset(dm.scan(batches, label="y"), **CHOSEN)
+    assert_same(core, dm.robust_coreset(frame[["a", "b", "c"]], frame["y"], **CHOSEN))
+    for second in (
+        frame[100:].rename(columns={"b": "d"}),
+        frame[100:].drop(columns="b"),
+        frame.assign(d=1.0),
+    ):
+        refused(
+            ValueError,
+            r"batch 1: its columns are .* those of the batches before are",
+            [batches[0], second],
+            label="y",
+        )
+    nobody = pd.DataFrame({"a": [], "b": [], "c": [], "y": []})
+    assert_same(dm.robust_coreset(dm.scan([nobody, *batches], label="y"), **CHOSEN), core)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_rows_are_named_by_their_place_whatever_their_ids(tmp_path):
+    whole = table()
+    labels = np.where(np.arange(3000) == 2777, 7, whole["y"])
+    whole = whole.set_column(3, "y", pa.array(labels))
+    for ids in (np.random.default_rng(0).permutation(3000), np.arange(3000) + 5_000_000):
+        files(tmp_path, whole.append_column("id", pa.array(ids)), (1000, 2000))
+        with pytest.raises(ValueError, match="row 2777 has 7"):
+            dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
+    twice = np.where(np.arange(3000) == 1500, 1400, np.arange(3000))
+    files(tmp_path, table().append_column("id", pa.array(twice)), (1000, 2000))
+    with pytest.raises(ValueError, match="id 1400 of row 1400 stands again in row 1500"):
+        dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
+
+
+def test_files_that_are_not_counted_can_be_skipped(tmp_path):
+    whole = table(10)
+    files(tmp_path, whole, (3, 8), "csv")
+    for skip in range(12):
+        found = open_table(tmp_path / "*.csv")
+        parts = [(batch.first, batch.column("a").numbers()) for batch in found.batches(skip=skip)]
+        rest = np.concatenate([part for _, part in parts]) if parts else np.empty(0)
+        np.testing.assert_array_equal(rest, whole["a"].to_numpy()[skip:])
+        assert all(whole["a"].to_numpy()[first] == part[0] for first, part in parts)
+
+
+def test_a_filtered_dataset_is_what_is_left_of_it(tmp_path):
+    whole = table()
+    files(tmp_path, whole, (1000,))
+    found = dm.scan(dataset.dataset(tmp_path).filter(dataset.field("a") > 0), label="y")
+    assert_same(dm.robust_coreset(found, **CHOSEN), at_once(whole.filter(whole["a"].to_numpy() > 0)))
 
 
 def test_it_says_what_it_is(tmp_path):

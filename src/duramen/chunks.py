@@ -192,6 +192,10 @@ def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: 
         helper.start()
     contextvars.copy_context().run(take_turns)
     for helper in helpers:
-        helper.join()
+        try:
+            helper.join()
+        except BaseException as error:  # noqa: PERF203 (an interrupt: let those under way end, and no other begin)
+            errors.setdefault(len(chunks), error)
+            helper.join()
     if errors:
         raise errors[min(errors)]

@@ -7,6 +7,9 @@ becomes rows here, once; an array that is rows already is viewed, never copied.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +25,7 @@ __all__ = [
     "as_column",
     "as_rows",
     "dense_block",
+    "numbered",
     "refuse_nonfinite",
     "row_norms",
     "row_products",
@@ -215,6 +219,27 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
             raise ValueError(_nonfinite_message(name, block[row, column], chunk.start + row, column, names))
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+
+
+@contextmanager
+def numbered(before: int) -> Iterator[None]:
+    """Have an error about a row of a batch give its number among all rows, of which ``before`` came before.
+
+    Examples
+    --------
+    >>> with numbered(1000):
+    ...     raise ValueError("X has NaN in row 3")
+    Traceback (most recent call last):
+    ...
+    ValueError: X has NaN in row 1003
+    """
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or not before:
+            raise
+        text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
+        raise ValueError(text) from error
 
 
 def _nonfinite_message(name: str, value: Any, row: int, column: int, names: list[str] | None) -> str:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from duramen.bars import Bar
+from duramen.chunks import side_by_side
 from duramen.extras import needed
 from duramen.frames import column_names, is_frame
 from duramen.points import WeightedPoints
+from duramen.rows import numbered
 from duramen.tables import Encoding, Table, learn_encoding, open_table
 from duramen.tables.dataset import DatasetTable, is_dataset
 
 __all__ = ["Scan", "scan"]
 
-Part = Callable[[], Iterator[WeightedPoints]]
+T = TypeVar("T")
+Part = Callable[[], Iterator[tuple[int, WeightedPoints]]]
 Progress = Callable[[int, float, int], Any]
 
 
@@ -28,6 +32,7 @@ class Scan:
 
     def __init__(self, source: _Source, progress: bool | Progress) -> None:
         self._source, self._progress = source, progress
+        self._counted = source.n_rows  # None until a pass has told
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows:,} rows"
@@ -36,8 +41,9 @@ class Scan:
 
     def __iter__(self) -> Iterator[WeightedPoints]:
         """Read all batches, in order, as points."""
-        for part in self.parts():
-            yield from part()
+        for part in self._source.parts():
+            for _, points in part():
+                yield points
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -54,13 +60,51 @@ class Scan:
         """How many rows there are; None where only a pass over them tells."""
         return self._source.n_rows
 
-    def parts(self) -> list[Part]:
-        """Cut the data into parts that may be read side by side."""
-        return self._source.parts()
+    def passed(
+        self,
+        begin: Callable[[], T],
+        take: Callable[[T, int, WeightedPoints], Any],
+        told: Callable[[float, int], Any],
+    ) -> list[T]:
+        """Make one pass over all batches, on all cores where files can be read in parts.
 
-    def check_unchanged(self) -> None:
-        """Raise ValueError if a file is another than it was when the scan was made."""
+        Parameters
+        ----------
+        begin : function
+            Makes what one thread gathers.
+        take : function
+            Called with it, how many rows stand before a batch, and the batch.
+        told : function
+            Called after every batch with the share that is done, and how many rows that were.
+
+        Returns
+        -------
+        list
+            What was gathered: one for each thread, at least one.
+
+        Raises
+        ------
+        ValueError
+            If a file is another than it was when the scan was made.
+        """
         self._source.check_unchanged()
+        found: dict[int, T] = {}
+        lock = threading.Lock()
+        n_rows = 0
+
+        def look(part: Part) -> None:
+            nonlocal n_rows
+            mine = found.setdefault(threading.get_ident(), begin())
+            for first, points in part():
+                take(mine, first, points)
+                with lock:
+                    n_rows += len(points)
+                    told(n_rows / max(1, self._counted or 2 * n_rows), n_rows)
+
+        side_by_side(look, self._source.parts())
+        self._source.check_unchanged()
+        self._counted = n_rows
+        return list(found.values()) or [begin()]
 
     @contextmanager
     def shown(self) -> Iterator[Progress]:
@@ -136,8 +180,15 @@ def scan(
     """
     if not (isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
-    roles: dict[str, Any] = {"label": label, "features": features, "weight": weight, "id": id}
+    if isinstance(features, str):
+        raise TypeError(f"features={features!r} is one text; give a list of names")
+    named = None if features is None else list(features)
+    roles: dict[str, Any] = {"label": label, "features": named, "weight": weight, "id": id}
     table: Table | None = None
+    if (is_frame(source) and not is_dataset(source)) or hasattr(source, "__array_interface__"):
+        raise TypeError(
+            f"a {type(source).__name__} is in memory already; pass it as X, or a list of such to scan them"
+        )
     if isinstance(source, (str, Path)) or _are_paths(source):
         table = open_table([*source] if _are_paths(source) else source)
     elif is_dataset(source):
@@ -193,14 +244,13 @@ class _Reading:
     def __init__(self, shard: Table, encoding: Encoding) -> None:
         self._shard, self._encoding = shard, encoding
 
-    def __call__(self) -> Iterator[WeightedPoints]:
+    def __call__(self) -> Iterator[tuple[int, WeightedPoints]]:
         for batch, rows in self._encoding.read(self._shard):
             first = self._shard.offset + batch.first
             ids = np.arange(first, first + len(rows), dtype=np.int64) if rows.ids is None else rows.ids
-            try:
-                yield WeightedPoints._unlooked(rows.X, rows.y, rows.weights, ids)  # the encoding looked
-            except ValueError as error:
-                raise ValueError(f"{self._shard.path}: {error}") from error
+            with numbered(first):
+                points = WeightedPoints._unlooked(rows.X, rows.y, rows.weights, ids)  # the encoding looked
+            yield first, points
 
 
 @final
@@ -224,16 +274,21 @@ class _FromBatches(_Source):
     def parts(self) -> list[Part]:
         return [self._read]
 
-    def _read(self) -> Iterator[WeightedPoints]:
+    def _read(self) -> Iterator[tuple[int, WeightedPoints]]:
+        batches = self._source() if callable(self._source) else self._source
+        if not isinstance(batches, Iterable):
+            raise TypeError(
+                f"a function that gives batches must give something to iterate over; found {batches!r}"
+            )
         first = 0
-        for number, batch in enumerate(self._source() if callable(self._source) else self._source):
+        for number, batch in enumerate(batches):
             try:
                 points = self._points(batch, first)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}: {error}") from error
             if points is not None:
+                yield first, points
                 first += len(points)
-                yield points
 
     def _points(self, batch: Any, first: int) -> WeightedPoints | None:
         """Make points of a batch; None if it has no rows."""
@@ -243,10 +298,15 @@ class _FromBatches(_Source):
         X = batch
         if type(batch).__name__ == "RecordBatch" or is_frame(batch):
             X, y, weights, ids = self._columns(batch)
-        elif isinstance(batch, tuple):
-            X, y, weights = (*batch, None, None)[:3]
         elif any(value is not None for value in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
+        elif isinstance(batch, tuple):
+            if not 1 <= len(batch) <= 3:
+                raise TypeError(
+                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(batch)} parts; for rows "
+                    "with ids pass dm.points(X, y, weights, ids)"
+                )
+            X, y, weights = (*batch, None, None)[:3]
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if not n_rows:
             return None
@@ -261,7 +321,10 @@ class _FromBatches(_Source):
         there = column_names(frame)
         names = [self._roles[role] for role in ("label", "weight", "id")]
         features = self._roles["features"]
-        wanted = [name for name in there if name not in names] if features is None else list(features)
+        wanted = [name for name in there if name not in names] if features is None else features
+        if self.names is not None and features is None and set(wanted) != set(self.names):
+            raise ValueError(f"its columns are {wanted}, those of the batches before are {[*self.names]}")
+        wanted = wanted if self.names is None else [*self.names]  # in the order of the first batch
         for name in [*wanted, *(name for name in names if name is not None)]:
             if name not in there:
                 raise ValueError(f"there is no column {name!r}; there are {there}")
@@ -288,7 +351,12 @@ class _Bar:
 
 
 def _are_paths(source: Any) -> bool:
-    return isinstance(source, (list, tuple)) and bool(source) and isinstance(source[0], (str, Path))
+    if not isinstance(source, (list, tuple)):
+        return False
+    paths = [isinstance(one, (str, Path)) for one in source]
+    if any(paths) and not all(paths):
+        raise TypeError("a list for a scan is of files or of batches, and this one has both")
+    return bool(source) and all(paths)
 
 
 def _silent(number: int, share: float, rows: int) -> None:

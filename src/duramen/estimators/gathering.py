@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
-import numpy as np
-
-from duramen.chunks import on_one_thread, one_blas_thread, side_by_side
+from duramen.chunks import on_one_thread, one_blas_thread
 from duramen.distributed.dask.collections import parts_of
 from duramen.distributed.dask.parts import Parts, constant, module, task
 from duramen.points import WeightedPoints
@@ -76,7 +73,7 @@ class Scanned:
     """
 
     def __init__(self, data: Scan) -> None:
-        self._data, self._n_passes, self._n_rows = data, 0, data.n_rows
+        self._data, self._n_passes = data, 0
         self.classes = data.classes
 
     @property
@@ -88,27 +85,15 @@ class Scanned:
     def gather(self, begin: Callable[[], Gathering], prepare: Preparation, told: str) -> Any:
         """Make one pass, parts of files side by side: a gathering for each thread."""
         self._n_passes += 1
-        found: dict[int, Gathering] = {}
-        lock = threading.Lock()
-        n_rows = 0
-        self._data.check_unchanged()
+
+        def take(mine: Gathering, first: int, points: WeightedPoints) -> None:
+            batch = prepare(points)
+            if len(batch):
+                mine.add(batch, before=first if len(batch) == len(points) else None)
+
         with self._data.shown() as shown:
-
-            def look(part: Callable[[], Iterable[WeightedPoints]]) -> None:
-                nonlocal n_rows
-                mine = found.setdefault(threading.get_ident(), begin())
-                for points in part():
-                    batch = prepare(points)
-                    if len(batch):
-                        mine.add(batch, before=_number(batch))
-                    with lock:
-                        n_rows += len(points)
-                        shown(self._n_passes, n_rows / max(1, self._n_rows or 2 * n_rows), n_rows)
-
-            side_by_side(look, self._data.parts())
-        self._data.check_unchanged()
-        self._n_rows = n_rows
-        return _joined(begin, [one.summary() for one in found.values()])
+            found = self._data.passed(begin, take, lambda share, n_rows: shown(self._n_passes, share, n_rows))
+        return _joined(begin, [one.summary() for one in found])
 
 
 class Partitions:
@@ -186,9 +171,3 @@ def _joined(begin: Callable[[], Gathering], summaries: Sequence[Any]) -> Any:
         return whole
 
     return summaries[0] if len(summaries) == 1 else reduce(together, summaries, begin()).summary()
-
-
-def _number(points: WeightedPoints) -> int | None:
-    """Give the number of the first row, where ids are row numbers."""
-    ids = points.ids
-    return int(ids[0]) if int(ids[-1]) - int(ids[0]) == len(ids) - 1 and (np.diff(ids) == 1).all() else None

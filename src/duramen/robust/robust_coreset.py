@@ -207,8 +207,8 @@ def _refuse_unread(X: Any) -> None:
     """Raise TypeError for data that is not here, before it is all read into memory."""
     if hasattr(X, "__dask_graph__"):
         raise TypeError(
-            "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows where "
-            "they are, or pass X.compute() if they fit in memory"
+            "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows "
+            "where they are, or pass X.compute() if they fit in memory"
         )
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
         shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"

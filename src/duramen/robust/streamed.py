@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
-from duramen.chunks import one_blas_thread, side_by_side
+from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
 from duramen.points import WeightedPoints
 from duramen.robust.passes import Plan, Summary, Tally, finish, merge, plan
@@ -52,7 +49,7 @@ def streamed_coreset(batches: Batches, *, each: Each | None = None, **asked: Any
 
     Notes
     -----
-    Memory: one batch; the sample for the anchor; twice the suspected points; and
+    Memory: one batch; twice the sample for the anchor; twice the suspected points; and
     twice ``size`` points for each stratum that the sampler makes (one, but for the
     layered sampler, which makes one for each doubling of the loss).
 
@@ -99,27 +96,10 @@ def scanned_coreset(data: Scan, **asked: Any) -> Coreset:
 
 
 def _passed(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
-    """Make one pass over the data, its parts side by side: a tally for each thread."""
-    data.check_unchanged()
-    tallies: dict[int, Tally] = {}
-    lock = threading.Lock()
-    n_rows = 0
-
-    def look(part: Callable[[], Iterable[WeightedPoints]]) -> None:
-        nonlocal n_rows
-        tally = tallies.setdefault(threading.get_ident(), Tally(step))
-        for points in part():
-            tally.add(points, before=int(points.ids[0]) if _are_numbered(points) else None)
-            with lock:
-                n_rows += len(points)
-                shown(step.number, n_rows / max(1, data.n_rows or 2 * n_rows), n_rows)
-
-    side_by_side(look, data.parts())
-    data.check_unchanged()
-    return reduce(merge, [tally.summary() for tally in tallies.values()] or [Tally(step).summary()])
-
-
-def _are_numbered(points: WeightedPoints) -> bool:
-    """Tell whether ids are row numbers, so that errors can name rows by them."""
-    ids = points.ids
-    return len(ids) > 0 and int(ids[-1]) - int(ids[0]) == len(ids) - 1 and bool((np.diff(ids) == 1).all())
+    """Make one pass over the data: a tally for each thread."""
+    tallies = data.passed(
+        lambda: Tally(step),
+        lambda tally, first, points: tally.add(points, before=first),
+        lambda share, n_rows: shown(step.number, share, n_rows),
+    )
+    return reduce(merge, [tally.summary() for tally in tallies])

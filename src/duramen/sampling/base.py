@@ -125,6 +125,10 @@ class RankedSampler(Sampler):
         """Give a number that no score of these points exceeds, if one can be had for less than the scores."""
         return np.inf
 
+    def steady_scores(self, seen: Seen) -> Array:
+        """Score points as ``scores`` does; a score has the same bits whichever other points are there."""
+        return self.scores(seen)
+
     def freeze(self, seen: Seen) -> dict[str, Array]:
         """Derive from points what later scores depend on; it is kept in the anchor under these names."""
         return {}
@@ -188,7 +192,24 @@ class Bound(Sampler):
 def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
     """Tell whether an anchor holds all that the sampler would freeze, so that nothing need be looked at."""
     names = () if type(sampler).freeze is RankedSampler.freeze else sampler.freezes
-    return names is not None and set(names) <= set(anchor.frozen)
+    told = names is not None and _goes_with(sampler, "freezes", "freeze")
+    return told and set(names or ()) <= set(anchor.frozen)
+
+
+def ceiling_of(sampler: RankedSampler, seen: Seen) -> float:
+    """Give a number that no measure, weight times score, of these points exceeds; it may be infinite."""
+    most = float(seen.points.weights.max(initial=0.0))
+    ceiling = sampler.ceiling(seen) if _goes_with(sampler, "ceiling", "scores") else np.inf
+    return float(measured(most, float(ceiling)))
+
+
+def _goes_with(sampler: RankedSampler, one: str, other: str) -> bool:
+    """Tell whether a class knows of what it says: not if it inherits that, and does the other thing anew."""
+    owners = [
+        next(at for at, kind in enumerate(type(sampler).__mro__) if name in vars(kind))
+        for name in (one, other)
+    ]
+    return owners[0] <= owners[1]
 
 
 def frozen(sampler: RankedSampler, seen: Seen) -> Seen:
@@ -205,10 +226,13 @@ def measured(weights: Any, scores: Any) -> Any:
     return np.maximum(weights * scores, _FAINT)
 
 
-def ranked(sampler: RankedSampler, seen: Seen, seed: int) -> Array:
-    """Compute the ranks, u over weight times score; refuse scores that are not positive numbers."""
+def ranked(sampler: RankedSampler, seen: Seen, seed: int, *, steady: bool = False) -> Array:
+    """Compute the ranks, u over weight times score; refuse scores that are not positive numbers.
+
+    If ``steady``, the rank of a point has the same bits whichever others are with it.
+    """
     weights = seen.points.weights
-    scores = np.asarray(sampler.scores(seen))
+    scores = np.asarray(sampler.steady_scores(seen) if steady else sampler.scores(seen))
     if scores.shape != (len(seen),):
         raise ValueError(
             f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; one a point is needed"

@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.rows import Array, Rows, dense_block, take_rows
+from duramen.rows import Array, Rows, dense_block, row_products, take_rows
 from duramen.sampling.base import RankedSampler, Seen
 
 __all__ = ["LeverageSampler"]
@@ -61,6 +61,21 @@ class LeverageSampler(RankedSampler):
             raise ValueError(f"directions={self.directions!r} must be a whole number of 1 or more")
 
     def scores(self, seen: Seen) -> Array:
+        rows, frame = self._rows_and_frame(seen)
+        with np.errstate(over="ignore", invalid="ignore"):
+            images = rows @ frame[:-1]  # in float64: in float32 rounding would show in the choice
+        return _scored(images, frame)
+
+    def steady_scores(self, seen: Seen) -> Array:
+        rows, frame = self._rows_and_frame(seen)
+        if sparse.issparse(rows):
+            return self.scores(seen)
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = rows.astype(np.float64, copy=False)
+            images = np.stack([row_products(wide, direction) for direction in frame[:-1].T], axis=1)
+        return _scored(images, frame)
+
+    def _rows_and_frame(self, seen: Seen) -> tuple[Rows, Array]:
         frame = seen.anchor.frozen["leverage"]
         X = seen.points.X
         if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
@@ -68,17 +83,7 @@ class LeverageSampler(RankedSampler):
                 f"the anchor's leverage frame has shape {frame.shape}; it is not for {self.directions} "
                 f"directions of {X.shape[1]} columns. Pass an anchor of such data, or one without a frame"
             )
-        rows = X if sparse.issparse(X) else dense_block(X, slice(None))
-        with np.errstate(over="ignore", invalid="ignore"):
-            images = rows @ frame[:-1]  # in float64: in float32 rounding would show in the choice
-            images += frame[-1]
-            if len(images) == 1:
-                squares = np.vdot(images, images)[None]
-            else:
-                squares = np.square(images, out=images) @ np.ones(images.shape[1])
-            norms = np.sqrt(squares, out=squares)
-            norms += 1.0
-        return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
+        return X if sparse.issparse(X) else dense_block(X, slice(None)), frame
 
     def ceiling(self, seen: Seen) -> float:
         frame, X = seen.anchor.frozen["leverage"], seen.points.X
@@ -142,6 +147,19 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
             return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
     rows = np.flatnonzero(live)
     return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
+
+
+def _scored(images: Array, frame: Array) -> Array:
+    """Turn the images of rows into scores: 1 and their length."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        images += frame[-1]
+        if len(images) == 1:
+            squares = np.asarray(np.vdot(images, images))[None]
+        else:
+            squares = np.square(images, out=images) @ np.ones(images.shape[1])
+        norms = np.sqrt(squares, out=squares)
+        norms += 1.0
+    return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
 
 
 def _largest(X: Array, extreme: Any) -> Array:

@@ -33,19 +33,20 @@ class DatasetTable(ArrowTable):
     def __init__(self, source: Any) -> None:
         self._source = source
         schema = source.schema
-        fragments = list(source.get_fragments()) if hasattr(source, "get_fragments") else []
+        self._here = not hasattr(source, "get_fragments")  # a table in memory
+        fragments = [] if self._here else _fragments(source)
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
-        self.path = files[0].parent if files else Path("the Arrow table")
+        self.path = files[0].parent if files else Path(f"the Arrow {'table' if self._here else 'dataset'}")
         self.columns, self.schema = checked_names(self.path, schema.names), schema
         self.kinds = {field.name: kind_of(field.type) for field in schema}
         for fragment in fragments[1:]:
             _refuse_other(fragments[0], fragment)
-        self.n_rows = source.count_rows() if fragments else source.num_rows
+        self.n_rows = source.num_rows if self._here else source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        if not hasattr(self._source, "get_fragments"):
+        if self._here:
             for piece in self._source.select([*columns]).to_batches(max_chunksize=n_rows):
                 yield piece, 1.0
             return
@@ -60,6 +61,14 @@ class DatasetTable(ArrowTable):
                 piece.validate(full=True)
             if piece.num_rows:
                 yield piece, 1.0
+
+
+def _fragments(source: Any) -> list[Any]:
+    """List the files of a dataset; none where it was filtered, which pyarrow does not tell."""
+    try:
+        return list(source.get_fragments())
+    except ValueError:  # as its ArrowInvalid is
+        return []
 
 
 def _refuse_other(first: Any, other: Any) -> None:

@@ -123,6 +123,8 @@ def _joined(source: Path, files: list[Path]) -> Table:
 
 
 def _opened(path: Path) -> Table:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name its files, or the folder alone")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if not path.stat().st_size:

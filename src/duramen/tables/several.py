@@ -62,6 +62,8 @@ class Files(Table):
         first, done = 0, 0
         for place, part in enumerate(self.parts):
             count = self._counts[place]
+            if count is None and skip > first:
+                count = self._counts[place] = sum(map(len, part._read(1 << 16, columns[:1], 0)))
             if count is None or first + count > skip:
                 end = max(skip - first, 0)
                 for batch in part._read(n_rows, columns, end):
@@ -70,7 +72,7 @@ class Files(Table):
                     share = (first + end) / self.n_rows if self.n_rows else share
                     yield replace(batch, table=self, first=first + batch.first, done=share)
                     del batch  # so that the next one is read without this one in memory
-                if count is None and (end > 0 or not skip):
+                if count is None:
                     count = self._counts[place] = end
             first, done = first + (count or 0), done + part.nbytes
 

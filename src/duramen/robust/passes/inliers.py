@@ -16,7 +16,7 @@ from duramen.robust.passes.suspects import picked
 from duramen.robust.survey import survey, surveyed_totals
 from duramen.rows import Array
 from duramen.sampling import RankedSampler, Seen
-from duramen.sampling.base import Strata, ranked, shared_out, strata_of
+from duramen.sampling.base import Strata, ceiling_of, ranked, shared_out, strata_of
 from duramen.sampling.calibration import Calibration, Known, known_of
 from duramen.sampling.ranks import Draw, draw, scaled, uniforms
 
@@ -103,7 +103,7 @@ class Inliers:
         if self._known is not None and self._totals is not None:
             self._totals.add_rows(self._known.columns(seen.points) * seen.points.weights[:, None])
         places = self._count(seen.points, self._sampler.strata(seen))
-        self._lowest.add(seen.points, ranked(self._sampler, seen, self._seed), places)
+        self._lowest.add(seen.points, ranked(self._sampler, seen, self._seed, steady=True), places)
 
     def absorb(self, state: InlierState) -> None:
         """Take in all that another has."""
@@ -138,7 +138,7 @@ class Inliers:
         if limit is None or self._stratified:
             return None
         points = seen.points
-        bound = limit * self._sampler.ceiling(seen) * float(points.weights.max(initial=0.0))
+        bound = limit * ceiling_of(self._sampler, seen)
         if not bound < _WORTHWHILE:
             return None
         return np.flatnonzero((uniforms(self._seed, points.ids) <= bound) & (points.weights > 0))

@@ -42,7 +42,7 @@ class Lowest:
         self._most = most
         self._limits = np.empty(0)  # at each place, the number that none may exceed any more
         self._parts: list[Held] = []
-        self._waiting = 0
+        self._waiting, self._count = 0, 0
 
     def add(self, points: WeightedPoints, numbers: Array, places: Array) -> None:
         """Look at more points, and copy those that may stay; an infinite number means absence."""
@@ -56,7 +56,7 @@ class Lowest:
         if not len(rows):
             return
         self._parts.append(Held(points.pick(rows, points.weights[rows]), numbers[rows], places[rows]))
-        self._waiting += len(rows)
+        self._waiting, self._count = self._waiting + len(rows), self._count + len(rows)
         if self._waiting > max(len(self) // 2, self._most):
             self._cut()
 
@@ -66,7 +66,7 @@ class Lowest:
         return float(self._limits[0]) if len(self._limits) == 1 and self._limits[0] < np.inf else None
 
     def __len__(self) -> int:
-        return sum(len(part.numbers) for part in self._parts)
+        return self._count
 
     def held(self) -> Held | None:
         """Give the points that are left; None where none ever came."""
@@ -81,7 +81,7 @@ class Lowest:
         rows = self._lowest(numbers, places)
         if len(rows) < len(numbers):
             points, numbers, places = points.pick(rows, points.weights[rows]), numbers[rows], places[rows]
-        self._parts, self._waiting = [Held(points, numbers, places)], 0
+        self._parts, self._waiting, self._count = [Held(points, numbers, places)], 0, len(numbers)
 
     def _lowest(self, numbers: Array, places: Array) -> Array:
         """Find the smallest numbers of each place, and lower the limits to what was found."""

@@ -16,9 +16,8 @@ True
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import pickle
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,11 +28,12 @@ from duramen.coreset import Coreset
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.robust.anchored import anchored
-from duramen.robust.outlook import sampler_of, seen_from
+from duramen.robust.outlook import as_anchor, check_plan, is_bare, sampler_of, seen_from
 from duramen.robust.passes.census import Census, Counting
 from duramen.robust.passes.selection import Outlook, Selecting, Selection, selected
 from duramen.robust.passes.summary_bytes import from_bytes, to_bytes
 from duramen.robust.plan import BySize, plan_of
+from duramen.rows import numbered
 from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.calibration import known_of
 from duramen.seeds import generator
@@ -174,6 +174,11 @@ def plan(
     named = sampler_of(sampler, by_size)
     if named is not None:
         _ranked(named)
+    whole = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
+    outlier_weight(n_outliers, 2.0 * float(n_outliers) if whole else 1.0)  # what total there is, nobody knows
+    if anchor is not None:
+        as_anchor(anchor)
+    check_plan(by_size, 0.0, is_bare(anchor), named)
     seed = int(generator(random_state).integers(2**63))
     names = None if columns is None else tuple(columns)
     return Plan(1, Problem(loss, by_size, named, n_outliers, bool(calibrate), seed, anchor, names))
@@ -204,7 +209,7 @@ class Tally:
                 f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
             )
         if len(points):
-            with _numbered(self.n_rows if before is None else before):
+            with numbered(self.n_rows if before is None else before):
                 self._work.add(points)
 
     def absorb(self, summary: Summary) -> None:
@@ -341,29 +346,20 @@ def _ranked(sampler: Sampler) -> RankedSampler:
 def _mark(plan: Plan) -> str:
     """Make what tells a plan from others."""
     problem, outlook = plan.problem, plan.outlook
-    words: list[Any] = [
-        plan.number,
-        type(problem.loss).__qualname__,
-        problem.seed,
-        problem.plan,
-        problem.calibrate,
-    ]
+    words: list[Any] = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
+    digest.update(_told(problem.loss) + _told(problem.sampler))
     if outlook is not None:
         digest.update(outlook.anchor.theta.tobytes())
         for name, state in sorted(outlook.anchor.frozen.items()):
             digest.update(name.encode() + state.tobytes())
-        digest.update(repr((type(outlook.sampler).__qualname__, outlook.suspected, outlook.floor)).encode())
+        digest.update(_told(outlook.sampler) + repr((outlook.suspected, outlook.floor)).encode())
     return digest.hexdigest()
 
 
-@contextmanager
-def _numbered(before: int) -> Iterator[None]:
-    """Have an error about a row of the batch at hand give its number among all that came."""
+def _told(part: Any) -> bytes:
+    """Turn a loss or a sampler into bytes that tell it from others, as far as it can be told."""
     try:
-        yield
-    except ValueError as error:
-        if type(error) is not ValueError or not before:
-            raise
-        text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
-        raise ValueError(text) from error
+        return pickle.dumps(part, protocol=4)
+    except Exception:  # whatever a class of the user's own may raise
+        return type(part).__qualname__.encode()

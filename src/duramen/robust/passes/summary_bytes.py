@@ -17,6 +17,8 @@ from duramen.sampling import Seen
 
 __all__ = ["from_bytes", "to_bytes"]
 
+_SHORT = np.iinfo(np.int16).max
+
 
 def to_bytes(body: Census | Selection, mark: str) -> bytes:
     """Turn what a pass tells into bytes; ``mark`` says by which plan it was made."""
@@ -32,7 +34,8 @@ def to_bytes(body: Census | Selection, mark: str) -> bytes:
         arrays["totals"] = _array(inliers.totals)
     arrays |= _held(inliers.held)
     if inliers.held is not None and inliers.stratified:
-        arrays["places"] = np.searchsorted(inliers.numbers, inliers.held.places).astype(np.int16)
+        short = np.int16 if len(inliers.numbers) <= _SHORT else np.int32
+        arrays["places"] = np.searchsorted(inliers.numbers, inliers.held.places).astype(short)
     if body.suspects is not None:
         arrays |= packed_points(body.suspects.points, "suspects")
         arrays["losses"] = np.asarray(body.suspects.losses)

@@ -36,7 +36,7 @@ class Suspects:
         self._floor = floor
         self._edge: tuple[float, int] | None = None  # the loss and the id of the last that may be suspected
         self._parts: list[Seen] = []
-        self._waiting = 0
+        self._waiting, self._held = 0, 0  # how many have come since the last cut, and were left by it
 
     def among(self, seen: Seen) -> Array:
         """Find the rows that may be suspected; the others are inliers."""
@@ -58,8 +58,7 @@ class Suspects:
         """Hold points that may be suspected; give those that no longer may."""
         self._parts.append(seen)
         self._waiting += len(seen)
-        n_held = sum(map(len, self._parts)) - self._waiting
-        return self.cut() if self._waiting > n_held else None
+        return self.cut() if self._waiting > self._held else None
 
     def held(self) -> Seen | None:
         """Give all who may be suspected, in the order of their ids; None where nobody may be."""
@@ -71,14 +70,14 @@ class Suspects:
             return None
         held = self._joined()
         points = held.points
-        self._parts, self._waiting = [held], 0
+        self._parts, self._waiting, self._held = [held], 0, len(held)
         if not float(points.weights.sum()) > self._enough:
             return None
         top = self._top(held.losses, points.ids, points.weights)
         self._edge = float(held.losses[top[-1]]), int(points.ids[top[-1]])
         if len(top) == len(held):
             return None
-        self._parts = [picked(held, top)]
+        self._parts, self._held = [picked(held, top)], len(top)
         rest = np.ones(len(held), dtype=bool)
         rest[top] = False
         return picked(held, np.flatnonzero(rest))
