@@ -5,9 +5,12 @@
 A pass over the data makes a :class:`Summary` of every part, merges them, and
 :func:`finish` gives the plan of the next pass, or the coreset. Parts may be in
 files, on workers, or on sites that show nothing but summaries. For Dask there
-is ``duramen.distributed.dask``, which does all of it.
+is ``duramen.distributed.dask``, which does all of it; for rows that change where
+they are, a :class:`Federation` of sites.
 """
 
+from duramen.distributed.live import Federation
+from duramen.distributed.sites import Site
 from duramen.robust.passes import Plan, Summary, finish, merge, plan, summarize
 
-__all__ = ["Plan", "Summary", "finish", "merge", "plan", "summarize"]
+__all__ = ["Federation", "Plan", "Site", "Summary", "finish", "merge", "plan", "summarize"]

@@ -1,0 +1,38 @@
+"""A cluster of two workers, and two processes: begun once, and ended without a trace."""
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Start two workers that talk over TCP on the loopback, and give their client."""
+    distributed = pytest.importorskip("distributed", reason="needs duramen[dask]")
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as started,
+        distributed.Client(started, set_as_default=False) as client,
+    ):
+        assert started.scheduler_address.startswith("tcp://127.0.0.1")
+        yield client
+
+
+@pytest.fixture
+def on_cluster(cluster):
+    """Compute on the cluster, with both workers there."""
+    cluster.wait_for_workers(2, timeout=60)
+    with cluster.as_current():
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def two_processes():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool

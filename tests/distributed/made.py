@@ -1,0 +1,52 @@
+"""Points as Dask collections, cut anywhere; two equal cuts make an empty partition."""
+
+import numpy as np
+
+from tests.robust.test_streamed import assert_same, at_once, data
+
+__all__ = ["arrays_of", "assert_same", "at_once", "data", "frame_of", "pandas_of", "pieces_of"]
+
+
+def pandas_of(points):
+    """Write points as a frame: x0, x1, ..., y, heavy, key."""
+    import pandas as pd
+
+    frame = pd.DataFrame(points.X, columns=[f"x{column}" for column in range(points.n_columns)])
+    if points.y is not None:
+        frame["y"] = points.y
+    return frame.assign(heavy=points.weights, key=points.ids)
+
+
+def pieces_of(table, cuts=(), order=None):
+    """Cut a frame, with its rows in any order."""
+    table = table if order is None else table.iloc[order]
+    ends = [*sorted(cuts), len(table)]
+    return [table.iloc[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def itself(piece):
+    return piece
+
+
+def frame_of(points, cuts=(100, 250), order=None):
+    """Make a Dask DataFrame, and say which column is what."""
+    import dask.dataframe as dd
+
+    table = pandas_of(points)
+    frame = dd.from_map(itself, pieces_of(table, cuts, order), meta=table.iloc[:0])
+    return frame, {"label": "y" if points.y is not None else None, "weight": "heavy", "id": "key"}
+
+
+def arrays_of(points, cuts=(100, 250), order=None):
+    """Make Dask arrays; those of labels, weights and ids are cut elsewhere."""
+    import dask.array as da
+
+    points = points if order is None else points.take(order)
+    lengths = tuple(np.diff([0, *sorted(cuts), len(points)]).tolist())
+    X = da.from_array(points.X, chunks=(lengths, max(1, points.n_columns - 1)))
+    more = {"y": points.y, "sample_weight": points.weights, "ids": points.ids}
+    return X, {
+        name: da.from_array(np.array(column), chunks=97)
+        for name, column in more.items()
+        if column is not None
+    }

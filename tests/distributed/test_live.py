@@ -1,0 +1,243 @@
+"""Sites with rows that change: moments, names, stores, and what is refused."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.distributed import sites as sites_module
+from duramen.distributed.live import Federation
+from duramen.distributed.sites import Site
+from duramen.dynamic.selection import selection_of
+from duramen.robust.passes import plan
+from tests.distributed.sites import assert_law, check, rows_of, together, two_sites
+from tests.dynamic.model import (
+    assert_same,
+)
+
+
+def test_rows_may_come_while_others_are_asked():
+    both, settings, everyone = two_sites()
+    late = rows_of("logistic", 700, 8, start=90_000)
+
+    def meanwhile(plan):
+        if plan.number == 2 and -5 not in both["berlin"].rows:
+            both["berlin"].insert(*late)
+            both["berlin"].insert([0.0, 0.0], 1, ids=-5)
+        return both["paris"].summary(plan)
+
+    federation = Federation([both["berlin"], meanwhile], **settings)
+    settings = {**settings}
+    z = settings.pop("n_outliers")
+    assert_law(federation, everyone, settings, z)
+    assert len(both["berlin"]) == 2701
+    assert_law(federation, together(both.values()), settings, z)
+
+
+def test_rows_wait_to_go_until_all_were_looked_at(monkeypatch):
+    monkeypatch.setattr(sites_module, "_TOGETHER", 500)
+    both, settings, _ = two_sites()
+    rows, going = both["berlin"].rows, []
+    look = rows.points
+    with ThreadPoolExecutor(1) as pool:
+
+        def points(ids):
+            if not going:
+                going.append(pool.submit(rows.delete, rows.ids[-10:]))
+                wait(going, timeout=0.2)
+            return look(ids)
+
+        monkeypatch.setattr(rows, "points", points)
+        assert both["berlin"].summary(plan(**settings)).n_rows == 2000
+    assert going[0].exception() is None
+    assert len(both["berlin"]) == 1990
+
+
+def test_every_summary_is_of_one_moment():
+    both, settings, _ = two_sites(n=1000)
+    federation = Federation(both, **settings)
+    federation.coreset()
+
+    def feed():
+        for step in range(40):
+            both["berlin"].insert(*rows_of("logistic", 100, step, start=5000 + 100 * step))
+            if step % 4 == 3:
+                both["berlin"].delete(np.arange(5000 + 100 * step, 5100 + 100 * step))
+
+    with ThreadPoolExecutor(1) as pool:
+        feeding = pool.submit(feed)
+        while not feeding.done():
+            assert federation.coreset().n_points % 100 == 0
+        feeding.result()
+    assert check(federation, both.values(), settings).n_points == 5000
+
+
+def test_futures_are_waited_for_once_all_were_asked():
+    both, settings, _ = two_sites()
+    began = []
+    with ThreadPoolExecutor(2) as pool:
+
+        def ask(site):
+            def work(plan):
+                while len(began) % 2:  # until the other was asked, too
+                    pass
+                return site.answer(plan)
+
+            return lambda plan: began.append(1) or pool.submit(work, plan)
+
+        federation = Federation([ask(site) for site in both.values()], **settings)
+        check(federation, both.values(), settings)
+
+
+def test_sites_may_join_and_leave():
+    both, settings, _ = two_sites()
+    federation = Federation({"berlin": both["berlin"]}, **settings)
+    assert check(federation, [both["berlin"]], settings).n_points == 2000
+    federation.sites["paris"] = both["paris"].answer
+    federation.sites["nowhere"] = Site(dm.DynamicCoreset(**settings))
+    assert check(federation, both.values(), settings).n_points == 4000
+    del federation.sites["berlin"]
+    assert check(federation, [both["paris"]], settings).n_points == 2000
+
+
+def test_names_stay_at_their_site():
+    both, settings, _ = two_sites(n=300)
+    names = [f"patient {row}" for row in range(300)]
+    for site in both.values():
+        site.delete(site.rows.ids)
+    X, y, _, _ = rows_of("logistic", 300)
+    both["berlin"].insert(X, y, ids=names)
+    both["paris"].insert(-X, y, ids=[f"{name} of paris" for name in names])
+    federation = Federation(both, **settings)
+    core = check(federation, both.values(), settings)
+    assert "patient" not in str(both["berlin"].answer(federation._next))
+    known = [int(one) for one in core.ids if one in both["berlin"].rows]
+    assert set(both["berlin"].rows.names_of(known)) <= set(names)
+
+
+def test_no_site_is_told_which_rows_of_others_an_anchor_was_made_of():
+    both, settings, _ = two_sites()
+    plans = []
+
+    def wire(site):
+        return lambda plan: plans.append(pickle.dumps(plan)) or site.summary(plan)
+
+    federation = Federation([wire(site) for site in both.values()], **settings)
+    made_of = federation.coreset().anchor.ids
+    federation.reanchor(federation.anchor)
+    np.testing.assert_array_equal(federation.coreset().anchor.ids, made_of)
+    assert len(made_of) > 100
+    assert len(plans) == 8
+    assert not any(made_of[:4].tobytes() in sent or made_of[-4:].tobytes() in sent for sent in plans)
+
+
+def test_a_store_keeps_the_rows_of_a_site(tmp_path):
+    both, settings, _ = two_sites()
+    path = tmp_path / "berlin.duramen"
+    with dm.open_store(path, create=True, **settings) as store:
+        Site(store).insert(*rows_of("logistic", 2000))
+        federation = Federation([Site(store), both["paris"]], **settings)
+        core = check(federation, [Site(store), both["paris"]], settings)
+    with dm.open_store(path, read_only=True) as store:
+        federation.sites[0] = Site(store).answer
+        assert_same(federation.coreset(), core)
+        assert selection_of(store, federation._next.outlook) is not None
+        federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
+        check(federation, [Site(store), both["paris"]], settings)
+        assert selection_of(store, federation._next.outlook) is None
+
+
+def test_a_holder_of_another_problem_answers_all_the_same():
+    _, settings, _ = two_sites()
+    holders = [
+        dm.DynamicCoreset(**settings | {"random_state": 1}),
+        dm.DynamicCoreset(**settings | {"sampler": "uniform"}),
+        dm.DynamicCoreset(**settings | {"calibrate": False}),
+        dm.DynamicCoreset(dm.SmoothHingeLoss(), 5),
+        dm.DynamicCoreset(**settings | {"n_outliers": 5000}),
+        dm.DynamicCoreset(**settings, engine="tree"),
+    ]
+    sites = [Site(rows) for rows in holders]
+    for place, site in enumerate(sites):
+        site.insert(*rows_of("logistic", 300, place, start=1000 * place))
+    federation = Federation(sites, **settings)
+    before = [rows.anchor for rows in holders]
+    check(federation, sites, settings)
+    for place in (
+        0,
+        3,
+        5,
+    ):  # of another seed, loss or engine: they are for something else, and stay as they are
+        assert holders[place].anchor is before[place]
+    assert [selection_of(site.rows, federation._next.outlook) for site in sites] == [None] * 6
+
+
+def refused(error, match, sites, **more):
+    settings = {"loss": dm.LogisticLoss(), "size": 100, "n_outliers": 0.05, "random_state": 3, **more}
+    with pytest.raises(error, match=match):
+        Federation(sites, **settings).coreset()
+
+
+def test_what_is_wrong_is_told_with_the_name_of_the_site():
+    both, settings, _ = two_sites()
+
+    def broken(plan):
+        raise OSError("no route to host")
+
+    refused(RuntimeError, "site 'b' did not answer: OSError: no route", {"a": both["berlin"], "b": broken})
+    refused(TypeError, "site 1 answered with int; bring back", [both["berlin"], lambda plan: 7])
+    refused(TypeError, "site 'a' must be a Site, or a function.*found int", {"a": 3})
+    refused(ValueError, "site 0: these 3 bytes are no summary", [lambda plan: b"abc"])
+    other = plan(**settings | {"random_state": 4})
+    refused(ValueError, "site 0: .*different plans", [lambda plan: both["berlin"].answer(other)])
+    refused(ValueError, "site 0 answered another plan", [lambda plan: both["berlin"].summary(other)])
+    refused(ValueError, "there are no sites", {})
+    refused(ValueError, "there are no points", [Site(dm.DynamicCoreset(**settings))])
+    refused(ValueError, "theta has shape", both, anchor=[0.0])
+    refused(ValueError, "not below the total weight 4000", both, n_outliers=4000)
+    refused(ValueError, "size=0", both, size=0)
+    twice = [both["berlin"], both["berlin"].summary]
+    refused(ValueError, "ids must be distinct; id .* stands in more than one row", twice)
+
+
+def test_rows_that_are_not_alike_are_refused_also_by_a_frozen_anchor():
+    both, settings, _ = two_sites()
+    federation = Federation(both, **settings)
+    federation.coreset()
+    single = Site(dm.DynamicCoreset(**settings))
+    X, y, _, _ = rows_of("logistic", 50)
+    single.insert(X.astype(np.float32), y, ids=np.arange(-50, 0))
+    federation.sites["tokyo"] = single
+    message = "site 'berlin' has 2 columns of float64, with labels, site 'tokyo' has 2 columns of float32"
+    with pytest.raises(ValueError, match=message):
+        federation.coreset()
+    other = Site(dm.DynamicCoreset(**settings))
+    other.insert(X, y > 0, ids=np.arange(-50, 0))
+    federation.sites["tokyo"] = other
+    with pytest.raises(ValueError, match="labels of the sites do not go together: site 'tokyo' has"):
+        federation.coreset()
+    with pytest.raises(ValueError, match="do not go together"):
+        federation.reanchor()
+    del federation.sites["tokyo"]
+    check(federation, both.values(), settings)
+
+
+def test_what_a_site_refuses():
+    both, settings, _ = two_sites()
+    with pytest.raises(TypeError, match="DynamicCoreset or a Store; found ndarray"):
+        Site(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="max_rows=0"):
+        Site(both["berlin"].rows, max_rows=0)
+    with pytest.raises(TypeError, match="pass ids that no other site has"):
+        both["berlin"].insert([[0.0, 0.0]], [1])
+    with pytest.raises(KeyError, match="id 70000 is not here"):
+        both["berlin"].delete([0, 70_000])
+    assert 0 in both["berlin"].rows
+    with pytest.raises(TypeError, match="answers a Plan, or the pickle of one; found int"):
+        both["berlin"].answer(pickle.dumps(3))
+    federation = Federation(both, **settings)
+    for wrong in (-1, "many", np.nan):
+        with pytest.raises((TypeError, ValueError), match="n_outliers"):
+            federation.set_outliers(wrong)

@@ -1,0 +1,194 @@
+"""What a site tells: what looking at all its rows gives, and no more than it must."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen.distributed import sites as sites_module
+from duramen.distributed import summarize
+from duramen.distributed.live import Federation
+from duramen.distributed.sites import Site, rows_in
+from duramen.dynamic.selection import selection_of
+from duramen.robust import sample as samples
+from duramen.robust.passes import census, finish, plan
+from tests.distributed.sites import check, every_suit, rows_of, two_sites
+from tests.dynamic.model import (
+    PROBLEMS,
+    SAMPLERS,
+    assert_same,
+    quietly,
+)
+
+
+def looking(name, sampler, anchor, z, floor=None, **more):
+    """Plan a second pass over rows of a problem."""
+    asked = {"loss": PROBLEMS[name].loss, "sampler": SAMPLERS[sampler], "random_state": 7, **more}
+    points = dm.points(*rows_of(name, 500, 9)[:2])
+    step = quietly(finish, quietly(summarize, points, plan(anchor=anchor, n_outliers=z, **asked)))
+    if floor is None:
+        return asked, step
+    losses = asked["loss"].values(step.outlook.anchor.theta, points.X, points.y)
+    looks = replace(step.outlook, floor=float(np.quantile(losses, floor)))
+    return asked, replace(step, outlook=looks, mark="")
+
+
+@every_suit
+@pytest.mark.parametrize(
+    "heavy, floor, z, own",
+    [("none", 0.0, 30, 0), ("whole", 0.9, 30, 0.3), ("real", 0.0, 0, 0.1), ("wild", 0.95, 80, 0.05)],
+)
+def test_what_is_read_off_is_what_looking_at_all_rows_gives(name, sampler, heavy, floor, z, own):
+    asked, second = looking(name, sampler, PROBLEMS[name].anchor(), z, floor, size=40)
+    rows = dm.DynamicCoreset(n_outliers=own, **asked)
+    site = Site(rows)
+    for seed in range(2):
+        quietly(site.insert, *rows_of(name, 200, seed, heavy, start=300 * seed))
+        read, plain = quietly(site.summary, second), quietly(summarize, rows.points(), second)
+        assert selection_of(rows, second.outlook) is not None
+        assert (read.n_rows, read.body.n_points) == (plain.n_rows, plain.body.n_points)
+        assert (read.body.suspects is None) == (plain.body.suspects is None)
+        if plain.body.suspects is not None:
+            same_points(read.body.suspects.points, plain.body.suspects.points)
+            np.testing.assert_array_equal(read.body.suspects.losses, plain.body.suspects.losses)
+        mine, theirs = read.body.inliers, plain.body.inliers
+        np.testing.assert_array_equal(mine.numbers, theirs.numbers)
+        np.testing.assert_array_equal(mine.counts, theirs.counts)
+        np.testing.assert_allclose(mine.weights.values, theirs.weights.values, rtol=1e-13)
+        assert mine.stratified == theirs.stratified
+        same_points(mine.held.points, theirs.held.points)
+        np.testing.assert_array_equal(mine.held.places, theirs.held.places)
+        np.testing.assert_allclose(mine.held.numbers, theirs.held.numbers, rtol=1e-9)
+        scale = np.abs(theirs.totals.values).max()
+        np.testing.assert_allclose(mine.totals.values, theirs.totals.values, rtol=1e-9, atol=1e-12 * scale)
+        quietly(site.delete, rows.ids[::3])
+
+
+def same_points(one, other):
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_array_equal(one.X, other.X)
+    np.testing.assert_array_equal(one.weights, other.weights)
+    if one.y is not None:
+        np.testing.assert_array_equal(one.y, other.y)
+
+
+def test_rows_are_looked_at_once_for_each_anchor(monkeypatch):
+    both, settings, _ = two_sites()
+    federation = Federation(both, **settings)
+    federation.coreset()
+
+    def unasked(*_):
+        raise AssertionError("all rows were looked at")
+
+    monkeypatch.setattr(sites_module, "summarize", unasked)
+    for step in range(3):
+        both["berlin"].insert(*rows_of("logistic", 50, 5 + step, start=10_000 + 100 * step))
+        both["paris"].delete(both["paris"].rows.ids[:7])
+        check(federation, both.values(), settings)
+    with pytest.raises(RuntimeError, match="site 'berlin' did not answer: AssertionError: all rows were"):
+        federation.reanchor()
+
+
+def test_one_question_to_each_site_is_enough_while_few_more_are_suspected():
+    both, settings, _ = two_sites()
+    asked = []
+
+    def wire(place):
+        return lambda plan: asked.append((place, plan.number)) or both[place].answer(pickle.dumps(plan))
+
+    federation = Federation({place: wire(place) for place in both}, **settings)
+    check(federation, both.values(), settings)
+    assert asked == [(place, number) for number in (1, 2) for place in both]
+    for step in range(10):
+        asked.clear()
+        both["berlin"].insert(*rows_of("logistic", 40, 5 + step, start=10_000 + 100 * step))
+        check(federation, both.values(), settings)
+        assert asked == [(place, 2) for place in both]
+    both["paris"].insert(*rows_of("logistic", 9000, 50, start=50_000))
+    asked.clear()
+    check(federation, both.values(), settings)
+    assert (
+        asked == [(place, 2) for place in both] * 2
+    )  # three times the rows: more are suspected than were held
+    asked.clear()
+    check(federation, both.values(), settings)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("far, told", [(1e7, True), (1e30, False), (1e120, False), (1e200, False)])
+def test_rows_far_beyond_all_others_take_no_digits_from_the_rest(far, told):
+    both, settings, _ = two_sites(name="squared", anchor=PROBLEMS["squared"].anchor())
+    both["berlin"] = Site(dm.DynamicCoreset(dm.SquaredLoss(), 100, random_state=3))
+    both["berlin"].insert(*rows_of("squared", 2000))
+    both["berlin"].insert([[far, -far], [0.3, far]], [0.0, 1.0], ids=[-1, -2])
+    federation = Federation(both, **settings)
+    core = check(federation, both.values(), settings)
+    assert {-1, -2} & set(core.ids[core.suspected].tolist())
+    assert (selection_of(both["berlin"].rows, federation._next.outlook) is not None) == told
+    both["berlin"].delete([-1, -2])
+    check(federation, both.values(), settings)
+    assert selection_of(both["berlin"].rows, federation._next.outlook) is not None
+
+
+def test_a_loss_that_is_infinite_must_be_suspected():
+    anchor = PROBLEMS["squared"].anchor()
+    both, settings, _ = two_sites(name="squared", anchor=anchor, sampler="layered", n_outliers=0)
+    federation = Federation(both, **settings)
+    federation.coreset()
+    both["berlin"].insert([1e200, 0.0], 1.0, ids=-1)
+    with pytest.raises(ValueError, match="site 'berlin': id -1 has the loss inf at the anchor"):
+        federation.coreset()
+    federation.set_outliers(1)
+    settings["n_outliers"] = 1
+    assert check(federation, both.values(), settings).n_suspected == 2
+
+
+def test_no_site_sends_more_who_may_be_suspected_than_are_among_all():
+    both, settings, _ = two_sites()
+    federation = Federation(both, **settings)
+    n_suspected = federation.coreset().n_suspected
+    held = [len(site.summary(federation._next).body.suspects) for site in both.values()]
+    assert n_suspected < sum(held) < 1.4 * n_suspected  # a quarter more, and those that tie with the last
+    assert max(held) < 0.7 * n_suspected
+
+
+def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
+    both, settings, _ = two_sites()
+    anchor = Federation(both, **settings)
+    anchor.coreset()
+    for given, n in ((anchor.anchor, 1), (anchor.anchor.theta, 2000), (None, 2000)):
+        first = plan(**settings, anchor=given)
+        assert rows_in(both["berlin"].summary(first)) == n
+    guarded = {place: Site(site.rows, max_rows=500) for place, site in both.items()}
+    federation = Federation(guarded, **settings, anchor=anchor.anchor)
+    core = check(federation, both.values(), settings)
+    assert_same(core, anchor.coreset())
+    with pytest.raises(
+        PermissionError, match="site 'berlin': the summary would have 2,000 rows, and max_rows=500"
+    ):
+        federation.reanchor()
+    assert federation.anchor is not None
+    federation.coreset()
+
+
+def test_the_sample_of_the_first_pass_is_no_larger_than_it_must_be(monkeypatch):
+    for module in (samples, census):
+        monkeypatch.setattr(module, "SAMPLE", 300)
+    both, settings, everyone = two_sites()
+    assert rows_in(both["paris"].summary(plan(**settings))) == 301
+    core = check(Federation(both, **settings), both.values(), settings)
+    X, y, weights, ids = everyone.X, everyone.y, everyone.weights, everyone.ids
+    np.testing.assert_array_equal(
+        core.anchor.theta, dm.robust_coreset(X, y, sample_weight=weights, ids=ids, **settings).anchor.theta
+    )
+
+
+def test_bytes_do_not_grow_with_the_rows():
+    few, many = (two_sites(n, n_outliers=20)[0]["berlin"] for n in (2000, 20_000))
+    federation = Federation([few], loss=dm.LogisticLoss(), size=100, n_outliers=20, random_state=3)
+    federation.coreset()
+    sizes = [len(site.answer(federation._next)) for site in (few, many)]
+    assert sizes[1] < 1.1 * sizes[0]
+    assert sizes[1] < 138 * (2 + 1 + 1 + 1) * 8 + 2000  # rows held, with label, id and loss or rank
