@@ -183,19 +183,39 @@ def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: 
             except BaseException as error:  # also an interrupt, which only the caller's thread receives
                 errors[number] = error
 
+    ended = threading.Semaphore(0)
+
+    def help_out() -> None:
+        try:
+            take_turns()
+        finally:
+            ended.release()
+
     # each helper in a copy of the caller's context, where NumPy keeps np.errstate
     helpers = [
-        threading.Thread(target=contextvars.copy_context().run, args=(take_turns,), name="duramen")
+        threading.Thread(target=contextvars.copy_context().run, args=(help_out,), name="duramen")
         for _ in range(min(threads, len(chunks)) - 1)
     ]
     for helper in helpers:
         helper.start()
     contextvars.copy_context().run(take_turns)
+    for _ in helpers:
+        _wait(ended, errors, len(chunks))
     for helper in helpers:
-        try:
-            helper.join()
-        except BaseException as error:  # noqa: PERF203 (an interrupt: let those under way end, and no other begin)
-            errors.setdefault(len(chunks), error)
-            helper.join()
+        helper.join()
     if errors:
         raise errors[min(errors)]
+
+
+def _wait(ended: threading.Semaphore, errors: dict[int, BaseException], last: int) -> None:
+    """Wait until one more helper has ended, also after an interrupt, which lets no further chunk begin.
+
+    A thread whose ``join`` was interrupted counts as ended in some versions of Python, so it is not asked.
+    """
+    while True:
+        try:
+            ended.acquire()
+        except BaseException as error:  # noqa: PERF203 (rare)
+            errors.setdefault(last, error)
+        else:
+            return

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from duramen.chunks import on_one_thread, one_blas_thread
 from duramen.distributed.dask.collections import parts_of
-from duramen.distributed.dask.parts import Parts, constant, module, task
+from duramen.distributed.dask.parts import Parts, constant, task
 from duramen.points import WeightedPoints
 from duramen.scanning import Scan
 
@@ -118,7 +118,7 @@ class Partitions:
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
             summaries = [merge(_merged, shared, group) for group in groups]
-        return module("dask").compute(summaries[0])[0]
+        return self._parts.fetch(summaries[0])[0]
 
 
 def is_beyond(X: Any) -> bool:

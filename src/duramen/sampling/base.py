@@ -232,6 +232,7 @@ def ranked(sampler: RankedSampler, seen: Seen, seed: int, *, steady: bool = Fals
     If ``steady``, the rank of a point has the same bits whichever others are with it.
     """
     weights = seen.points.weights
+    steady = steady and _goes_with(sampler, "steady_scores", "scores")
     scores = np.asarray(sampler.steady_scores(seen) if steady else sampler.scores(seen))
     if scores.shape != (len(seen),):
         raise ValueError(

@@ -69,11 +69,11 @@ class LeverageSampler(RankedSampler):
     def steady_scores(self, seen: Seen) -> Array:
         rows, frame = self._rows_and_frame(seen)
         if sparse.issparse(rows):
-            return self.scores(seen)
+            return _scored(rows @ frame[:-1], frame, steady=True)
         with np.errstate(over="ignore", invalid="ignore"):
             wide = rows.astype(np.float64, copy=False)
-            images = np.stack([row_products(wide, direction) for direction in frame[:-1].T], axis=1)
-        return _scored(images, frame)
+            images = np.stack([row_products(wide, one) for one in np.ascontiguousarray(frame[:-1].T)], axis=1)
+        return _scored(images, frame, steady=True)
 
     def _rows_and_frame(self, seen: Seen) -> tuple[Rows, Array]:
         frame = seen.anchor.frozen["leverage"]
@@ -149,11 +149,13 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
     return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
 
 
-def _scored(images: Array, frame: Array) -> Array:
+def _scored(images: Array, frame: Array, *, steady: bool = False) -> Array:
     """Turn the images of rows into scores: 1 and their length."""
     with np.errstate(over="ignore", invalid="ignore"):
         images += frame[-1]
-        if len(images) == 1:
+        if steady:
+            squares = row_products(images, images)
+        elif len(images) == 1:
             squares = np.asarray(np.vdot(images, images))[None]
         else:
             squares = np.square(images, out=images) @ np.ones(images.shape[1])

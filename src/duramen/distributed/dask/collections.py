@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def _array_parts(X: Any, columns: dict[str, Any]) -> Parts:
     n = len(blocks)
     rows, where = (Rows(),) * n, [""] * n
     if known(lengths):
-        ends = [sum(lengths[: number + 1]) for number in range(n)]
+        ends = list(accumulate(lengths))
         rows = tuple(Rows(end - length, length) for end, length in zip(ends, lengths, strict=True))
         where = [f"rows {end - length} to {end - 1}" for end, length in zip(ends, lengths, strict=True)]
     cuts = lengths if known(lengths) else None
@@ -122,6 +122,8 @@ def _features(frame: Any, features: Iterable[Any] | None, named: dict[str, Any])
             _take(there, name, role, taken)
     if features is None:
         chosen = tuple(name for name in there if name not in taken)
+        for name in chosen:
+            _take(there, name, "features", taken)
     else:
         chosen = tuple(features)
         for name in chosen:

@@ -8,7 +8,7 @@ from typing import Any
 from duramen.chunks import on_one_thread
 from duramen.coreset import Coreset
 from duramen.distributed.dask.collections import parts_of
-from duramen.distributed.dask.parts import Parts, constant, module, named, task
+from duramen.distributed.dask.parts import Parts, constant, named, task
 from duramen.distributed.dask.traffic import Parcel, report, together
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
@@ -156,7 +156,7 @@ def _passed(parts: Parts, step: Plan) -> Summary:
     name = f"duramen-{_PASSES[min(step.number, len(_PASSES)) - 1]}-pass"
     shared = constant(step, f"{name}-plan")
     parcels = parts.each(_summarized, shared, f"{name}-summarize")
-    (parcel,) = module("dask").compute(_tree(parcels, shared, f"{name}-merge"))
+    (parcel,) = parts.fetch(_tree(parcels, shared, f"{name}-merge"))
     report(step.number, parcel)
     return Summary.from_bytes(parcel.data, step)
 

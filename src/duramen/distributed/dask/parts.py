@@ -15,7 +15,9 @@ from duramen.extras import needed
 from duramen.points import WeightedPoints
 from duramen.rows import refuse_nonfinite
 
-__all__ = ["Parts", "constant", "module", "named", "task"]
+__all__ = ["Parts", "constant", "module", "named", "said", "task"]
+
+_TOGETHER = 16  # partitions that are made again together, to find which one cannot be
 
 Work = Callable[[WeightedPoints | None, Any], Any]
 
@@ -73,9 +75,32 @@ class Parts:
         counts = [rows.count for rows in self.rows]
         if None in counts:
             count = task("duramen-count-rows")
-            counts = list(module("dask").compute(*(count(_length, block) for block in self.counters)))
+            counts = list(self.fetch(*(count(_length, block) for block in self.counters)))
         firsts = accumulate(counts, initial=0)
         return replace(self, rows=tuple(map(Rows, firsts, counts)))
+
+    def fetch(self, *values: Any) -> tuple[Any, ...]:
+        """Compute what depends on partitions; an error in making one of them begins with its name too."""
+        try:
+            return tuple(module("dask").compute(*values))
+        except Exception as error:
+            ours = str(error).startswith("partition")
+            if ours or type(error).__module__.partition(".")[0] == "distributed":
+                raise
+            number = self._broken()
+            if number is None:
+                raise
+            raise said(self.name(number), error) from error
+
+    def _broken(self) -> int | None:
+        """Find a partition that cannot be made: some at a time, then one by one."""
+        look = task("duramen-look-for-error")
+        ends = [look(_nothing, *(one for one in blocks if one is not None)) for blocks in self.blocks]
+        for start in range(0, len(ends), _TOGETHER):
+            group = ends[start : start + _TOGETHER]
+            if not _can_be_made(group):
+                return next((start + at for at, end in enumerate(group) if not _can_be_made([end])), None)
+        return None
 
     def each(self, work: Work, shared: Any, name: str) -> list[Any]:
         """Do some work on the points of each partition, when it is asked for.
@@ -124,9 +149,32 @@ def named(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if len(error.args) == 1:
-            error.args = (f"{name}: {error.args[0]}",)
-        raise
+        raise said(name, error) from error
+
+
+def said(name: str, error: Exception) -> Exception:
+    """Make an error that begins with the name of who had it: of its type, or the nearest that takes a text."""
+    text = f"{name}: {error.args[0] if len(error.args) == 1 else error}"
+    for kind in type(error).__mro__:
+        try:
+            made = kind(text)
+        except Exception:
+            continue
+        if isinstance(made, Exception) and str(made) in (text, repr(text)):
+            return made
+    return RuntimeError(text)
+
+
+def _nothing(*blocks: Any) -> None:
+    """Need blocks, and make nothing of them."""
+
+
+def _can_be_made(ends: Sequence[Any]) -> bool:
+    try:
+        module("dask").compute(*ends)
+    except Exception:
+        return False
+    return True
 
 
 def _worked(
