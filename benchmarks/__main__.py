@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import coresets, dynamic, losses, solving, store, trimming
+from benchmarks import coresets, distributed, dynamic, losses, solving, store, streaming, trimming
 
 if __name__ == "__main__":
     print(
@@ -20,3 +20,5 @@ if __name__ == "__main__":
     coresets.main()
     dynamic.main()
     store.main()
+    streaming.main()
+    distributed.main()

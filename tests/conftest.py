@@ -58,3 +58,13 @@ def _recorded(report, name):
     """Collect what passed tests recorded under a name."""
     passed = report.stats.get("passed", [])
     return sorted(value for test in passed for key, value in test.user_properties if key == name)
+
+
+@pytest.fixture
+def few_sampled(monkeypatch):
+    """Make anchors from 300 points, so that a few thousand are more than that."""
+    from duramen.robust import sample
+    from duramen.robust.passes import census
+
+    for module in (sample, census):
+        monkeypatch.setattr(module, "SAMPLE", 300)

@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.robust import sample as samples
-from duramen.robust.passes import census
 from duramen.tables import open_table
 from tests.robust.test_streamed import assert_same
 
@@ -48,12 +46,6 @@ def files(folder, whole, cuts, suffix="parquet", rows=400):
         else:
             with pa.ipc.new_file(path, part.schema) as file:
                 file.write_table(part)
-
-
-@pytest.fixture
-def few_sampled(monkeypatch):
-    for module in (samples, census):
-        monkeypatch.setattr(module, "SAMPLE", 300)
 
 
 @pytest.mark.usefixtures("two_threads", "few_sampled")

@@ -36,3 +36,11 @@ def on_cluster(cluster):
 def two_processes():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         yield pool
+
+
+@pytest.fixture
+def synchronous():
+    """Compute here, one task after the other."""
+    dask = pytest.importorskip("dask", reason="needs duramen[dask]")
+    with dask.config.set(scheduler="synchronous"):
+        yield

@@ -2,9 +2,28 @@
 
 import numpy as np
 
+import duramen as dm
 from tests.robust.test_streamed import assert_same, at_once, data
 
-__all__ = ["arrays_of", "assert_same", "at_once", "data", "frame_of", "pandas_of", "pieces_of"]
+__all__ = [
+    "LOGISTIC",
+    "arrays_of",
+    "assert_same",
+    "at_home",
+    "at_once",
+    "data",
+    "frame_of",
+    "pandas_of",
+    "pieces_of",
+]
+
+
+LOGISTIC = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
+
+
+def at_home(table, features, **chosen):
+    """Build the coreset of a frame in memory, with the ids that rows have there."""
+    return dm.robust_coreset(table[features], table["y"], **{**LOGISTIC, **chosen})
 
 
 def pandas_of(points):

@@ -13,9 +13,7 @@ import duramen as dm
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from duramen.robust.passes import plans
 from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly
-from tests.robust.test_streamed import assert_same, at_once, cut, data, few_sampled
-
-__all__ = ["few_sampled"]  # a fixture
+from tests.robust.test_streamed import assert_same, at_once, cut, data
 
 
 def asked(name="logistic", sampler="leverage", **more):

@@ -36,12 +36,6 @@ def cut(points, cuts=(), order=None):
     return lambda: (points.take(slice(start, end)) for start, end in zip([0, *ends[:-1]], ends, strict=True))
 
 
-@pytest.fixture
-def few_sampled(monkeypatch):
-    for module in (samples, census):
-        monkeypatch.setattr(module, "SAMPLE", 300)
-
-
 def at_once(points, **chosen):
     """Build the coreset of all points by the one call."""
     return quietly(

@@ -97,6 +97,10 @@ def robust_coreset(
     (of each layer, by the layered sampler) and those that may be suspected, no
     more than are suspected of all. Each task uses one thread.
 
+    Dask has its workers give memory back to the system at once, which may take as
+    long as the work itself. ``MALLOC_TRIM_THRESHOLD_=536870912`` together with
+    ``MALLOC_MMAP_THRESHOLD_=536870912`` in their environment lets them keep it.
+
     Examples
     --------
     >>> import dask.dataframe as dd

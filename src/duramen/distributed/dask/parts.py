@@ -153,7 +153,7 @@ def named(name: str) -> Iterator[None]:
 
 
 def said(name: str, error: Exception) -> Exception:
-    """Make an error that begins with the name of who had it: of its type, or the nearest that takes a text."""
+    """Make an error that begins with the name of who had it: of its type, or of one that takes a text."""
     text = f"{name}: {error.args[0] if len(error.args) == 1 else error}"
     for kind in type(error).__mro__:
         try:

@@ -1,0 +1,137 @@
+"""What travels, what tasks are called, and what a user sees of them."""
+
+import re
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import duramen as dm
+from duramen import chunks
+from duramen.distributed import dask as dmd
+from duramen.distributed import plan, summarize
+from duramen.distributed.dask.collections import parts_of
+from duramen.distributed.dask.parts import constant
+from tests.distributed.made import LOGISTIC, arrays_of, data, frame_of, pandas_of
+from tests.dynamic.model import PROBLEMS
+
+dask = pytest.importorskip("dask", reason="needs duramen[dask]")
+da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
+dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
+pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
+
+RANKED = ["uniform", "layered", "leverage", "sensitivity"]
+
+
+@pytest.mark.usefixtures("few_sampled")
+@pytest.mark.parametrize("sampler", RANKED)
+def test_what_travels_does_not_grow_with_the_partitions(sampler):
+    """Every partition has more rows than are sampled, and the number of outliers is a count."""
+
+    def sizes(n):
+        points = data(n=10 * n, heavy="none")
+        with dmd.Traffic() as traffic:
+            chosen = {**LOGISTIC, "n_outliers": 30, "sampler": sampler, "size": 50}
+            X, columns = arrays_of(points, range(n, 10 * n, n))
+            dmd.robust_coreset(X, anchor=PROBLEMS["logistic"].anchor(), **columns, **chosen)
+        assert [one.number for one in traffic.passes] == [1, 2]
+        for one in traffic.passes:
+            assert one.rows.tolist() == [n] * 10
+            assert one.total == one.partitions.sum() + one.merged > one.received > 0
+        assert traffic.total == sum(one.total for one in traffic.passes)
+        return np.array([one.partitions.max() for one in traffic.passes])
+
+    few, many = sizes(1000), sizes(8000)
+    growth = 2.0 if sampler == "layered" else 1.05  # its layers are full one after the other
+    assert (many < growth * few).all()
+    assert many.max() < 8000 * 3 * 8 / 4  # a quarter of the partition
+
+
+def test_traffic_is_heard_by_all_who_listen_and_by_nobody_else():
+    frame, columns = frame_of(data(n=300))
+    with dmd.Traffic() as outer:
+        with dmd.Traffic() as inner:
+            dmd.robust_coreset(frame, **columns, **LOGISTIC)
+        dmd.robust_coreset(frame, **columns, **LOGISTIC)
+    dmd.robust_coreset(frame, **columns, **LOGISTIC)
+    assert len(inner.passes) == 2
+    assert len(outer.passes) == 4
+    assert repr(dmd.Traffic()) == "Traffic: nothing yet"
+    assert re.match(r"pass 1: 3 partitions sent [\d,]+ bytes at most, .*\npass 2: ", repr(inner))
+
+
+class Watch(dask.callbacks.Callback):
+    """Note the tasks that run."""
+
+    def __init__(self):
+        self.keys = []
+        super().__init__(pretask=lambda key, *_: self.keys.append(key))
+
+    def count(self, name):
+        return sum(dask.utils.key_split(key) == name for key in self.keys)
+
+
+def test_one_task_a_partition_and_a_tree_of_merges_under_names_that_the_dashboard_shows():
+    points = data(n=2000)
+    frame, columns = frame_of(points, range(50, 2000, 50))  # 40 partitions
+    with Watch() as watch:
+        dmd.robust_coreset(frame, **columns, **LOGISTIC)
+    for word in ("first", "second"):
+        assert watch.count(f"duramen-{word}-pass-summarize") == 40
+        assert watch.count(f"duramen-{word}-pass-merge") == 5 + 1
+    assert watch.count("duramen-count-rows") == 0
+    with Watch() as watch:
+        dmd.robust_coreset(frame, label="y", features=["x0", "x1"], **LOGISTIC)
+    assert watch.count("duramen-count-rows") == 40
+
+
+def test_dasks_progress_bar_shows_it(capsys):
+    from dask.diagnostics import ProgressBar
+
+    frame, columns = frame_of(data(n=300))
+    with ProgressBar(minimum=0):
+        dmd.robust_coreset(frame, **columns, **LOGISTIC)
+    assert capsys.readouterr().out.count("100% Completed") == 2  # passes
+
+
+def test_a_task_keeps_to_its_thread(monkeypatch):
+    monkeypatch.setenv("DURAMEN_NUM_THREADS", "4")
+    helped, together = [], chunks._work_together
+
+    def watched(*arguments):
+        helped.append(threading.current_thread())
+        together(*arguments)
+
+    monkeypatch.setattr(chunks, "_work_together", watched)
+    points = data("k-means", n=80_000, heavy="none")
+    summarize(points, plan(loss=dm.KMeansLoss(1), size=20))
+    assert helped  # by itself it takes all cores
+    helped.clear()
+    rows = da.from_array(points.X, chunks=(80_000, 2))
+    for scheduler in ("threads", "synchronous"):
+        with dask.config.set(scheduler=scheduler):
+            work = parts_of(rows).numbered().each(_kept, constant(None, "nothing"), "duramen-test")
+            assert dask.compute(*work) == (80_000,)
+    assert not helped
+    assert not chunks._inside.get()
+
+
+def _kept(points, _):
+    summarize(points, plan(loss=dm.KMeansLoss(1), size=20))
+    return len(points)
+
+
+def test_parts_tell_their_names_and_numbers():
+    table = pandas_of(data(n=10)).drop(columns="key")
+    parts = parts_of(dd.from_pandas(table, npartitions=3), label="y").numbered()
+    assert [(rows.first, rows.count) for rows in parts.rows] == [(0, 4), (4, 3), (7, 3)]
+    assert parts.name(1) == "partition 1 of 3 (index 4 to 7)"
+    assert parts.has_labels
+    assert not parts.has_ids
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(ImportError, match=r"needs dask; pip install 'duramen\[dask\]'"):
+        dmd.robust_coreset(None, **LOGISTIC)
