@@ -354,6 +354,17 @@ def test_a_filtered_dataset_is_what_is_left_of_it(tmp_path):
     assert_same(dm.robust_coreset(found, **CHOSEN), at_once(whole.filter(whole["a"].to_numpy() > 0)))
 
 
+def test_marks_beside_the_data_are_not_data(tmp_path):
+    whole = table(300)
+    files(tmp_path, whole, (100,))
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".part-00.parquet.crc").write_bytes(b"crc")
+    core = dm.robust_coreset(dm.scan(tmp_path / "*", label="y"), **CHOSEN)
+    assert_same(core, at_once(whole))
+    found = dm.scan([tmp_path / "part-00.parquet", tmp_path / "part-01.parquet"], label="y")
+    assert repr(found) == "Scan of part-00.parquet and 1 more: 300 rows, 3 columns"
+
+
 def test_it_says_what_it_is(tmp_path):
     files(tmp_path, table(100), ())
     assert repr(dm.scan(tmp_path / "*.parquet", label="y")) == "Scan of part-00.parquet: 100 rows, 3 columns"

@@ -199,6 +199,11 @@ def test_what_does_not_go_together_is_refused():
         plan(**asked() | {"sampler": Heaviest()})
     with pytest.raises(TypeError, match="loss must be a Loss"):
         plan(**asked() | {"loss": "logistic"})
+    for wrong in (lambda: merge(good, 3), lambda: finish(step), lambda: finish(good.to_bytes())):
+        with pytest.raises(TypeError, match=r"summaries are merged and finished; found (int|Plan|bytes)"):
+            wrong()
+    with pytest.raises(TypeError, match=r"summarized by a Plan.*found Coreset"):
+        summarize(points, finish(good))
     single = dm.points(points.X.astype(np.float32), points.y)
     with pytest.raises(ValueError, match=r"2 columns of float64.*2 columns of float32"):
         merge(*(summarize(one, plan(**asked())) for one in (points, single)))

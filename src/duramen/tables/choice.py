@@ -14,7 +14,7 @@ from duramen.tables.names import few, shortened
 
 __all__ = ["IMPUTE", "LABEL", "Choice", "Number", "part_of", "spelled"]
 
-IMPUTE = "fill it, drop the row, or ask for imputing (--impute mean, median or zero)"
+IMPUTE = "fill it, drop the row, or ask for imputing (--impute mean, median or zero; in Python impute=)"
 """What to do about a missing value."""
 
 LABEL = "the label is never imputed; drop the row"

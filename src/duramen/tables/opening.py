@@ -96,13 +96,16 @@ def open_table(path: Any) -> Table:
     if isinstance(path, (list, tuple)):
         if not path:
             raise ValueError("there are no files in the list; name at least one")
-        return _joined(Path(path[0]).parent, [Path(file) for file in path])
+        files = [Path(file) for file in path]
+        return _joined(Path(f"{files[0]} and {len(files) - 1} more"), files)
     source = Path(path)
     if source.is_dir():
         return _joined(source, sorted(source.glob("*.parquet")))
     if not source.exists() and set(str(source)) & set("*?["):
         found = sorted(Path(file) for file in glob(str(source), recursive=True))  # noqa: PTH207 (folders may have patterns too)
-        return _joined(source, [file for file in found if file.is_file()])
+        hidden = ("_", ".")  # what Spark and others write beside the data, as _SUCCESS
+        shown = [file for file in found if source.name.startswith(hidden) or not file.name.startswith(hidden)]
+        return _joined(source, [file for file in shown if file.is_file()])
     marks = {source: mark} if (mark := mark_of(source)) else {}  # before anything is read
     table = _opened(source)
     table.marks = marks
@@ -113,7 +116,9 @@ def _joined(source: Path, files: list[Path]) -> Table:
     """Open several files as one table."""
     if not files:
         what = "Parquet files" if source.is_dir() or source.suffix == ".parquet" else "files"
-        raise FileNotFoundError(f"there are no {what} {'in' if source.is_dir() else 'that match'} {source}")
+        way_out = "" if source.is_dir() else "; a name that has such letters itself goes into a list"
+        where = "in" if source.is_dir() else "that match"
+        raise FileNotFoundError(f"there are no {what} {where} {source}{way_out}")
     marks = {file: mark for file in files if (mark := mark_of(file))}
     parts = [_opened(file) for file in files]
     several = ArrowFiles if all(isinstance(part, ArrowTable) for part in parts) else Files

@@ -242,6 +242,10 @@ def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> S
     TypeError, ValueError
         If the loss cannot take a row; it is named by its number in this batch.
     """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"a batch is summarized by a Plan, from plan() or finish(); found {type(plan).__name__}"
+        )
     tally = Tally(plan)
     for points in [batch] if isinstance(batch, WeightedPoints) else batch:
         tally.add(points)
@@ -255,6 +259,8 @@ def merge(a: Summary, b: Summary) -> Summary:
     Associative and commutative, and an empty summary changes nothing. All sums are
     exact, so that however many are merged in whatever tree, the bytes are the same.
     """
+    for one in (a, b):
+        _check_summary(one)
     tally = Tally(a.plan)
     for one in (a, b):
         tally.absorb(one)
@@ -274,6 +280,7 @@ def finish(summary: Summary) -> Plan | Coreset:
     ValueError
         If there are no rows, or those of the second pass are not those of the first.
     """
+    _check_summary(summary)
     made_by, body = summary.plan, summary.body
     if isinstance(body, Census):
         return _second(made_by, body)
@@ -291,6 +298,12 @@ def finish(summary: Summary) -> Plan | Coreset:
     if core is not None:
         return core
     return Plan(made_by.number + 1, problem, counted, replace(outlook, floor=-np.inf))
+
+
+def _check_summary(found: Any) -> None:
+    if not isinstance(found, Summary):
+        hint = "; Summary.from_bytes(data, plan) makes one of bytes" if isinstance(found, bytes) else ""
+        raise TypeError(f"summaries are merged and finished; found {type(found).__name__}{hint}")
 
 
 def _second(first: Plan, census: Census) -> Plan:
