@@ -64,7 +64,7 @@ def _recorded(report, name):
 def few_sampled(monkeypatch):
     """Make anchors from 300 points, so that a few thousand are more than that."""
     from duramen.robust import sample
-    from duramen.robust.passes import census
+    from duramen.robust.passes import census, plans
 
-    for module in (sample, census):
+    for module in (sample, census, plans):
         monkeypatch.setattr(module, "SAMPLE", 300)

@@ -284,3 +284,19 @@ def test_losses_that_hardly_vary_are_calibrated_alike(spread):
     X = np.column_stack([1 + spread * rng.normal(size=5000), np.zeros(5000)])
     chosen = {"loss": dm.KMeansLoss(1), "anchor": np.zeros((1, 2)), "sampler": "uniform"}
     one_way_and_another(dm.points(X), (7, 1000, 2222), **chosen, size=200, random_state=0)
+
+
+@pytest.mark.parametrize("expected", [3000, 2000, 30_000])
+def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(expected, few_sampled):
+    """Whoever expects too many has to ask again."""
+    points = data("logistic", n=3000, heavy="none")
+    chosen = asked(size=100)
+    batches = list(cut(points, range(0, 3000, 300))())
+    step = plan(**chosen).expecting(expected)
+    parts = [summarize(batch, step) for batch in batches]
+    held = [len(part.body.held.points) for part in parts if part.body.held is not None]
+    assert max(held) <= (75 if expected >= 3000 else 110)
+    found = finish(reduce(merge, parts))
+    assert found.number == (1 if expected > 3000 else 2)
+    assert_same(through(batches, found), at_once(points, **chosen))
+    assert plan(**chosen).expecting(100).limit == np.inf

@@ -145,11 +145,15 @@ def robust_coreset(
 
 def coreset_of(parts: Parts, **asked: Any) -> Coreset:
     """Make the coreset of partitions; what is asked is as for :func:`duramen.distributed.plan`."""
-    step: Plan | Coreset = plan(columns=parts.layout.columns, **asked)
+    first = plan(columns=parts.layout.columns, **asked)
     loss = asked["loss"]
     if isinstance(loss, (LinearLoss, SoftmaxLoss)) and not parts.has_labels:
         raise ValueError(f"{loss!r} needs labels; pass label=, a frame's column, or y, one label a row")
     parts = parts.numbered()
+    counts = [rows.count for rows in parts.rows if rows.count is not None]
+    if len(counts) == len(parts) and not parts.has_weights:
+        first = first.expecting(sum(counts))
+    step: Plan | Coreset = first
     while isinstance(step, Plan):
         step = finish(_passed(parts, step))
     return step

@@ -59,6 +59,11 @@ class Parts:
         return self.layout.label is not None or self.blocks[0][1] is not None
 
     @property
+    def has_weights(self) -> bool:
+        """Whether weights are given."""
+        return self.layout.weight is not None or self.blocks[0][2] is not None
+
+    @property
     def has_ids(self) -> bool:
         """Whether ids are given; otherwise they are the rows' numbers."""
         return self.layout.id is not None or self.blocks[0][3] is not None

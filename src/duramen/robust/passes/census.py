@@ -62,6 +62,12 @@ class Census:
     held: Held | None
 
     @property
+    def is_short(self) -> bool:
+        """Whether more points should have been sampled than are held."""
+        n_held = 0 if self.held is None else len(self.held.points)
+        return n_held <= SAMPLE and n_held < self.n_points
+
+    @property
     def total(self) -> float:
         """What all points weigh."""
         return float(self.weight.values[0])
@@ -93,10 +99,12 @@ class Counting:
     ----------
     loss : Loss
     seed : int
+    limit : float
+        A random number that all who are sampled stay below, as good as certainly.
     """
 
-    def __init__(self, loss: Loss, seed: int) -> None:
-        self._loss, self._seed = loss, seed
+    def __init__(self, loss: Loss, seed: int, limit: float = np.inf) -> None:
+        self._loss, self._seed, self._limit = loss, seed, limit
         self._lowest = Lowest(SAMPLE + 1)
         self._weight = ExactSums(1)
         self._form: Form | None = None
@@ -116,6 +124,8 @@ class Counting:
             if isinstance(loss, LinearLoss) and loss.classifies:
                 self._name_classes(float(points.y.min()), float(points.y.max()))
         numbers = chances(self._seed, points.ids, points.weights)
+        if self._limit < np.inf:
+            numbers[numbers > self._limit] = np.inf
         self._lowest.add(points, numbers, np.zeros(len(points), dtype=np.int8))
         self._weight.add_column(0, points.weights)
         self.n_rows += len(points)

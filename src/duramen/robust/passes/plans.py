@@ -33,6 +33,7 @@ from duramen.robust.passes.census import Census, Counting
 from duramen.robust.passes.selection import Outlook, Selecting, Selection, selected
 from duramen.robust.passes.summary_bytes import from_bytes, to_bytes
 from duramen.robust.plan import BySize, plan_of
+from duramen.robust.sample import SAMPLE
 from duramen.rows import numbered
 from duramen.sampling import RankedSampler, Sampler
 from duramen.sampling.calibration import known_of
@@ -73,10 +74,19 @@ class Plan:
     problem: Problem = field(repr=False)
     census: Census | None = field(default=None, repr=False)
     outlook: Outlook | None = field(default=None, repr=False)
+    limit: float = field(default=np.inf, repr=False)
     mark: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mark", self.mark or _mark(self))
+
+    def expecting(self, n_rows: int) -> Plan:
+        """Plan for so many rows of weight 1 over all parts: of the sample each then sends but its share.
+
+        Should there be fewer, the pass is made again.
+        """
+        enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
+        return replace(self, limit=enough / n_rows if n_rows > enough else np.inf, mark="")
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +205,11 @@ class Tally:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         problem, outlook = plan.problem, plan.outlook
-        self._work = Counting(problem.loss, problem.seed) if outlook is None else Selecting(outlook)
+        self._work: Counting | Selecting
+        if outlook is None:
+            self._work = Counting(problem.loss, problem.seed, plan.limit)
+        else:
+            self._work = Selecting(outlook)
 
     @property
     def n_rows(self) -> int:
@@ -283,6 +297,8 @@ def finish(summary: Summary) -> Plan | Coreset:
     _check_summary(summary)
     made_by, body = summary.plan, summary.body
     if isinstance(body, Census):
+        if made_by.limit < np.inf and body.is_short:
+            return replace(made_by, limit=np.inf, mark="")
         return _second(made_by, body)
     counted, outlook, problem = made_by.census, made_by.outlook, made_by.problem
     assert counted is not None
@@ -359,7 +375,8 @@ def _ranked(sampler: Sampler) -> RankedSampler:
 def _mark(plan: Plan) -> str:
     """Make what tells a plan from others."""
     problem, outlook = plan.problem, plan.outlook
-    words: list[Any] = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
+    words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
+    words += [problem.calibrate, problem.n_outliers]
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
     digest.update(_told(problem.loss) + _told(problem.sampler))
     if outlook is not None:
