@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from duramen.extras import needed
 from duramen.frames import column_names, is_frame
 from duramen.points import WeightedPoints
 from duramen.rows import numbered
-from duramen.tables import Encoding, Table, learn_encoding, open_table
-from duramen.tables.dataset import DatasetTable, is_dataset
+
+if TYPE_CHECKING:  # reading files is loaded when files are read
+    from duramen.tables import Encoding, Table
 
 __all__ = ["Scan", "scan"]
 
@@ -184,6 +185,9 @@ def scan(
         raise TypeError(f"features={features!r} is one text; give a list of names")
     named = None if features is None else list(features)
     roles: dict[str, Any] = {"label": label, "features": named, "weight": weight, "id": id}
+    from duramen.tables import learn_encoding, open_table
+    from duramen.tables.dataset import DatasetTable, is_dataset
+
     table: Table | None = None
     if (is_frame(source) and not is_dataset(source)) or hasattr(source, "__array_interface__"):
         raise TypeError(

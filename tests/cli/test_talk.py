@@ -143,6 +143,7 @@ def test_through_the_real_entry_point(tmp_path):
 
 def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
     pytest.importorskip("rich")
+    from duramen import bars
     from duramen.cli import progress
     from duramen.cli.output import Output
     from tests.cli.test_demo import Terminal
@@ -150,7 +151,7 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(bars, "_PATIENCE", 0.0)
     with progress.bar(Output(), "inserting") as shown:
         shown.at(0.25, 1000)
         shown.at(0.5, 2000)
@@ -164,12 +165,13 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
 def test_no_bar_where_none_is_wanted(monkeypatch, quiet, patience, terminal):
     import io
 
+    from duramen import bars
     from duramen.cli import progress
     from duramen.cli.output import Output
     from tests.cli.test_demo import Terminal
 
     monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
-    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    monkeypatch.setattr(bars, "_PATIENCE", patience)
     with progress.bar(Output(quiet=quiet), "inserting") as shown:
         shown.at(0.5, 1000)
     assert sys.stderr.getvalue() == ""

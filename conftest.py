@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("dask") and find_spec("pandas") else ["*/distributed/dask/*"]
+collect_ignore_glob = [] if find_spec("dask") and find_spec("pandas") else ["src/duramen/distributed/dask/*"]
