@@ -149,9 +149,9 @@ class DynamicCoreset(Reading):
         X : array (d,) or (n, d), or a data frame
             Dense rows. The first ones decide how many columns there are, and of
             which type.
-        y : number or sequence, optional
+        y : float or sequence, optional
             One label a row.
-        sample_weight : number or sequence, optional
+        sample_weight : float or sequence, optional
             One weight a row; 1 by default. Weight 0 is as good as absent.
         ids : integers, strings or UUIDs, optional
             What names the rows: each once, and none that is here already. By
