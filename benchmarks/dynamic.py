@@ -341,7 +341,7 @@ def drift(live: Live) -> None:
     assert isinstance(state.view.engine, Ranked)
     assert anchor is not None
     points = live.dyn.points()
-    losses, slopes = LOSS.values_and_marks(anchor.theta, points.X, points.y)
+    losses, slopes = LOSS.values_and_cache(anchor.theta, points.X, points.y)
     inner = np.argsort(losses, kind="stable")[: len(losses) - live.dyn.n_suspected]  # of equals, the later id
     columns = (slopes, *(points.X[:, j] * slopes for j in range(points.n_columns)))
     last, *others = (np.sum(column[inner], dtype=np.longdouble) for column in columns)

@@ -14,10 +14,9 @@ from sklearn.linear_model import LogisticRegression
 import duramen as dm
 from benchmarks.data import Z, contaminated_rows, contaminated_survey
 from benchmarks.timing import peak_bytes, ratio, report
-from duramen.solvers.alternating import Stopping, alternate
-from duramen.solvers.fit import GradientFit
+from duramen.solvers.alternate import Stopping, alternate
 from duramen.solvers.newton import NewtonFit
-from duramen.solvers.problem import Problem, problem_of
+from duramen.solvers.problem import GradientFit, Problem, problem_of
 
 LOGISTIC = dm.LogisticLoss()
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 import duramen as dm
 from benchmarks.timing import report
-from duramen.tables import learn_encoding, open_table
+from duramen.io import learn_encoding, open_table
 
 ROWS, COLUMNS = 1_000_000, 54
 _ROUNDS, _CALLS = 7, 100

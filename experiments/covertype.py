@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import duramen as dm
-from duramen.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
-from duramen.paper.fits import timed
-from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.logistic_fits import GAIN, LOSS, PEERS, Fit, Setting, on_coreset, on_everything
 from experiments.options import Parser, command_of, load
 from experiments.pages import Target
+from experiments.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from experiments.paper.fits import timed
+from experiments.paper.pages import machine, mean_and_worst, table
 from experiments.timing import Stages, stages_of
 
 RATIOS = {1000: Target(1.03), 4000: Target(1.010, 1.003), 8000: Target(1.007)}

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import duramen as dm
-from duramen.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
-from duramen.paper.fits import timed
-from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.logistic_fits import LOSS
 from experiments.options import Parser, command_of, load
 from experiments.pages import Target
+from experiments.paper.data import Contaminated, Table, covertype, made_up_covertype, with_planted_rows
+from experiments.paper.fits import timed
+from experiments.paper.pages import machine, mean_and_worst, table
 
 SAME = Target(1e-9)  # how far apart weights may be, relatively, where ids are equal
 FIRST, SHARE, AGAIN = "first rows", "first rows, z as a fraction", "`reanchor()`"

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import duramen as dm
-from duramen.paper.fits import GAIN, alternation
+from experiments.paper.fits import GAIN, alternation
 
 __all__ = ["GAIN", "LOSS", "PEERS", "Fit", "Setting", "on_coreset", "on_everything"]
 

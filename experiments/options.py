@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from duramen.paper.data import MissingDataError, Table
+from experiments.paper.data import MissingDataError, Table
 
 __all__ = ["Parser", "command_of", "load"]
 

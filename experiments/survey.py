@@ -17,11 +17,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 import duramen as dm
-from duramen.paper.data import Clouded, Table, made_up_survey, survey, with_far_points
-from duramen.paper.fits import timed
-from duramen.paper.pages import machine, mean_and_worst, table
 from experiments.options import Parser, command_of, load
 from experiments.pages import Target
+from experiments.paper.data import Clouded, Table, made_up_survey, survey, with_far_points
+from experiments.paper.fits import timed
+from experiments.paper.pages import machine, mean_and_worst, table
 from experiments.timing import Stages, stages_of
 
 SAME_SEEDS = Target(1.003)

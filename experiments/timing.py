@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import duramen as dm
-from duramen.paper.fits import timed
+from experiments.paper.fits import timed
 
 __all__ = ["Stages", "stages_of"]
 

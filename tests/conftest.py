@@ -63,8 +63,9 @@ def _recorded(report, name):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Make anchors from 300 points, so that a few thousand are more than that."""
-    from duramen.robust import sample
-    from duramen.robust.passes import census, plans
+    from duramen.coreset import first_pass as census
+    from duramen.coreset import passes as plans
+    from duramen.coreset import view as sample
 
     for module in (sample, census, plans):
         monkeypatch.setattr(module, "SAMPLE", 300)

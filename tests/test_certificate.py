@@ -205,7 +205,7 @@ def test_ascent_finds_a_planted_weakness():
     side = core.X[:, 0] > 0
     weights = np.where(side, 0.7 * core.weights, core.weights)
     weights[~side] *= (core.total_weight - weights[side].sum()) / weights[~side].sum()
-    weak = dataclasses.replace(core, points=core.points.weighing(weights))
+    weak = dataclasses.replace(core, points=core.points.with_weights(weights))
     cert = certify(weak, X, radius=4.0)
     chance = cert.errors[cert.kinds != "adversarial"].max()
     step = (cert.worst - core.anchor.theta)[0]
@@ -224,7 +224,7 @@ def test_slopes_are_those_of_the_error(loss):
     y = Y0 if isinstance(loss, dm.LogisticLoss) else None
     core = build(X0, y, loss=loss)
     sides = _Sides(
-        dataclasses.replace(core, points=core.points.weighing(1.5 * core.weights)), dm.points(X0, y)
+        dataclasses.replace(core, points=core.points.with_weights(1.5 * core.weights)), dm.points(X0, y)
     )
     rng = np.random.default_rng(0)
     theta = core.anchor.theta + 0.3 * rng.normal(size=core.anchor.theta.shape)
@@ -346,7 +346,7 @@ class TestSettings:
         """Weights in the wrong order, of a coreset that claims to have been certain of each."""
         sure = dataclasses.replace(
             core,
-            points=core.points.weighing(core.weights[::-1].copy()),
+            points=core.points.with_weights(core.weights[::-1].copy()),
             inclusion=np.ones(len(core)),
             calibrated=False,
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen import chunks
+from duramen import parallel as chunks
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "7"])

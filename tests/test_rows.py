@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from duramen.rows import row_norms
+from duramen.arrays import row_norms
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-160, 1.0, 1e160, 1e200])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.tables import open_table
+from duramen.io import open_table
 from tests.robust.test_streamed import assert_same
 
 pa = pytest.importorskip("pyarrow")
@@ -162,7 +162,7 @@ def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):
 
 @pytest.mark.usefixtures("two_threads")
 def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
-    from duramen.tables import parquet as module
+    from duramen.io import arrow_files as module
 
     monkeypatch.setattr(module, "_SHARD", 900)
     whole = table()
@@ -195,7 +195,7 @@ def test_progress_tells_of_both_passes(tmp_path, capsys):
 
 def test_a_bar_is_shown_for_what_takes_long(monkeypatch, capsys):
     pytest.importorskip("rich")
-    from duramen import bars
+    from duramen import progress as bars
 
     monkeypatch.setattr(bars, "_PATIENCE", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal

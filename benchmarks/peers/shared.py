@@ -1,8 +1,7 @@
 """What the comparison takes from elsewhere: the data of the experiments, and how their pages are written."""
 
 from experiments.options import command_of
-
-from duramen.paper.data import (
+from experiments.paper.data import (
     Contaminated,
     MissingDataError,
     Table,
@@ -13,8 +12,8 @@ from duramen.paper.data import (
     with_far_points,
     with_planted_rows,
 )
-from duramen.paper.fits import timed
-from duramen.paper.pages import machine, table
+from experiments.paper.fits import timed
+from experiments.paper.pages import machine, table
 
 __all__ = [
     "Contaminated",

@@ -8,7 +8,9 @@ from duramen import theory
 from duramen.ball import Anchor, Ball
 from duramen.certificate import Certificate, certify
 from duramen.coreset import Coreset, Estimate, load_coreset
+from duramen.coreset.build import robust_coreset
 from duramen.dynamic import AnchorReport, DynamicCoreset
+from duramen.io.scan import scan
 from duramen.losses import (
     BregmanLoss,
     CustomDivergence,
@@ -25,17 +27,15 @@ from duramen.losses import (
     TruthDiscoveryLoss,
 )
 from duramen.points import WeightedPoints, points
-from duramen.robust import robust_coreset
-from duramen.sampling import (
+from duramen.samplers import (
+    AnchoredPoints,
     LayeredSampler,
     LeverageSampler,
     RankedSampler,
     Sampler,
-    Seen,
     SensitivitySampler,
     UniformSampler,
 )
-from duramen.scanning import scan
 from duramen.solvers import Solution, Status, Step, find_anchor, solve
 from duramen.store import DamagedStoreError, Store, StoreLockedError, open_store
 from duramen.trimming import trimmed_objective
@@ -80,6 +80,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Anchor",
     "AnchorReport",
+    "AnchoredPoints",
     "Ball",
     "BregmanLoss",
     "Certificate",
@@ -104,7 +105,6 @@ __all__ = [
     "RobustLinearRegression",
     "RobustLogisticRegression",
     "Sampler",
-    "Seen",
     "SensitivitySampler",
     "SmoothHingeLoss",
     "SoftmaxLoss",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from duramen.rows import Array
+from duramen.arrays import Array
 
 __all__ = ["Anchor", "Ball", "distance", "dual_norms", "lengths"]
 

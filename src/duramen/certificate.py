@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.ball import Ball, lengths
-from duramen.chunks import one_blas_thread
 from duramen.coreset import Coreset
 from duramen.losses.base import MissingPropertyError
+from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points
-from duramen.rows import Array
 from duramen.seeds import generator
 from duramen.trimming import kept_sum, kept_weights, trimmed_sum
 
@@ -207,7 +207,7 @@ class _Sides:
 
     def _trimmed(self, side: WeightedPoints, theta: Array) -> tuple[float, Callable[[], Array]]:
         loss = self.core.loss
-        losses, marks = loss.values_and_marks(theta, side.X, side.y)
+        losses, marks = loss.values_and_cache(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
         known = {} if marks is None else {"marks": marks}  # a loss of the user's own may not know of marks
         return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, **known)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from scipy import sparse
 
-from duramen.rows import Array, Rows, as_column, as_rows, take_rows
+from duramen.arrays import Array, Rows, as_column, as_rows, take_rows
 
 __all__ = ["WeightedPoints", "checked_ids", "checked_weights", "points"]
 
@@ -72,21 +72,21 @@ class WeightedPoints:
         object.__setattr__(self, "ids", _frozen(ids))
 
     @classmethod
-    def _unlooked(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
+    def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
         """Check all but the values of X: for whoever finds NaN and infinity by other means."""
         made = cls.__new__(cls)
         made._make(X, y, weights, ids, check_values=False)
         return made
 
     @classmethod
-    def _trusted(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
+    def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
         """Wrap parts that are known to be valid."""
         made = cls.__new__(cls)
         made._set(X, y, weights, ids)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WeightedPoints._trusted, (self.X, self.y, self.weights, self.ids)
+        return WeightedPoints._from_parts, (self.X, self.y, self.weights, self.ids)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -138,16 +138,16 @@ class WeightedPoints:
         if not isinstance(which, slice) and which.dtype.kind != "b":
             _refuse_repeats(ids)
         y = None if self.y is None else self.y[which]
-        return self._trusted(self.X[which], y, self.weights[which], ids)
+        return self._from_parts(self.X[which], y, self.weights[which], ids)
 
-    def pick(self, rows: Array, weights: Array) -> WeightedPoints:
+    def take_unchecked(self, rows: Array, weights: Array) -> WeightedPoints:
         """Return the points numbered ``rows``, which must be distinct, with other weights; unchecked."""
         y = None if self.y is None else self.y[rows]
-        return self._trusted(take_rows(self.X, rows), y, weights, self.ids[rows])
+        return self._from_parts(take_rows(self.X, rows), y, weights, self.ids[rows])
 
-    def weighing(self, weights: Array) -> WeightedPoints:
+    def with_weights(self, weights: Array) -> WeightedPoints:
         """Return the same points with other weights, which are not checked; X is shared."""
-        return self._trusted(self.X, self.y, weights, self.ids)
+        return self._from_parts(self.X, self.y, weights, self.ids)
 
     @staticmethod
     def concat(parts: Sequence[WeightedPoints]) -> WeightedPoints:
@@ -177,7 +177,7 @@ class WeightedPoints:
         stacked = [part.X for part in parts]
         X = sparse.vstack(stacked, format="csr") if sparse.issparse(parts[0].X) else np.concatenate(stacked)
         weights = np.concatenate([part.weights for part in parts])
-        return WeightedPoints._trusted(X, np.concatenate(labels) if labels else None, weights, ids)
+        return WeightedPoints._from_parts(X, np.concatenate(labels) if labels else None, weights, ids)
 
 
 def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:

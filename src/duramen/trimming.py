@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.rows import Array
 
 __all__ = [
     "Trimmer",

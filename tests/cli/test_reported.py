@@ -66,7 +66,7 @@ def test_a_first_file_of_one_class_does_not_lock_a_store(run, tmp_path):
 @pytest.mark.parametrize("names", [False, True])
 @pytest.mark.parametrize("row", [1, 900, 2999])
 def test_ids_that_come_twice_are_named_with_their_rows(run, tmp_path, names, row, monkeypatch):
-    monkeypatch.setattr("duramen.tables.encoding.rows_in_memory", lambda _: 256)
+    monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
     rows = numbers()
     ids = rows["key"].to_numpy().copy()
     ids[row] = ids[0]
@@ -134,7 +134,7 @@ def test_all_classes_decide_the_type_of_a_prediction(run, tmp_path, suffix, monk
     path = write(pa.table({"x": x, "y": np.where(x < 0, 1, 2.5)}), tmp_path / "mix.parquet")
     model, said = tmp_path / "mix.json", tmp_path / f"said.{suffix}"
     assert run("fit", path, "--loss", "softmax", "--label", "y", "--size", "200", "-o", model).code == 0
-    monkeypatch.setattr("duramen.tables.encoding.rows_in_memory", lambda _: 256)
+    monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
     assert run("predict", model, path, "-o", said)[::2] == (0, "")
     found = (
         pq.read_table(said)["class"].to_numpy()

@@ -35,7 +35,7 @@ def test_to_begin_is_quick(arguments):
         "pandas",
         "polars",
         "rich",
-        "duramen.tables",
+        "duramen.io",
         "duramen.report",
     )
     code = (
@@ -143,7 +143,7 @@ def test_through_the_real_entry_point(tmp_path):
 
 def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
     pytest.importorskip("rich")
-    from duramen import bars
+    from duramen import progress as bars
     from duramen.cli import progress
     from duramen.cli.output import Output
     from tests.cli.test_demo import Terminal
@@ -165,7 +165,7 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
 def test_no_bar_where_none_is_wanted(monkeypatch, quiet, patience, terminal):
     import io
 
-    from duramen import bars
+    from duramen import progress as bars
     from duramen.cli import progress
     from duramen.cli.output import Output
     from tests.cli.test_demo import Terminal

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset.plane import plane_of
+from duramen.coreset.plot import plane_of
 from tests.coreset.cores import kmeans_core, logistic_core, own_loss_core, sparse_core
 
 

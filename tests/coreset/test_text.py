@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset.display import interval, number
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.text import interval, number
 from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
 
 MAKES = {

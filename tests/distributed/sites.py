@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.distributed.sites import Site
+from duramen.distributed.site import Site
 from tests.dynamic.model import (
     PROBLEMS,
     SUITS,

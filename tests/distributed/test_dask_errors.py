@@ -12,7 +12,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from duramen.distributed import dask as dmd
-from duramen.distributed.dask.parts import said
+from duramen.distributed.dask.partitions import said
 
 CHOSEN = {"loss": dm.KMeansLoss(2), "size": 50, "random_state": 0}
 
@@ -69,7 +69,7 @@ def test_columns_of_the_same_name_are_refused():
 
 
 def test_many_chunks_are_seen_in_little_time():
-    from duramen.distributed.dask.collections import parts_of
+    from duramen.distributed.dask.partitions import parts_of
 
     parts = parts_of(da.ones((3000, 1), chunks=(1, 1)))
     assert (parts.rows[-1].first, parts.rows[-1].count) == (2999, 1)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen import chunks
+from duramen import parallel as chunks
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
-from duramen.distributed.dask.collections import parts_of
-from duramen.distributed.dask.parts import constant
+from duramen.distributed.dask.partitions import constant, parts_of
 from tests.distributed.made import LOGISTIC, arrays_of, data, frame_of, pandas_of
 from tests.dynamic.model import PROBLEMS
 

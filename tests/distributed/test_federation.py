@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import duramen as dm
-from duramen.distributed.live import Federation
-from duramen.distributed.sites import Site
+from duramen.distributed.federation import Federation
+from duramen.distributed.site import Site
 from tests.distributed.sites import MOST, NAMES, SEEDS, assert_law
 from tests.dynamic.model import (
     KINDS,

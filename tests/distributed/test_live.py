@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.distributed import sites as sites_module
-from duramen.distributed.live import Federation
-from duramen.distributed.sites import Site
-from duramen.dynamic.selection import selection_of
-from duramen.robust.passes import plan
+from duramen.coreset.passes import plan
+from duramen.distributed import site as sites_module
+from duramen.distributed.federation import Federation
+from duramen.distributed.site import Site, selection_of
 from tests.distributed.sites import assert_law, check, rows_of, together, two_sites
 from tests.dynamic.model import (
     assert_same,

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.distributed import sites as sites_module
+from duramen.coreset import first_pass as census
+from duramen.coreset import view as samples
+from duramen.coreset.passes import finish, plan
+from duramen.distributed import site as sites_module
 from duramen.distributed import summarize
-from duramen.distributed.live import Federation
-from duramen.distributed.sites import Site, rows_in
-from duramen.dynamic.selection import selection_of
-from duramen.robust import sample as samples
-from duramen.robust.passes import census, finish, plan
+from duramen.distributed.federation import Federation
+from duramen.distributed.site import Site, rows_in, selection_of
 from tests.distributed.sites import check, every_suit, rows_of, two_sites
 from tests.dynamic.model import (
     PROBLEMS,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.dynamic.names import numbers_of
+from duramen.dynamic.ids import numbers_of
 from tests.dynamic.test_reading import (
     LATE,
     LOGISTIC,
@@ -200,12 +200,12 @@ def test_two_names_of_one_number_are_told(monkeypatch):
     dyn = live(40, ids=names(40))
     before = snapshot(dyn)
     number = numbers_of("row 3")
-    monkeypatch.setattr("duramen.dynamic.roster.numbers_of", lambda names: np.repeat(number, len(names)))
+    monkeypatch.setattr("duramen.dynamic.ids.numbers_of", lambda names: np.repeat(number, len(names)))
     with pytest.raises(ValueError, match="the names 'row 3' and 'ann' have the same number"):
         dyn.insert(ROW, 1, ids="ann")
     monkeypatch.undo()
     assert "row 3" in dyn
-    monkeypatch.setattr("duramen.dynamic.slots._BLOCK_BYTES", 1 << 11)
+    monkeypatch.setattr("duramen.dynamic.rows._BLOCK_BYTES", 1 << 11)
     assert snapshot(dyn) == before
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import duramen as dm
-from duramen.dynamic import ordered
+from duramen.dynamic import sorted_list as ordered
 from tests.dynamic.model import (
     KINDS,
     PROBLEMS,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.dynamic import names as module
-from duramen.dynamic.names import Names, is_names, numbers_of
+from duramen.dynamic import ids as module
+from duramen.dynamic.ids import Names, is_names, numbers_of
 
 ONE = UUID(int=1)
 NAME = st.one_of(st.text(max_size=5), st.uuids())

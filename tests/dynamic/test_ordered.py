@@ -8,8 +8,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from duramen.dynamic import ordered
-from duramen.dynamic.ordered import Ordered
+from duramen.dynamic import sorted_list as ordered
+from duramen.dynamic.sorted_list import Ordered
 
 ROOM = 400
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import duramen as dm
-from duramen.dynamic import slots
+from duramen.dynamic import rows as slots
 
 LOGISTIC = dm.LogisticLoss()
 ENGINES = ["ranked", "tree"]

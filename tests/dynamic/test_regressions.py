@@ -12,7 +12,7 @@ import pytest
 import duramen as dm
 from duramen.dynamic import state
 from duramen.dynamic.anchoring import same_anchor
-from duramen.dynamic.roster import Roster
+from duramen.dynamic.ids import Ids
 from tests.dynamic.model import assert_law, quietly
 from tests.dynamic.test_reading import LATE, ROW, assert_same, every_engine, everywhere, live, rows, snapshot
 from tests.dynamic.test_threads import run_together
@@ -60,7 +60,7 @@ INTERRUPTED = [
 def assert_interrupted(patch, method, act, dyn, *later):
     """Cut an operation short in the roster, and see that none of the later ones goes on from there."""
     with patch.context() as patched:
-        patched.setattr(Roster, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(Ids, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             act(dyn)
     for then in later:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic import ordered
+from duramen.dynamic import sorted_list as ordered
 from tests.dynamic.model import PROBLEMS, Model, assert_law, view_of, weights_of
 
 OPERATIONS = 100_000

@@ -1,4 +1,4 @@
-"""Table L: the edge is where sorting puts it, after every change; and so in the dynamic coreset itself."""
+"""LossTable L: the edge is where sorting puts it, after every change; and so in the dynamic coreset itself."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.dynamic.slots import Slots
-from duramen.dynamic.table import Table
+from duramen.dynamic.rows import Slots
+from duramen.dynamic.table import LossTable
 from tests.dynamic.model import suspected_by_sorting, suspects_of
 
 EPS = np.finfo(float).eps
@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, chunk=8):
         self.slots = Slots(1, np.float64, False, chunk)
-        self.table = Table(self.slots, chunk)
+        self.table = LossTable(self.slots, chunk)
         self.losses: dict[int, float] = {}
         self.next_id = 0
         self.sides: dict[int, bool] = {}  # as told by what add, remove and settle return

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic.view import View
+from duramen.dynamic.candidates import LiveCandidates
 from tests.dynamic.test_reading import (
     LATE,
     LOGISTIC,
@@ -240,7 +240,7 @@ def interrupting(*methods):
 
     with pytest.MonkeyPatch.context() as patch:
         for method in methods:
-            patch.setattr(View, method, interrupted)
+            patch.setattr(LiveCandidates, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.dynamic.tree import Summary, Tree
-from duramen.sampling.black_box import reduced_rows
+from duramen.dynamic.tree import NodeSummary, Tree
+from duramen.samplers.base import reduced_rows
 from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Heaviest, Table, assert_same_choice, grown
 
 
@@ -28,15 +28,15 @@ def none(points, size, rng):
 
 
 def twice(points, size, rng):
-    return points.pick(np.array([1, 1]), np.ones(2))
+    return points.take_unchecked(np.array([1, 1]), np.ones(2))
 
 
 def weightless(points, size, rng):
-    return points.take(slice(0, size)).weighing(np.zeros(size))
+    return points.take(slice(0, size)).with_weights(np.zeros(size))
 
 
 def endless(points, size, rng):
-    return points.take(slice(0, size)).weighing(np.full(size, np.inf))
+    return points.take(slice(0, size)).with_weights(np.full(size, np.inf))
 
 
 def rows_only(points, size, rng):
@@ -122,7 +122,7 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
     table = Table(zeros=False)
     tree = Tree(table, SAMPLERS[name].bind(loss, anchor), 2, 40, bucket_size=50)
     tree.add_many(np.arange(ROOM - 30))
-    chosen = Summary(*tree.choose(40))
+    chosen = NodeSummary(*tree.choose(40))
 
     def costs(summary):
         losses = [loss.values(theta, table.X[summary.slots], table.y[summary.slots]) for theta in thetas]
@@ -131,14 +131,14 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
     def parts(level, index):
         below = tree._below(level, index)
         below_it = [tree._nodes[child] for child in tree._children(level, index)]
-        whole = [Summary(below, table.weights[below])]
+        whole = [NodeSummary(below, table.weights[below])]
         return sum(costs(part) for part in (below_it if level else whole))
 
     errors = np.zeros(tree._top() + 1)
     for (level, index), node in tree._nodes.items():
         errors[level] = max(errors[level], np.abs(costs(node) / parts(level, index) - 1).max())
     assert (errors > 0).all()
-    everyone = Summary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
+    everyone = NodeSummary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
     error = np.abs(costs(chosen) / costs(everyone) - 1).max()
     assert 0 < error <= math.prod(1 + errors) - 1
 
@@ -204,7 +204,7 @@ def missing_child(tree):
 
 def change(tree, slots=None, weights=None):
     node = tree._nodes[1, 0]
-    tree._nodes[1, 0] = Summary(
+    tree._nodes[1, 0] = NodeSummary(
         node.slots if slots is None else slots(node.slots),
         node.weights if weights is None else weights(node.weights),
     )

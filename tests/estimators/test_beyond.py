@@ -9,10 +9,11 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.estimators import data, gathering
-from duramen.estimators.looking import Looking
-from duramen.robust import sample as samples
-from duramen.robust.passes import census
+from duramen.coreset import first_pass as census
+from duramen.coreset import view as samples
+from duramen.estimators import fitting as data
+from duramen.estimators import out_of_core as gathering
+from duramen.estimators.out_of_core import TrimmedPass
 from tests.estimators.cases import CASES
 
 SIZE = {"coreset_size": 300}
@@ -412,7 +413,7 @@ def test_text_is_no_label_of_a_regression(tmp_path):
 
 def test_what_a_look_holds_does_not_grow_with_the_rows():
     rng, z = np.random.default_rng(0), 50
-    looking, all_losses = Looking(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
+    looking, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
     for number in range(40):
         X = rng.integers(30, size=(500, 1)).astype(float)  # with ties
         looking.add(dm.points(X, ids=500 * number + np.arange(500)))

@@ -182,7 +182,7 @@ class Halves(dm.Sampler):
 
     def reduce(self, points, size, rng):
         few = points.take(slice(0, size))
-        return few.weighing(np.full(len(few), points.total_weight / len(few)))
+        return few.with_weights(np.full(len(few), points.total_weight / len(few)))
 
 
 def test_a_sampler_without_error_bars_needs_a_size():

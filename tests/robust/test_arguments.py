@@ -241,7 +241,7 @@ def test_a_black_box_draws_by_the_seed_alone():
     [
         (lambda points, size: None, "must return points from reduce; found NoneType"),
         (
-            lambda points, size: points.weighing(np.zeros(len(points))).take(slice(0, size)),
+            lambda points, size: points.with_weights(np.zeros(len(points))).take(slice(0, size)),
             "gave the weight 0.0 to id",
         ),
         (lambda points, size: points, "gave 500 points where 50 of those"),

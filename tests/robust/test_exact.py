@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.robust.passes.exact import ExactSums
+from duramen.coreset.exact import ExactSums
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 

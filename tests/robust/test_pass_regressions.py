@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen import chunks
+from duramen import parallel as chunks
+from duramen.coreset.build import streamed_coreset
 from duramen.distributed import Summary, finish, merge, plan, summarize
-from duramen.robust.streamed import streamed_coreset
 from tests.conformance.cases import CASES
 from tests.robust.test_passes import one_way_and_another
 from tests.robust.test_streamed import assert_same, at_once, cut, data
@@ -21,7 +21,7 @@ from tests.robust.test_streamed import assert_same, at_once, cut, data
 @pytest.mark.parametrize("scale", [1e-295, 1e-300, 1e-290])
 def test_weights_that_are_next_to_nothing(sampler, scale):
     points = data("logistic", n=3000, heavy="real")
-    points = points.weighing(points.weights * scale)
+    points = points.with_weights(points.weights * scale)
     chosen = {"loss": dm.LogisticLoss(), "size": 40, "random_state": 1, "sampler": sampler}
     one_way_and_another(points, range(0, 3000, 500), **chosen, anchor=dm.Anchor([1.0, 0.0, 0.0], 0.1))
 
@@ -90,9 +90,9 @@ def test_any_number_of_strata_goes_through_bytes():
 )
 def test_plans_of_different_problems_do_not_go_together(one, other):
     chosen = {"loss": dm.SquaredLoss(), "size": 10, "random_state": 0}
-    marks = {plan(**chosen | which).mark for which in (one, other)}
+    marks = {plan(**chosen | which).fingerprint for which in (one, other)}
     assert len(marks) == 2
-    assert plan(**chosen | one).mark in marks
+    assert plan(**chosen | one).fingerprint in marks
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

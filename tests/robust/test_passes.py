@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
-from duramen.robust.passes import plans
 from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly
 from tests.robust.test_streamed import assert_same, at_once, cut, data
 
@@ -267,14 +267,14 @@ def test_so_have_rungs_of_suspected_points(seed):
 @pytest.mark.parametrize("scale", [1e-200, 1e160, 1e200])
 def test_weights_of_any_size_go_together(scale):
     points = data("logistic", n=600, heavy="real")
-    one_way_and_another(points.weighing(points.weights * scale), (100,), **asked())
+    one_way_and_another(points.with_weights(points.weights * scale), (100,), **asked())
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_weights_of_very_different_sizes_make_one_anchor(seed):
     rng = np.random.default_rng(seed)
     points = data("huber", n=300, heavy="none", seed=seed)
-    points = points.weighing(10.0 ** rng.uniform(-150, 140, size=300))
+    points = points.with_weights(10.0 ** rng.uniform(-150, 140, size=300))
     one_way_and_another(points, (50, 51), **asked("huber", "leverage", random_state=seed))
 
 

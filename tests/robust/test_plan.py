@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.robust.plan import ByTheorem
+from duramen.coreset.settings import ByTheorem
 from duramen.trimming import trimmed_sum
 from tests.robust.test_laws import logistic
 

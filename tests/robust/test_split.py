@@ -1,4 +1,4 @@
-"""The split at the threshold is what sorting gives; rungs draw from every height."""
+"""The split at the threshold is what sorting gives; loss_bins draw from every height."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.robust.split import rungs, split_at
+from duramen.coreset.choose import loss_bins, split_at
 from tests.robust.test_laws import logistic
 
 
@@ -54,7 +54,7 @@ def test_rungs_draw_from_every_height(n, size, seed):
     rng = np.random.default_rng(seed)
     losses, weights = np.exp(5 * rng.normal(size=n)) * (rng.random(n) > 0.1), rng.exponential(size=n) + 0.01
     size = min(size, n)
-    groups, sizes, totals = rungs(losses, weights, size)
+    groups, sizes, totals = loss_bins(losses, weights, size)
     np.testing.assert_allclose(totals, np.bincount(groups, weights))
     assert sizes.sum() == size
     assert (sizes <= np.bincount(groups)).all()

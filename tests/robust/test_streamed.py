@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.robust import sample as samples
-from duramen.robust.passes import Tally, census, plan
-from duramen.robust.passes.lowest import Lowest
-from duramen.robust.streamed import streamed_coreset
+from duramen.coreset import first_pass as census
+from duramen.coreset import view as samples
+from duramen.coreset.build import streamed_coreset
+from duramen.coreset.candidates import BottomK
+from duramen.coreset.passes import Summarizer, plan
 from tests.conformance.cases import CASES
 from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly, weights_of
 
@@ -164,7 +165,7 @@ def test_a_dynamic_coreset_that_sought_its_anchor_anew_is_the_same():
 def test_light_points_beside_heavy_ones_keep_their_weight(sampler):
     points = data("k-means", n=500)
     weights = np.where(np.arange(500) % 50 == 0, 1e17, 1.0 + np.arange(500) / 1000)
-    points = points.weighing(weights)
+    points = points.with_weights(weights)
     problem = PROBLEMS["k-means"]
     chosen = {"loss": problem.loss, "sampler": sampler, "anchor": problem.anchor(), "n_outliers": 0}
     core = assert_law(points, cut(points, range(0, 500, 45)), calibrate=False, **chosen)
@@ -192,7 +193,7 @@ def test_fewer_points_than_the_size_are_all_kept():
 def test_zero_weights_and_their_losses_count_for_nothing():
     points = data("squared", n=400, heavy="none")
     heavy = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
-    with_zeros = points.weighing(heavy)
+    with_zeros = points.with_weights(heavy)
     core = assert_law(with_zeros, loss=dm.SquaredLoss())
     without = with_zeros.take(heavy > 0)
     again = streamed_coreset(
@@ -207,7 +208,7 @@ def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_samp
     points = data("squared", n=5000, heavy="wild")
 
     def counted(batches):
-        tally = Tally(plan(loss=dm.SquaredLoss(), size=50, random_state=5))
+        tally = Summarizer(plan(loss=dm.SquaredLoss(), size=50, random_state=5))
         for batch in batches():
             tally.add(batch)
         return tally.summary()
@@ -279,7 +280,7 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), max_size=40), max_size=30))
 def test_the_smallest_numbers_are_held_with_those_that_tie(parts):
-    lowest, came, start = Lowest(4), [], 0
+    lowest, came, start = BottomK(4), [], 0
     for part in parts:
         ids = start + np.arange(len(part))
         start += len(part)
@@ -297,7 +298,7 @@ def test_the_smallest_numbers_are_held_with_those_that_tie(parts):
 
 
 def test_no_more_than_twice_the_smallest_are_ever_held():
-    rng, lowest = np.random.default_rng(0), Lowest(50)
+    rng, lowest = np.random.default_rng(0), BottomK(50)
     for start in range(0, 40_000, 40):
         points = dm.points(np.zeros((40, 1)), ids=start + np.arange(40))
         falling = rng.random(40) - start  # each is smaller than all before
@@ -327,7 +328,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     batches = cut(points, (100, 200))
     with_nan = np.array(points.X)
     with_nan[250, 1] = np.nan
-    bad = dm.WeightedPoints._trusted(with_nan, points.y, points.weights, points.ids)
+    bad = dm.WeightedPoints._from_parts(with_nan, points.y, points.weights, points.ids)
     refused(cut(bad, (100, 200)), ValueError, "X has NaN in row 250, column 1")
     labels = np.where(np.arange(300) == 140, 7, points.y)
     refused(
@@ -346,7 +347,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     )
     refused(lambda: [points, points.X], TypeError, "found ndarray")
     refused(list, ValueError, "no points")
-    refused(cut(points.weighing(np.zeros(300))), ValueError, "all weights are zero")
+    refused(cut(points.with_weights(np.zeros(300))), ValueError, "all weights are zero")
     refused(batches, ValueError, "not below the total weight 300", n_outliers=300)
     refused(lambda: [points, points], ValueError, "ids must be distinct")
     refused(batches, ValueError, "needs to know how far", anchor=[0.0, 0.0, 0.0], sampler="sensitivity")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.sampling.calibration import Calibration, known_of
+from duramen.samplers.calibration import Calibration, calibration_features
 from tests.conformance.cases import CASES
 
 
@@ -82,10 +82,10 @@ def test_what_is_known_of_points_adds_up(case):
     points, anchor = dm.points(X, y), dm.Anchor(theta, 1.0)
     weights = np.random.default_rng(1).exponential(size=len(X))
     weights[::5] = 0
-    losses, marks = case.loss.values_and_marks(theta, X, y)
+    losses, marks = case.loss.values_and_cache(theta, X, y)
     np.testing.assert_array_equal(losses, case.loss.values(theta, X, y))
     for size in (10**6, 100, 10):
-        known = known_of(case.loss, anchor, size, points)
+        known = calibration_features(case.loss, anchor, size, points)
         expected = weights @ known.columns(points)
         assert known.n_columns == len(expected)
         assert known.n_columns * 10 <= size or known.n_columns == 1

@@ -6,7 +6,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.losses.linear import LinearLoss
-from duramen.sampling.local import Local
+from duramen.samplers.sensitivity import Local
 from tests.conformance.cases import CASES
 
 LINEAR = [case for case in CASES if isinstance(case.loss, LinearLoss)]

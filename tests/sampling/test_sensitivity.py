@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 
 import duramen as dm
-from duramen.sampling.sensitivity import quadratic_fraction
+from duramen.samplers.sensitivity import quadratic_fraction
 from tests.conformance.cases import CASES
 
 SEEDS = range(12)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.solvers.solution import Status
+from duramen.solvers.problem import Status
 from duramen.trimming import kept_weights
 from tests.conformance.cases import CASES, LINEAR
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import duramen as dm
-from duramen.solvers.kmeans import KMeansFit
+from duramen.solvers.lloyd import KMeansFit
 from duramen.solvers.nearest import NearestCentres
 from duramen.solvers.problem import problem_of
 from duramen.trimming import kept_weights

@@ -8,10 +8,10 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.seeds import spawn
-from duramen.solvers import subsets
+from duramen.solvers import starts as subsets
 from duramen.solvers.problem import problem_of
-from duramen.solvers.sample import Sampler
 from duramen.solvers.seeding import SEEDINGS, _Costs
+from duramen.solvers.starts import Subsampler
 from tests.conformance.cases import CASES, COSH
 
 
@@ -163,7 +163,7 @@ def test_a_sample_stands_for_the_points():
     y = np.where(np.arange(5000) < 50, 1, 0)
     weights = np.where(np.arange(5000) % 2, 3.0, 0.0)
     problem = problem_of(dm.points(X, y, weights, ids=np.arange(5000) + 7), dm.LogisticLoss(), 30)
-    sampler = Sampler(problem)
+    sampler = Subsampler(problem)
     draws = [sampler.draw(500, rng) for rng in spawn(np.random.default_rng(1), 200)]
     for part in draws:
         assert part.points.total_weight == 500

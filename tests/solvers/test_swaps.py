@@ -6,8 +6,9 @@ import pytest
 import duramen as dm
 from duramen.losses.nearest import first_least, squared_differences
 from duramen.seeds import generator
-from duramen.solvers import kmeans, nearest, seeding
-from duramen.solvers.alternating import Stopping, alternate, fit_of
+from duramen.solvers import lloyd as kmeans
+from duramen.solvers import nearest, seeding
+from duramen.solvers.alternate import Stopping, alternate, fit_of
 from duramen.solvers.nearest import NearestCentres, ScreenedCentres, nearest_of
 from duramen.solvers.problem import problem_of
 from duramen.solvers.seeding import _Costs, _grown, _least_missed, _Ranked, local_search

@@ -98,9 +98,9 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    from duramen.dynamic.anchoring import Recipe
+    from duramen.dynamic.anchoring import AnchorSettings
 
-    search, found = Recipe.anchor, {}
+    search, found = AnchorSettings.anchor, {}
 
     def anchor(recipe, points, given, fraction, n_rows):
         data = (points.X, points.y, points.weights, points.ids)
@@ -109,7 +109,7 @@ def remember_anchors():
             found[problem] = search(recipe, points, given, fraction, n_rows)
         return found[problem]
 
-    Recipe.anchor = anchor
+    AnchorSettings.anchor = anchor
 
 
 def rehearse(order):

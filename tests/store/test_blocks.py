@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.store import block as block_module
-from duramen.store.block import Block, Layout, seal
-from duramen.store.blocks import Blocks
-from duramen.store.schema import create
+from duramen.store import blocks as block_module
+from duramen.store.blocks import Block, Blocks, RowLayout, seal
+from duramen.store.file import create
 
 PAGE = 4096
 OVERFLOW = (3, 4)  # kinds of pages in SQLite's pointer map
@@ -39,7 +38,7 @@ def assert_same(one, two):
 )
 def test_packing_is_undone_to_the_bit(n, n_columns, single, labelled, seed):
     dtype = np.float32 if single else float
-    layout = Layout(n_columns, np.dtype(dtype), labelled)
+    layout = RowLayout(n_columns, np.dtype(dtype), labelled)
     one = block_of(np.random.default_rng(seed), n, n_columns, dtype, labelled)
     one.rows.flat[: len(EXTREMES)] = np.array(EXTREMES[: one.rows.size])[: one.rows.size].astype(dtype)
     content = layout.pack(one)
@@ -63,7 +62,7 @@ def test_a_checksum_is_of_the_number_and_of_every_byte():
 
 
 def test_cutting_keeps_the_order_and_the_capacity():
-    layout = Layout(3, np.dtype(float), labelled=True)
+    layout = RowLayout(3, np.dtype(float), labelled=True)
     one = block_of(np.random.default_rng(0), 3 * layout.capacity + 7)
     parts = list(layout.cut(one))
     assert [part.n for part in parts] == [layout.capacity] * 3 + [7]
@@ -75,7 +74,7 @@ def opened(path=":memory:", **layout):
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     create(connection)
     settings = {"n_columns": 3, "dtype": np.dtype(float), "labelled": True, **layout}
-    return connection, Blocks(connection, Layout(**settings))
+    return connection, Blocks(connection, RowLayout(**settings))
 
 
 def all_of(blocks):

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.store.facts import Facts
-from duramen.store.schema import APPLICATION, FORMAT, check_format, create, is_blank
+from duramen.store.file import APPLICATION, FORMAT, Facts, check_format, create, is_blank
 
 PATH = Path("data.duramen")
 VALUES = st.recursive(

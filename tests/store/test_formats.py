@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.store import schema
+from duramen.store import file as schema
 from tests.dynamic.model import quietly
 
 FIXTURES = Path(__file__).parent / "fixtures"

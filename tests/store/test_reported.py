@@ -347,7 +347,7 @@ def test_a_target_that_is_there_or_in_use_stays_as_it_is(path):
 @pytest.mark.parametrize("inner", [False, True])
 def test_a_transaction_that_was_undone_leaves_nothing_in_the_log(path, monkeypatch, inner):
     """What does not fit into memory is in the log before it is committed; and it stayed there."""
-    monkeypatch.setattr("duramen.store.connection._CACHE", 64)  # KiB
+    monkeypatch.setattr("duramen.store.file._CACHE", 64)  # KiB
     rows = np.vstack([X] * 20)
     rows[5] = MARK
 

@@ -9,7 +9,7 @@ import pyarrow.feather as feather
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from duramen.tables import Rows
+from duramen.io import EncodedRows
 
 
 def write_csv(table, path, delimiter=","):
@@ -66,7 +66,7 @@ def gathered(encoding, table, n_rows=65536):
         assert rows.X.flags.c_contiguous
         parts.append(rows)
     assert all(len(part) == n_rows for part in parts[:-1])
-    return Rows(
+    return EncodedRows(
         np.concatenate([part.X for part in parts]), *(_joined(parts, of) for of in ("y", "weights", "ids"))
     )
 

@@ -8,7 +8,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from duramen.tables import learn_encoding, open_table
+from duramen.io import learn_encoding, open_table
 from tests.tables.files import WRITERS, arrow_table, gathered, written
 
 

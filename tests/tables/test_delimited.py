@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from duramen.tables import learn_encoding, open_table
+from duramen.io import learn_encoding, open_table
 from tests.tables.files import gathered
 
 LONG = 150_000  # lines, more than one block of a file

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.tables import Encoding, learn_encoding, open_table
-from duramen.tables.column import NumpyColumn
-from duramen.tables.kinds import Kind
-from duramen.tables.seen import seen_numbers
+from duramen.io import Encoding, learn_encoding, open_table
+from duramen.io.columns import Kind, NumpyColumn
+from duramen.io.learning import seen_numbers
 from tests.tables.files import arrow_table, gathered, written
 
 PEOPLE = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duramen.tables import learn_encoding, open_table
+from duramen.io import learn_encoding, open_table
 from tests.tables.files import WRITERS, arrow_table, gathered, same, written
 
 REAL = st.floats(allow_nan=False, allow_infinity=False)

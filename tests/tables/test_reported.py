@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duramen.tables import learn_encoding, open_table
-from duramen.tables.opening import is_table
-from duramen.tables.table import rows_in_memory
+from duramen.io import learn_encoding, open_table
+from duramen.io.opening import is_table
+from duramen.io.table import rows_in_memory
 from tests.tables.files import WRITERS, gathered, written
 
 pd = pytest.importorskip("pandas")

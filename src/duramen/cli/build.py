@@ -58,7 +58,7 @@ def built(options: argparse.Namespace) -> CoreFile:
     from duramen.cli.cores import CoreFile
     from duramen.cli.data import learned, names_in, passes
     from duramen.cli.progress import bar
-    from duramen.robust.streamed import streamed_coreset
+    from duramen.coreset.build import streamed_coreset
 
     wanted = column_options(options)
     data = learned(options.data, wanted, options.talk, options.loss, options.classes)

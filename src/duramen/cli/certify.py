@@ -69,7 +69,7 @@ def certificate_of(
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
     from duramen.certificate import certify
-    from duramen.cli.data import Data, all_points, learned, open_data, options_of
+    from duramen.cli.data import DataFile, all_points, learned, open_data, options_of
 
     if file.core.anchor is None:
         raise ValueError(
@@ -80,7 +80,7 @@ def certificate_of(
         loss = file.core.loss
         data = learned(path, wanted or {}, talk, name_of(loss), getattr(loss, "n_classes", None))
     else:
-        data = Data(open_data(path), file.encoding)
+        data = DataFile(open_data(path), file.encoding)
     with options_of("duramen build and fit, which learn") if file.encoding else nullcontext():
         points = all_points(data, talk)
     return certify(file.core, points.X, points.y, points.weights, **settings)

@@ -17,7 +17,7 @@ from duramen.cli.progress import bar
 
 if TYPE_CHECKING:
     from duramen.cli.output import Output
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
 __all__ = ["with_classes"]
 
@@ -76,7 +76,7 @@ def _with_numbers(table: Any, encoding: Encoding, loss: str) -> Encoding:
 
 
 def _choice(label: str, found: list[Any]) -> Any:
-    from duramen.tables.choice import Choice
+    from duramen.io.encoding import Choice
 
     return Choice(label, "number", tuple(found))
 

@@ -18,7 +18,7 @@ from duramen.extras import needed
 from duramen.files import replacing
 
 if TYPE_CHECKING:
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
 __all__ = ["CoreFile", "read_core", "write_core"]
 
@@ -88,7 +88,7 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 
 def _encoding(state: Any) -> Encoding | None:
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
     return None if state is None else Encoding.from_json(state)
 

@@ -1,4 +1,4 @@
-"""Data files as batches of points, through one encoding."""
+"""DataFile files as batches of points, through one encoding."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from duramen.cli.progress import Bar, bar, watched
 from duramen.points import WeightedPoints
 
 if TYPE_CHECKING:
-    from duramen.rows import Array
-    from duramen.tables import Encoding
+    from duramen.arrays import Array
+    from duramen.io import Encoding
 
-__all__ = ["Data", "all_points", "learned", "names_in", "open_data", "options_of", "passes", "restated"]
+__all__ = ["DataFile", "all_points", "learned", "names_in", "open_data", "options_of", "passes", "restated"]
 
 
-class Data(NamedTuple):
+class DataFile(NamedTuple):
     """A table, and how its columns become numbers."""
 
     table: Any
@@ -49,7 +49,7 @@ class Data(NamedTuple):
 
 def open_data(path: Path) -> Any:
     """Open a table."""
-    from duramen.tables import open_table
+    from duramen.io import open_table
 
     check_data(path)
     return open_table(path)
@@ -57,14 +57,14 @@ def open_data(path: Path) -> Any:
 
 def learned(
     path: Path, wanted: dict[str, Any], output: Output, loss: str = "", n_classes: int | None = None
-) -> Data:
+) -> DataFile:
     """Open a table and learn how its columns become numbers; and its classes, if the loss is of that kind."""
-    from duramen.tables import learn_encoding
+    from duramen.io import learn_encoding
 
     table = open_data(path)
     with bar(output, "looking at the columns") as shown:
         encoding = learn_encoding(table, **wanted, each=watched(shown))
-    return Data(table, with_classes(table, encoding, loss, n_classes, output))
+    return DataFile(table, with_classes(table, encoding, loss, n_classes, output))
 
 
 def restated(text: str, batch: Any) -> str:
@@ -83,7 +83,7 @@ def options_of(command: str) -> Iterator[None]:
         raise ValueError(f"{error}; these are options of {command}") from error
 
 
-def passes(data: Data, shown: Bar, what: str) -> Callable[[], Iterator[WeightedPoints]]:
+def passes(data: DataFile, shown: Bar, what: str) -> Callable[[], Iterator[WeightedPoints]]:
     """Give what starts a pass over all points, which moves the bar; the first refuses ids that come twice."""
     begun = 0
 
@@ -103,7 +103,7 @@ def passes(data: Data, shown: Bar, what: str) -> Callable[[], Iterator[WeightedP
     return begin
 
 
-def all_points(data: Data, output: Output) -> WeightedPoints:
+def all_points(data: DataFile, output: Output) -> WeightedPoints:
     """Read the whole table into memory."""
     with bar(output, "reading") as shown:
         parts = list(passes(data, shown, "reading")())
@@ -112,9 +112,9 @@ def all_points(data: Data, output: Output) -> WeightedPoints:
     return WeightedPoints.concat(parts)
 
 
-def names_in(data: Data, wanted: Array, output: Output) -> dict[int, str] | None:
+def names_in(data: DataFile, wanted: Array, output: Output) -> dict[int, str] | None:
     """Find the names of numbers, in one more pass; None where ids are numbers themselves."""
-    from duramen.dynamic.names import numbers_of
+    from duramen.dynamic.ids import numbers_of
 
     if data.encoding.id is None or not data.encoding.text_ids:
         return None

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from duramen.dynamic.names import is_names, numbers_of
+from duramen.dynamic.ids import is_names, numbers_of
 
 __all__ = ["Distinct", "first_twice", "numbers", "where_twice"]
 

@@ -157,7 +157,7 @@ def set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, An
 def _tell(
     options: argparse.Namespace, solution: Solution, estimate: Estimate, aside: list[dict[str, Any]]
 ) -> None:
-    from duramen.coreset.text import interval
+    from duramen.coreset.display import interval
 
     talk = options.talk
     talk.say(repr(solution))

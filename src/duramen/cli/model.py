@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.cli.output import naming, plain
-from duramen.coreset.state import loss_of, loss_state
+from duramen.coreset.save import loss_of, loss_state
 from duramen.files import replacing
 
 if TYPE_CHECKING:
+    from duramen.arrays import Array
+    from duramen.io import Encoding
     from duramen.losses import Loss
-    from duramen.rows import Array
-    from duramen.tables import Encoding
 
 __all__ = ["Model", "read_model", "write_model"]
 
@@ -150,7 +150,7 @@ def _check(state: dict[str, Any]) -> None:
 def _encoding(state: dict[str, Any]) -> Encoding | None:
     if state["encoding"] is None:
         return None
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
     encoding = Encoding.from_json(state["encoding"])
     if list(encoding.names) != state["columns"]:

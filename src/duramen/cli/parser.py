@@ -63,7 +63,7 @@ def add_talk(parser: argparse.ArgumentParser) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of the whole command line."""
-    from duramen.cli import build, certify, completion, demo, fit, paper, predict, report, store
+    from duramen.cli import build, certify, completion, demo, fit, predict, report, store
 
     parser = Parser(
         prog="duramen",
@@ -75,6 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"duramen {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    for module in (build, fit, predict, certify, store, report, demo, paper, completion):
+    for module in (build, fit, predict, certify, store, report, demo, completion):
         module.add_parser(commands)
     return parser

@@ -17,9 +17,9 @@ from duramen.cli.output import naming, standard_output
 from duramen.cli.parser import add_command
 
 if TYPE_CHECKING:
-    from duramen.cli.data import Data
+    from duramen.arrays import Array
+    from duramen.cli.data import DataFile
     from duramen.cli.model import Model
-    from duramen.rows import Array
 
 __all__ = ["add_parser"]
 
@@ -84,9 +84,9 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def _data(model: Model, path: Path, talk: Any) -> Data:
+def _data(model: Model, path: Path, talk: Any) -> DataFile:
     """Open the file, with the model's encoding less what prediction does not need."""
-    from duramen.cli.data import Data, learned, open_data
+    from duramen.cli.data import DataFile, learned, open_data
 
     if model.encoding is None:
         wanted = {} if model.columns is None else {"features": list(model.columns)}
@@ -94,7 +94,7 @@ def _data(model: Model, path: Path, talk: Any) -> Data:
     else:
         table = open_data(path)
         unnamed = () if model.encoding.id in table.columns else ("id",)
-        data = Data(table, model.encoding.without("label", "weight", *unnamed))
+        data = DataFile(table, model.encoding.without("label", "weight", *unnamed))
     width = model.theta.shape[-1] - bool(getattr(model.loss, "fit_intercept", False))
     if len(data.encoding.names) != width:
         raise ValueError(

@@ -13,12 +13,12 @@ from duramen.losses import (
     SmoothHingeLoss,
     SoftmaxLoss,
 )
-from duramen.losses.distance import DistanceLoss
+from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
 
 if TYPE_CHECKING:
+    from duramen.arrays import Array, Rows
     from duramen.cli.model import Model
-    from duramen.rows import Array, Rows
 
 __all__ = ["predictions"]
 
@@ -55,7 +55,7 @@ def _classes(model: Model, X: Rows) -> dict[str, Array]:
         from scipy.special import expit
 
         shares = np.stack([expit(-m), expit(m)], axis=1)
-    from duramen.tables.choice import spelled
+    from duramen.io.encoding import spelled
 
     found = {f"probability={spelled(name)}": shares[:, place] for place, name in enumerate(names)}
     return {"class": names[number], **found}

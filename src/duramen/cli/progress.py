@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from duramen.bars import Bar
 from duramen.cli.interrupts import look
 from duramen.cli.output import Output
+from duramen.progress import Bar
 
 __all__ = ["Bar", "bar", "watched"]
 

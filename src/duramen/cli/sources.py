@@ -15,7 +15,7 @@ from duramen.cli.options import given
 if TYPE_CHECKING:
     from duramen.cli.cores import CoreFile
 
-__all__ = ["Source", "core_of", "store_file"]
+__all__ = ["CoresetSource", "core_of", "store_file"]
 
 _OF_DATA = (
     "label",
@@ -31,14 +31,14 @@ _OF_DATA = (
 )
 
 
-class Source(NamedTuple):
+class CoresetSource(NamedTuple):
     """A coreset with its encoding, and where it came from: "core", "store" or "data"."""
 
     kind: str
     file: CoreFile
 
 
-def core_of(path: Path, options: argparse.Namespace) -> Source:
+def core_of(path: Path, options: argparse.Namespace) -> CoresetSource:
     """Load the coreset of a file or of a store, or build one of data."""
     from duramen.cli.build import built
     from duramen.cli.cores import read_core
@@ -51,7 +51,7 @@ def core_of(path: Path, options: argparse.Namespace) -> Source:
             raise ValueError(f"{path} is data, and so a loss is needed; pass --loss, such as --loss logistic")
         check_label(options)
         options.data = path
-        return Source(kind, built(options))
+        return CoresetSource(kind, built(options))
     extra = given(options, _OF_DATA)
     if extra:
         what = "a coreset" if kind == "core" else "a store"
@@ -60,7 +60,7 @@ def core_of(path: Path, options: argparse.Namespace) -> Source:
         )
     file = read_core(path) if kind == "core" else store_file(path)
     check_same(options, file.core.loss, str(path))
-    return Source(kind, file)
+    return CoresetSource(kind, file)
 
 
 def store_file(path: Path) -> CoreFile:
@@ -74,7 +74,7 @@ def store_file(path: Path) -> CoreFile:
 def file_of(store: Any) -> CoreFile:
     """Make the coreset of an open store, with its encoding and the names of its rows."""
     from duramen.cli.cores import CoreFile
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
     core, state = store.coreset(), store.notes.get("encoding")
     names = names_of(store, core.ids)

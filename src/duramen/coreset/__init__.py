@@ -2,6 +2,6 @@
 
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.load import load_coreset
+from duramen.coreset.save import load_coreset
 
 __all__ = ["Coreset", "Estimate", "load_coreset"]

@@ -9,14 +9,14 @@ from typing import Any, final
 
 import numpy as np
 
+from duramen.arrays import Array, Rows
 from duramen.ball import Anchor
-from duramen.coreset import parquet, picture, text
+from duramen.coreset import display, plot
+from duramen.coreset.display import frame_of
 from duramen.coreset.estimate import Estimate, capped, standard_error
-from duramen.coreset.frame import frame_of
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.rows import Array, Rows
-from duramen.sampling.calibration import Calibration, known_of
+from duramen.samplers.calibration import Calibration, calibration_features
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 __all__ = ["Coreset"]
@@ -119,11 +119,11 @@ class Coreset:
         return len(self.points)
 
     def __repr__(self) -> str:
-        return text.summary(self)
+        return display.summary(self)
 
     def _repr_html_(self) -> str:
         """Show a small table in a notebook."""
-        return text.table(self)
+        return display.table(self)
 
     def objective(self, theta: Any, n_outliers: float | None = None) -> float:
         """Evaluate f_z(theta, C): what f_z(theta, X) on all the data is about.
@@ -201,7 +201,7 @@ class Coreset:
         -------
         matplotlib Axes
         """
-        return picture.draw(self, ax, max_points, random_state)
+        return plot.draw(self, ax, max_points, random_state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save it as a Parquet file, for :func:`duramen.load_coreset`: needs the extra ``duramen[frames]``.
@@ -212,7 +212,9 @@ class Coreset:
         loading then asks for it. An existing file is replaced when all is
         written; after an error it is as it was.
         """
-        parquet.write(self, path)
+        from duramen.coreset.save import write
+
+        write(self, path)
 
     def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
         z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)
@@ -222,7 +224,7 @@ class Coreset:
     @cached_property
     def _at_anchor(self) -> Estimate | None:
         """What a repr says of f_z; found once."""
-        return text.at_anchor(self)
+        return display.at_anchor(self)
 
     @cached_property
     def _sampled(self) -> Array:
@@ -240,5 +242,5 @@ class Coreset:
         inner = np.flatnonzero(self.groups >= 0)
         if not self.calibrated or self.anchor is None or not len(inner):
             return None
-        known = known_of(self.loss, self.anchor, len(inner), self.points)
+        known = calibration_features(self.loss, self.anchor, len(inner), self.points)
         return Calibration(known.columns(self.points.take(inner)), self._sampled[inner])

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.ball import lengths
-from duramen.rows import Array
-from duramen.sampling.calibration import Calibration
+from duramen.samplers.calibration import Calibration
 
 __all__ = ["Estimate", "capped", "standard_error"]
 

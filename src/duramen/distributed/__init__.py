@@ -9,8 +9,8 @@ is ``duramen.distributed.dask``, which does all of it; for rows that change wher
 they are, a :class:`Federation` of sites.
 """
 
-from duramen.distributed.live import Federation
-from duramen.distributed.sites import Site
-from duramen.robust.passes import Plan, Summary, finish, merge, plan, summarize
+from duramen.coreset.passes import Plan, Summary, finish, merge, plan, summarize
+from duramen.distributed.federation import Federation
+from duramen.distributed.site import Site
 
 __all__ = ["Federation", "Plan", "Site", "Summary", "finish", "merge", "plan", "summarize"]

@@ -9,18 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, refuse_nonfinite
 from duramen.dynamic.look import moderate
-from duramen.frames import column_names, is_frame
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
+from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, checked_weights
-from duramen.rows import Array, as_column, as_rows, refuse_nonfinite
 
-__all__ = ["Arrivals", "Gate"]
+__all__ = ["RowValidator", "ValidRows"]
 
 
-class Arrivals(NamedTuple):
+class ValidRows(NamedTuple):
     """Checked rows: their labels and weights, or None where none were given."""
 
     rows: Array
@@ -28,7 +27,7 @@ class Arrivals(NamedTuple):
     weights: Array | None
 
 
-class Gate:
+class RowValidator:
     """What rows must be like to come in: the first ones decide on their type, width and labels.
 
     Attributes
@@ -51,7 +50,7 @@ class Gate:
         self.classes: frozenset[float] = frozenset()
         self._limit = moderate(rows.dtype)
 
-    def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> Arrivals:
+    def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> ValidRows:
         """Check rows before they come in; labels may be left out if ``keeping`` those that are there.
 
         Raises
@@ -75,9 +74,9 @@ class Gate:
             heavy = checked_weights(
                 np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows)
             )
-        return Arrivals(np.require(rows, requirements=["C", "A"]), labels, heavy)
+        return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy)
 
-    def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> Arrivals | None:
+    def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> ValidRows | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
         row = self._as_row(X)
         if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
@@ -94,10 +93,10 @@ class Gate:
         elif y is not None:
             return None
         if weight is None:
-            return Arrivals(row[None], label, None)
+            return ValidRows(row[None], label, None)
         if not (isinstance(weight, (int, float, np.integer, np.floating)) and 0 <= weight < math.inf):
             return None
-        return Arrivals(row[None], label, np.array([float(weight)]))
+        return ValidRows(row[None], label, np.array([float(weight)]))
 
     def _as_row(self, X: Any) -> Array | None:
         """Take one row, (d,), of whatever plain form: an array of numbers, or a list of them."""

@@ -2,31 +2,335 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import threading
 import warnings
+from abc import ABC
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.chunks import one_blas_thread
+from duramen.arrays import Array
+from duramen.ball import Anchor, distance
 from duramen.coreset import Coreset
-from duramen.dynamic.anchoring import Recipe
-from duramen.dynamic.arrivals import Gate
-from duramen.dynamic.checks import check_alike, checked_outliers, is_tree
-from duramen.dynamic.reading import Reading
+from duramen.coreset.settings import BySize, plan_of
+from duramen.coreset.view import as_anchor, check_plan, is_bare, sampler_of
+from duramen.dynamic.anchoring import AnchorReport, AnchorSettings, same_anchor
+from duramen.dynamic.arrivals import RowValidator
+from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.ids import Ids
 from duramen.dynamic.state import Settings, State
+from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
-from duramen.robust.outlook import as_anchor, check_plan, is_bare, sampler_of
-from duramen.robust.plan import BySize, plan_of
-from duramen.rows import Array
-from duramen.sampling import Sampler
+from duramen.parallel import one_blas_thread
+from duramen.points import WeightedPoints
+from duramen.samplers import RankedSampler, Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
+from duramen.solvers.anchor import matched
+from duramen.solvers.problem import is_number, is_of_centres
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solved, warn_of
+from duramen.trimming import outlier_weight
 
-__all__ = ["DynamicCoreset"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["DynamicCoreset", "Reading", "check_alike", "checked_outliers", "is_tree"]
+
+
+_A_NAME = 200  # bytes, about: a string, its number, and their place in a dictionary
+
+
+class Reading(ABC):
+    """The questions that a dynamic coreset answers; nothing here changes it."""
+
+    _settings: Settings
+    _first_outliers: float
+    _lock: threading.RLock
+    _state: State | None
+    _core: tuple[int, Coreset] | None
+    _solution: Solution | None
+
+    @property
+    def loss(self) -> Loss:
+        """The learning problem."""
+        return self._settings.recipe.loss
+
+    @property
+    def size(self) -> int:
+        """How many rows the coreset has, at most, once there is an anchor."""
+        return self._settings.recipe.plan.size
+
+    @property
+    def seed(self) -> int:
+        """What chance is made of; ``random_state`` gave it."""
+        return self._settings.recipe.seed
+
+    @property
+    def _n_outliers(self) -> float:
+        return self._first_outliers if self._state is None else self._state.n_outliers
+
+    def __len__(self) -> int:
+        return self.n_points
+
+    def __contains__(self, one: Any) -> bool:
+        with self._lock:
+            try:
+                return len(self._found(one)) == 1
+            except (KeyError, TypeError, ValueError):
+                return False
+
+    def __repr__(self) -> str:
+        with self._lock:
+            width = "" if self._state is None else f" x {self._state.gate.n_columns}"
+            weight = f"weight {self.total_weight:,.6g}"
+            lines = [f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"]
+            view = None if self._state is None else self._state.view
+            if view is None:
+                lines.append("no anchor yet: the coreset is all points")
+            else:
+                lines.append(
+                    f"size {self.size:,}, {self.engine} by {view.look.sampler!r}; weight "
+                    f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
+                )
+            return "\n  ".join(lines)
+
+    @property
+    def engine(self) -> str:
+        """What keeps the suspected inliers: "ranked" or "tree"."""
+        return "tree" if self._settings.tree else "ranked"
+
+    @property
+    def n_points(self) -> int:
+        """How many points are there."""
+        return 0 if self._state is None else len(self._state.slots)
+
+    @property
+    def total_weight(self) -> float:
+        """What they weigh together."""
+        with self._lock:
+            return 0.0 if self._state is None else self._state.total_weight
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of the columns, where the first rows had them."""
+        return None if self._state is None else self._state.gate.columns
+
+    @property
+    def ids(self) -> Array:
+        """Their ids, going up: (n,) int64."""
+        with self._lock:
+            return np.empty(0, dtype=np.int64) if self._state is None else self._state.slots.index.keys()
+
+    @property
+    def n_outliers(self) -> float:
+        """The weight to set aside, z: of a fraction, what it comes to now."""
+        given = self._n_outliers
+        return given if given >= 1 else outlier_weight(given, self.total_weight)
+
+    @property
+    def n_suspected(self) -> int:
+        """How many points are suspected outliers."""
+        with self._lock:
+            view = self._seen()
+            return 0 if view is None else view.table.n_suspected
+
+    @property
+    def threshold(self) -> float:
+        """The loss at the anchor where suspicion starts; infinite where there is none."""
+        with self._lock:
+            view = self._seen()
+            return math.inf if view is None else view.table.threshold
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """The anchor, with all that was frozen; None until there is one."""
+        return None if self._state is None else self._state.anchor
+
+    @property
+    def anchor_after(self) -> int | None:
+        """How many points the first anchor is made of; None until rows show how many columns there are."""
+        return None if self._state is None else self._state.needed
+
+    @property
+    def solution(self) -> Solution | None:
+        """The latest solution, from which the next starts."""
+        return self._solution
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes beyond the rows, labels and weights themselves."""
+        with self._lock:
+            if self._state is None:
+                return 0
+            names = 0 if self._state.roster.names is None else _A_NAME * len(self._state.slots)
+            view = 0 if self._state.view is None else self._state.view.nbytes
+            return self._state.slots.nbytes + view + names
+
+    def points(self, ids: Any = None) -> WeightedPoints:
+        """Copy points: those of the ids, in that order, or all in the order of their ids.
+
+        Raises
+        ------
+        KeyError
+            If one is not here.
+        """
+        with self._lock:
+            state = self._filled()
+            slots = state.slots.in_use() if ids is None else self._found(ids)
+            return state.slots.points(slots)
+
+    def names_of(self, ids: Any) -> Array:
+        """Give the names under which points were inserted: (n,) strings or UUIDs.
+
+        Raises
+        ------
+        KeyError
+            If one is not here, or has no name.
+        """
+        with self._lock:
+            numbers = self._filled().slots.ids[self._found(ids)]
+            names = self._filled().roster.names
+            if names is None:
+                raise KeyError("these points have numbers and no names; their ids are all there is")
+            return names.of(numbers)
+
+    def anchor_report(self) -> AnchorReport:
+        """Tell how well the anchor still fits: where the latest solution is, and who came and went since."""
+        with self._lock:
+            state = self._state
+            if state is None or state.view is None:
+                reason = "no points are here" if state is None else state.reason
+                return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, reason)
+            anchor = state.view.look.anchor
+            far = None
+            if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
+                theta = matched(
+                    self._solution.theta, anchor.theta, anchor.theta.ndim == 2 and is_of_centres(self.loss)
+                )
+                far = distance(anchor.theta, theta)
+            state.view.catch_up()
+            late = int(np.count_nonzero(state.view.late))
+            gone = state.n_sample - len(state.sample)
+            return AnchorReport(anchor.radius, far, self.n_points, late, state.n_sample, gone)
+
+    def check_invariants(self) -> None:
+        """Check every invariant of every part; cost: several passes over all points.
+
+        Raises
+        ------
+        AssertionError
+            Naming the one that is broken.
+        """
+        with self._lock:
+            if self._state is None:
+                return
+            state = self._sound()
+            state.check()
+
+    def __getstate__(self) -> bytes:
+        with self._lock:  # all of it: what is pickled must not change meanwhile
+            return pickle.dumps(self._parts(), protocol=pickle.HIGHEST_PROTOCOL)
+
+    def __setstate__(self, state: bytes) -> None:
+        self.__dict__.update(pickle.loads(state))
+        self._lock = threading.RLock()
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two that share their points would change under each other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self).__new__(type(self))
+        with self._lock:
+            made.__dict__.update(copy.deepcopy(self._parts(), memo))
+        made._lock = threading.RLock()
+        return made
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name, part in self.__dict__.items() if name != "_lock"}
+
+    def _seen(self) -> LiveCandidates | None:
+        """Give the view, with every point looked at; None before there is an anchor."""
+        view = None if self._state is None else self._state.view
+        if view is not None:
+            view.catch_up()
+        return view
+
+    def _sound(self) -> State:
+        """Give the state; raise RuntimeError if an operation was cut short in it."""
+        assert self._state is not None
+        view = self._state.view
+        if not self._state.whole or (view is not None and not view.whole):
+            raise RuntimeError(
+                "an operation on this dynamic coreset was interrupted halfway, so it can no longer be relied "
+                "on; build it again"
+            )
+        return self._state
+
+    def _found(self, ids: Any) -> Array:
+        """Find the slots of ids, all of which must be here."""
+        return (
+            Ids().find(ids, None) if self._state is None else self._state.roster.find(ids, self._state.slots)
+        )
+
+    def _filled(self) -> State:
+        if self._state is None or not len(self._state.slots):
+            raise ValueError("there are no points here; insert some first")
+        return self._sound()
+
+
+def is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:
+    """Tell which engine is meant; raise where it cannot be."""
+    if engine not in ("auto", "ranked", "tree"):
+        raise ValueError(f"engine={engine!r} is not known; take 'auto', 'ranked' or 'tree'")
+    ranked = sampler is None or isinstance(sampler, RankedSampler)
+    if engine == "ranked" and not ranked:
+        raise TypeError(
+            f"{sampler!r} does not score points by themselves, so it has no ranks; "
+            "take engine='tree', or make it a RankedSampler"
+        )
+    tree = engine == "tree" or (engine == "auto" and not ranked)
+    if not tree and not (bucket_size is None and height is None):
+        raise TypeError(
+            f"bucket_size={bucket_size!r} and height={height!r} are of a tree; pass engine='tree' with them"
+        )
+    if tree:
+        check_shape(bucket_size, height)
+    return tree
+
+
+def checked_outliers(n_outliers: Any, total: float) -> float:
+    """Check a number of outliers, and take a fraction in single precision for what it was meant to be."""
+    if not math.isfinite(total):  # nobody is here yet, who could be too few
+        total = 2 * float(n_outliers) if is_number(n_outliers) and n_outliers >= 1 else 1.0
+    outlier_weight(n_outliers, total)
+    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
+        return float(str(n_outliers))
+    return float(n_outliers)
+
+
+def check_alike(one: Reading, other: Reading) -> None:
+    """Raise unless two can be merged."""
+    if one is other:
+        raise ValueError("a dynamic coreset cannot be merged with itself")
+    if one.loss != other.loss:
+        raise ValueError(f"this is for {one.loss!r}, the other for {other.loss!r}; they cannot be merged")
+    if one.seed != other.seed:
+        raise ValueError(
+            f"the seeds {one.seed} and {other.seed} differ, so that chance chose differently; make both with "
+            "the same random_state, an integer"
+        )
+    mine, theirs = one.columns, other.columns
+    if mine is not None and theirs is not None and mine != theirs:
+        raise ValueError(
+            f"the other has the columns {', '.join(theirs)}; the rows here have {', '.join(mine)}"
+        )
+    if one.anchor is not None and other.anchor is not None and not same_anchor(one.anchor, other.anchor):
+        raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
+
 
 _MOVED_ON = 0.1  # of the points, or of the outliers: a solution that was misled then leads into the same trap
 
@@ -130,7 +434,7 @@ class DynamicCoreset(Reading):
             as_anchor(anchor)
             check_plan(plan, 0.0, is_bare(anchor), sampler_of(sampler, plan))
         tree = is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
-        recipe = Recipe(loss, plan, sampler, seed)
+        recipe = AnchorSettings(loss, plan, sampler, seed)
         self._settings = Settings(recipe, anchor, tree, bool(calibrate), bucket_size, height)
         self._lock = threading.RLock()
         self._state: State | None = None
@@ -177,7 +481,7 @@ class DynamicCoreset(Reading):
                     self._sound().insert_one(one, *name)
                     self._core = None
                     return np.array([name[0]])
-            gate = Gate(self.loss, X, y) if state is None else self._sound().gate
+            gate = RowValidator(self.loss, X, y) if state is None else self._sound().gate
             new = gate.check(X, y, sample_weight)
             state = state or State(self._settings, gate, self._n_outliers, self._first_id)
             numbers, named = state.roster.new(ids, len(new.rows), state.slots)

@@ -1,44 +1,47 @@
-"""The look from an anchor at points, many or one: their losses, and how they rank in the sample.
+"""What an engine is: it keeps the suspected inliers while points come and go.
 
-What a look finds depends on the point and the anchor alone, so it is computed
-once, when a point comes, and kept beside it.
+An engine holds no data. A point is a slot, a small number that the holder gave
+it and may give to another point once this one is gone; the engine asks the
+holder for rows, labels, weights and ids when it looks at them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from duramen.arrays import Array, scratch_rows
 from duramen.ball import Anchor
-from duramen.chunks import for_each_chunk, one_blas_thread
+from duramen.coreset.view import seen_from
 from duramen.losses.base import Loss
-from duramen.losses.distance import DistanceLoss
+from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import for_each_chunk, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.robust.outlook import seen_from
-from duramen.rows import Array, scratch_rows
-from duramen.sampling import (
+from duramen.samplers import (
+    AnchoredPoints,
     LayeredSampler,
     LeverageSampler,
     RankedSampler,
     Sampler,
-    Seen,
     SensitivitySampler,
     UniformSampler,
 )
-from duramen.sampling.base import measured
-from duramen.sampling.calibration import Known, known_of
-from duramen.sampling.ranks import uniforms
+from duramen.samplers.base import measured
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.ranks import uniforms
 
-__all__ = ["Look", "Looked", "moderate"]
+__all__ = ["Engine", "Holder", "Scored", "Scorer", "moderate"]
+
 
 _FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
-class Looked(NamedTuple):
+class Scored(NamedTuple):
     """What a look finds, of many points or of one.
 
     Marks are what the loss noted by the way; they are kept where they are one
@@ -46,12 +49,12 @@ class Looked(NamedTuple):
     """
 
     losses: Any
-    marks: Any
+    cache: Any
     ranks: Any
     strata: Any
 
 
-class Look:
+class Scorer:
     """What is known of points, seen from an anchor.
 
     Parameters
@@ -81,30 +84,30 @@ class Look:
     ) -> None:
         self.loss, self.anchor, self.sampler, self.seed = loss, anchor, sampler, seed
         self.ranked = sampler if isinstance(sampler, RankedSampler) else None
-        self.known: Known | None = None
+        self.known: CalibrationFeatures | None = None
         if calibrate and self.ranked is not None:
-            self.known = known_of(loss, anchor, size, probe)
+            self.known = calibration_features(loss, anchor, size, probe)
         first = self.many(probe.take(slice(0, 1)))
-        self.mark_type = None if first.marks is None else first.marks.dtype
+        self.mark_type = None if first.cache is None else first.cache.dtype
         self.strata_type = None if first.strata is None else first.strata.dtype
         self.never_fails = _never_fails(loss, sampler, anchor)
 
-    def many(self, points: WeightedPoints) -> Looked:
-        """Look at points that were not looked at before.
+    def many(self, points: WeightedPoints) -> Scored:
+        """Scorer at points that were not looked at before.
 
         Raises
         ------
         ValueError
             If a row or a label is none that the loss can take; nothing has changed.
         """
-        seen, marks = seen_from(self.anchor, points, self.loss, marked=self.known is not None)
-        marks = marks if marks is not None and np.ndim(marks) == 1 else None
+        seen, cache = seen_from(self.anchor, points, self.loss, cached=self.known is not None)
+        cache = cache if cache is not None and np.ndim(cache) == 1 else None
         losses = np.asarray(seen.losses, dtype=np.float64)
         if self.ranked is None:
-            return Looked(losses, marks, None, None)
-        return Looked(losses, marks, *self._ranked(self.ranked, seen))
+            return Scored(losses, cache, None, None)
+        return Scored(losses, cache, *self._ranked(self.ranked, seen))
 
-    def _ranked(self, sampler: RankedSampler, seen: Seen) -> tuple[Array, Array | None]:
+    def _ranked(self, sampler: RankedSampler, seen: AnchoredPoints) -> tuple[Array, Array | None]:
         """Compute ranks and strata, by chunks on all cores."""
         ranks = uniforms(self.seed, seen.points.ids)
         probe = sampler.strata(seen.take(slice(0, 1)))
@@ -120,11 +123,11 @@ class Look:
             for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
         return ranks, strata
 
-    def contributions(self, X: Array, y: Array | None, weights: Any, losses: Array, marks: Any) -> Array:
+    def contributions(self, X: Array, y: Array | None, weights: Any, losses: Array, cache: Any) -> Array:
         """Compute what rows add to the totals that are known: (m, q)."""
         assert self.known is not None
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            columns = self.known.columns_of(X, y, losses, marks)
+            columns = self.known.columns_of(X, y, losses, cache)
             columns *= weights
         return columns
 
@@ -141,7 +144,7 @@ def _numbers(sampler: RankedSampler, strata: Any) -> Array:
     return numbers
 
 
-def _divide(ranks: Array, sampler: RankedSampler, seen: Seen) -> None:
+def _divide(ranks: Array, sampler: RankedSampler, seen: AnchoredPoints) -> None:
     """Divide by weight times score; a score that is not a positive number makes an infinite rank."""
     scores = np.asarray(sampler.scores(seen))
     if scores.shape != (len(seen),):
@@ -165,3 +168,49 @@ def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
 def moderate(dtype: Any) -> float:
     """Give a size below which numbers can be multiplied with each other, and squared, without overflow."""
     return float(np.finfo(dtype).max ** 0.3)
+
+
+class Holder(Protocol):
+    """What holds the points: gives them by slot."""
+
+    def points(self, slots: Array) -> WeightedPoints:
+        """Give the points in these slots, one or more, in that order and with their own weights."""
+
+
+class Engine(ABC):
+    """Keeps the suspected inliers, and chooses rows that stand for them.
+
+    What is in it, and in what state, is a function of the sequence of single
+    operations: many at once give what the same ones give one after the other.
+    """
+
+    @abstractmethod
+    def add(self, slot: int) -> None:
+        """Take a point in; its data is in the holder already, and must not change while it is here."""
+
+    @abstractmethod
+    def remove(self, slot: int) -> None:
+        """Let a point go; its data is still in the holder."""
+
+    def add_many(self, slots: Array) -> None:
+        """Take points in, in the order given."""
+        for slot in slots.tolist():
+            self.add(slot)
+
+    def remove_many(self, slots: Array) -> None:
+        """Let points go, in the order given."""
+        for slot in slots.tolist():
+            self.remove(slot)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Say how many points are in it."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise AssertionError, with its number and text, if an invariant of the class is broken."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """How many bytes its own arrays take, without what the holder has."""

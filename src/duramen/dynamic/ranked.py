@@ -1,36 +1,334 @@
-"""The ranked engine: in every stratum the points stand in the order of their ranks.
-
-A sample is the smallest ranks of each group of strata (docs/sampling.md), so to
-keep the order is to keep the sample. Nothing is rebuilt, nothing depends on
-what was there before, and no error builds up. Beside the ranks stand the totals
-to calibrate to, one addition of O(d) for each point that comes or goes.
-"""
+"""The ranked engine: in every stratum the points stand in the order of their ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.dynamic.columns import grown
-from duramen.dynamic.engine import Engine
-from duramen.dynamic.look import Look, Looked
-from duramen.dynamic.ranklists import RankLists, nobody
-from duramen.dynamic.slots import Slots
-from duramen.dynamic.table import Table
-from duramen.dynamic.totals import Totals
+from duramen.arrays import Array
+from duramen.coreset.choose import Chosen, rung_of, shared_rungs
+from duramen.coreset.view import refuse_infinite
+from duramen.dynamic.look import Engine, Scored, Scorer
+from duramen.dynamic.rows import Slots
+from duramen.dynamic.sorted_list import Ordered, grown
+from duramen.dynamic.sums import ExactSum, ExactTotals
+from duramen.dynamic.table import LossTable
+from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.robust.choice import Chosen
-from duramen.robust.outlook import refuse_infinite
-from duramen.rows import Array
-from duramen.sampling.base import shared_out
-from duramen.sampling.calibration import Calibration, known_of
+from duramen.samplers.base import Strata, shared_out
+from duramen.samplers.calibration import Calibration, calibration_features
+from duramen.samplers.ranks import draw, scaled, uniform_of, uniforms
 
-__all__ = ["Ranked"]
+__all__ = ["Contributors", "RankLists", "Ranked", "SuspectLists", "Totals", "nobody"]
 
-_BLOCK = 1 << 14  # points whose contributions are computed together
+
+_BLOCK = 1 << 13  # points whose contributions are summed together
+_SHARE = 1e-11  # of a total, by which it may be off
+
+
+class Contributors(Protocol):
+    """Who knows what the points in slots contribute."""
+
+    def contribution(self, slot: int) -> Array:
+        """Compute what one point contributes: (q,)."""
+
+    def contributions(self, slots: Array) -> Array:
+        """Compute what points contribute: (m, q)."""
+
+    def contributing(self) -> Array:
+        """Give the slots of all points that contribute."""
+
+
+class Totals:
+    """The sums of what points contribute: q numbers each.
+
+    Parameters
+    ----------
+    n : int
+        How many numbers, q.
+    points : Contributors
+    """
+
+    def __init__(self, n: int, points: Contributors) -> None:
+        self._points = points
+        self._begin(n)
+
+    def _begin(self, n: int) -> None:
+        self._exact = ExactTotals(n)
+        self._peak = np.zeros(n)  # the largest that a sum was, or what went into it
+        self._moves = 0
+        self._lost = False  # whether a sum left the range of float64, which later points cannot undo
+
+    def add(self, slot: int) -> None:
+        """Add what one point contributes."""
+        self._move(self._points.contribution(slot), self._exact.add)
+
+    def subtract(self, slot: int) -> None:
+        """Take away what one point contributes."""
+        self._move(self._points.contribution(slot), self._exact.subtract)
+
+    def add_many(self, slots: Array) -> None:
+        """Add what points contribute."""
+        for total, largest in self._sums(slots):
+            self._move(total.high, self._exact.add, largest)
+            self._move(total.low, self._exact.add)
+
+    def subtract_many(self, slots: Array) -> None:
+        """Take away what points contribute."""
+        for total, largest in self._sums(slots):
+            self._move(total.high, self._exact.subtract, largest)
+            self._move(total.low, self._exact.subtract)
+
+    def _move(self, part: Array, move: Callable[[Array], None], largest: Array | None = None) -> None:
+        if self._lost:
+            return
+        try:
+            move(part)
+        except OverflowError:
+            self._lost = True
+            return
+        self._moves += 1
+        np.maximum(self._peak, np.abs(part) if largest is None else largest, out=self._peak)
+        np.maximum(self._peak, np.abs(self._exact.high), out=self._peak)
+
+    def _sums(self, slots: Array) -> list[tuple[ExactTotals, Array]]:
+        """Sum blocks of points, on all cores and in the order of memory; also the largest values of each."""
+        found: dict[int, tuple[ExactTotals, Array]] = {}
+        slots = np.sort(slots)
+
+        def work(chunk: slice) -> None:
+            block = self._points.contributions(slots[chunk])
+            total = ExactTotals(block.shape[1])
+            total.add_many(block)
+            found[chunk.start] = (total, np.maximum(block.max(axis=0), -block.min(axis=0)))
+
+        try:
+            for_each_chunk(work, len(slots), _BLOCK, fixed=True)
+        except OverflowError:
+            self._lost = True
+        return [found[start] for start in sorted(found)]
+
+    @property
+    def values(self) -> Array:
+        """The totals (q,); infinite where one is beyond float64: then they say nothing."""
+        if self._lost or self._is_in_doubt():
+            self._begin(len(self._peak))
+            self.add_many(self._points.contributing())
+            self._moves, self._peak = 1, np.abs(self._exact.high)
+        return np.full(len(self._peak), np.inf) if self._lost else self._exact.values
+
+    def _is_in_doubt(self) -> bool:
+        """Tell whether what passed through was so much larger than what is left that rounding may show.
+
+        A move errs by 2^-103 of the largest sum (docs in :mod:`duramen.dynamic.sums`).
+        """
+        left = np.abs(self._exact.high)
+        return bool((self._peak * (self._moves * 2.0**-103) > _SHARE * left).any())
+
+    def check(self) -> None:
+        """Raise AssertionError if the totals are not those of a fresh sum, to 1e-12 of absolute values."""
+        values = self.values
+        if self._lost:
+            return
+        self._exact.check_invariants()
+        fresh, mass = ExactTotals(len(values)), ExactTotals(len(values))
+        everyone = self._points.contributing()
+        for start in range(0, len(everyone), _BLOCK):
+            block = self._points.contributions(everyone[start : start + _BLOCK])
+            fresh.add_many(block)
+            mass.add_many(np.abs(block))
+        off = np.abs(values - fresh.values)
+        assert (off <= 1e-12 * mass.values).all(), "the totals drifted from a fresh sum"
+
+
+class RankLists:
+    """Points in the order of their ranks, stratum by stratum, with the weight of each.
+
+    Invariants
+    ----------
+    1. Each list is in order (see :class:`Ordered`), and none is empty.
+    2. The weight of a stratum is the sum of its points' weights.
+    """
+
+    def __init__(self, slots: Slots, chunk: int | None) -> None:
+        self._slots, self._chunk = slots, chunk
+        self._lists: dict[int, Ordered] = {}
+        self._weights: dict[int, ExactSum] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, number: int, rank: float, slot: int) -> None:
+        """Put a point into a stratum."""
+        if number not in self._lists:
+            self._open(number)
+        self._lists[number].add(rank, int(self._slots.ids[slot]), slot)
+        self._weights[number].add(float(self._slots.weights[slot]))
+        self._length += 1
+
+    def remove(self, number: int, rank: float, slot: int) -> None:
+        """Take a point out of its stratum."""
+        mine = self._lists[number]
+        mine.remove(rank, int(self._slots.ids[slot]))
+        self._weights[number].subtract(float(self._slots.weights[slot]))
+        self._length -= 1
+        if not len(mine):
+            self._close(number)
+
+    def add_many(self, numbers: Array | None, ranks: Array, slots: Array) -> None:
+        """Put points into their strata."""
+        for number, part in _by_number(numbers, len(slots)):
+            if number not in self._lists:
+                self._open(number)
+            self._lists[number].add_many(ranks[part], slots[part])
+            self._weights[number].add_many(self._slots.weights[slots[part]])
+        self._length += len(slots)
+
+    def remove_many(self, numbers: Array | None, ranks: Array, slots: Array) -> None:
+        """Take points out of their strata."""
+        for number, part in _by_number(numbers, len(slots)):
+            self._lists[number].remove_many(ranks[part], slots[part])
+            self._weights[number].subtract_many(self._slots.weights[slots[part]])
+            if not len(self._lists[number]):
+                self._close(number)
+        self._length -= len(slots)
+
+    def strata(self) -> Strata:
+        """Say what is in each stratum, in the order of their numbers."""
+        numbers = sorted(self._lists)
+        counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
+        weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
+        return Strata(np.array(numbers, dtype=np.int64), counts, weights)
+
+    def draw(self, seed: int, ranks: Any, groups: Array | None, sizes: Array, totals: Array) -> Chosen:
+        """Draw ``sizes[g]`` points from each group of strata; ``ranks(slots)`` gives their ranks."""
+        numbers = sorted(self._lists)
+        place = np.zeros(len(numbers), dtype=np.int64) if groups is None else groups
+        parts = [
+            self._lists[number].first(int(sizes[g]) + 1) for number, g in zip(numbers, place, strict=True)
+        ]
+        slots = np.concatenate(parts)
+        mine = None if groups is None else np.repeat(groups, [len(part) for part in parts])
+        found = draw(seed, ranks(slots), self._slots.ids[slots], mine, sizes)
+        own = self._slots.weights[slots[found.rows]]
+
+        def rest(group: int, kept: Array) -> float:
+            whole = ExactSum()
+            for number, g in zip(numbers, place, strict=True):
+                if g == group:
+                    whole.add_many(np.array([self._weights[number].high, self._weights[number].low]))
+            return whole.difference(own[kept])
+
+        weights = scaled(found, own, totals, rest)
+        return Chosen(slots[found.rows].astype(np.intp), weights, found.inclusion, found.groups)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays."""
+        return sum(mine.nbytes for mine in self._lists.values())
+
+    def slots(self) -> dict[int, Array]:
+        """Give the slots of each stratum, in the order of their ranks."""
+        return {number: mine.slots() for number, mine in self._lists.items()}
+
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        for number, mine in self._lists.items():
+            mine.check()
+            assert len(mine), f"1: stratum {number} is empty"
+            total = float(self._slots.weights[mine.slots()].sum())
+            held = self._weights[number].value
+            assert abs(held - total) <= 1e-12 * total, f"2: stratum {number} weighs {total}, not {held}"
+
+    def _open(self, number: int) -> None:
+        self._lists[number] = Ordered(self._slots, np.float64, self._chunk)
+        self._weights[number] = ExactSum()
+
+    def _close(self, number: int) -> None:
+        del self._lists[number], self._weights[number]
+
+
+def _by_number(numbers: Array | None, n: int) -> list[tuple[int, Any]]:
+    """Give the entries of each number; all are of number 0, where there are none."""
+    if not n:
+        return []
+    if numbers is None:
+        return [(0, slice(None))]
+    order = np.argsort(numbers, kind="stable")
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    return [(int(numbers[part[0]]), part) for part in np.split(order, cuts)]
+
+
+class SuspectLists:
+    """The suspected outliers, drawn uniformly from every rung of their loss."""
+
+    def __init__(self, slots: Slots, seed: int, chunk: int | None = None) -> None:
+        self._slots, self._seed = slots, seed
+        self._lists = RankLists(slots, chunk)
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def add(self, slot: int, loss: float) -> None:
+        """Take a point in."""
+        self._lists.add(int(rung_of(np.array([loss]))[0]), self._rank(slot), slot)
+
+    def remove(self, slot: int, loss: float) -> None:
+        """Let a point go."""
+        self._lists.remove(int(rung_of(np.array([loss]))[0]), self._rank(slot), slot)
+
+    def add_many(self, slots: Array, losses: Array) -> None:
+        """Take points in."""
+        self._lists.add_many(rung_of(losses), self._ranks(slots), slots)
+
+    def remove_many(self, slots: Array, losses: Array) -> None:
+        """Let points go."""
+        self._lists.remove_many(rung_of(losses), self._ranks(slots), slots)
+
+    def choose(self, size: int) -> Chosen:
+        """Choose the points that stand for them all."""
+        if not size:
+            return nobody()
+        strata = self._lists.strata()
+        groups, sizes, totals = shared_rungs(*strata, size)
+        found = self._lists.draw(self._seed, self._ranks, groups, sizes, totals)
+        return found._replace(groups=-1 - found.groups)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays."""
+        return self._lists.nbytes
+
+    def slots(self) -> Array:
+        """Give the slots of all points."""
+        parts = list(self._lists.slots().values())
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    def check(self, losses: Array) -> None:
+        """Raise AssertionError if a list is out of order, or a point on another rung."""
+        self._lists.check()
+        for number, slots in self._lists.slots().items():
+            assert (rung_of(losses[slots]) == number).all(), f"a point of another rung is on {number}"
+
+    def _rank(self, slot: int) -> float:
+        return uniform_of(self._seed, int(self._slots.ids[slot])) / float(self._slots.weights[slot])
+
+    def _ranks(self, slots: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return uniforms(self._seed, self._slots.ids[slots]) / self._slots.weights[slots]
+
+
+def nobody() -> Chosen:
+    """Choose nothing."""
+    none = np.empty(0)
+    return Chosen(none.astype(np.intp), none, none, none.astype(np.int32))
+
+
+_BLOCK_ranked = 1 << 14  # points whose contributions are computed together
 
 
 class Ranked(Engine):
@@ -46,7 +344,7 @@ class Ranked(Engine):
     3. ``odd`` counts the points without a finite loss and rank, from which no sample can be drawn.
     """
 
-    def __init__(self, slots: Slots, table: Table, look: Look, chunk: int | None = None) -> None:
+    def __init__(self, slots: Slots, table: LossTable, look: Scorer, chunk: int | None = None) -> None:
         self._slots, self._table, self._look = slots, table, look
         self._lists = RankLists(slots, chunk)
         self._ranks = np.zeros(0)
@@ -62,7 +360,7 @@ class Ranked(Engine):
         """Let go of the totals, which refer to it; it can be used no more."""
         self._totals = None
 
-    def note(self, slots: Any, looked: Looked) -> None:
+    def note(self, slots: Any, looked: Scored) -> None:
         """Keep what a look found: of one slot, or of many."""
         extent = self._slots.extent
         if extent > len(self._ranks):
@@ -71,9 +369,9 @@ class Ranked(Engine):
         if looked.strata is not None:
             self._strata = grown(self._strata, extent)
             self._strata[slots] = looked.strata
-        if looked.marks is not None:
+        if looked.cache is not None:
             self._marks = grown(self._marks, extent)
-            self._marks[slots] = looked.marks
+            self._marks[slots] = looked.cache
 
     def forget(self, slots: Any) -> None:
         """Overwrite what was kept."""
@@ -192,7 +490,7 @@ class Ranked(Engine):
         """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
         totals = self.totals
         assert totals is not None
-        known = known_of(self._look.loss, self._look.anchor, len(slots), points)
+        known = calibration_features(self._look.loss, self._look.anchor, len(slots), points)
         columns = known.columns_of(points.X, points.y, self._table.losses[slots], self._marks_of(slots))
         return Calibration(columns, points.weights).weights(totals[: known.n_columns])
 
@@ -203,10 +501,10 @@ class Ranked(Engine):
         """Compute what one point adds to the totals: (q,)."""
         one = slice(slot, slot + 1)
         y = None if self._slots.y is None else self._slots.y[one]
-        marks = None if self._look.mark_type is None else self._marks[one]
+        cache = None if self._look.mark_type is None else self._marks[one]
         weight = float(self._slots.weights[slot])
         row = self._slots.row(slot)[None]
-        return self._look.contributions(row, y, weight, self._table.losses[one], marks)[0]
+        return self._look.contributions(row, y, weight, self._table.losses[one], cache)[0]
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
@@ -221,5 +519,5 @@ class Ranked(Engine):
 
 def _blocks(slots: Array) -> Iterator[Array]:
     slots = np.sort(slots)  # so that rows are read in the order of memory
-    for start in range(0, len(slots), _BLOCK):
-        yield slots[start : start + _BLOCK]
+    for start in range(0, len(slots), _BLOCK_ranked):
+        yield slots[start : start + _BLOCK_ranked]

@@ -7,28 +7,130 @@ short all the same (an interrupt, no memory), ``whole`` stays False.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.dynamic.anchoring import NoAnchorError, Recipe, all_with, rows_needed, sample_of
-from duramen.dynamic.arrivals import Arrivals, Gate
-from duramen.dynamic.everything import all_of
-from duramen.dynamic.look import Look, Looked
-from duramen.dynamic.roster import Roster
-from duramen.dynamic.slots import Slots
+from duramen.coreset.view import given_anchor
+from duramen.dynamic.anchoring import AnchorSettings, NoAnchorError, all_with, rows_needed, sample_of
+from duramen.dynamic.arrivals import RowValidator, ValidRows
+from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.ids import Ids
+from duramen.dynamic.look import Scored, Scorer
+from duramen.dynamic.rows import Slots
 from duramen.dynamic.sums import ExactSum
-from duramen.dynamic.view import View
-from duramen.dynamic.weights import WeightRange
+from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.robust.outlook import given_anchor
-from duramen.rows import Array
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
+from duramen.trimming import outlier_weight
 
-__all__ = ["Settings", "State"]
+__all__ = ["Settings", "State", "WeightRange", "all_of"]
+
+
+_DECADES = 1e60  # between the lightest and the heaviest: beyond, sums of 107 bits lose the light ones
+
+
+class WeightRange:
+    """The lightest and the heaviest weight that came in.
+
+    Examples
+    --------
+    >>> weights = WeightRange()
+    >>> weights.check(1.0, 0.0)
+    >>> weights.keep()
+    >>> weights.check(1e-70, 1.0)
+    Traceback (most recent call last):
+    ValueError: weights from 1e-70 to 1 differ by more than 60 decades, ...
+    """
+
+    def __init__(self) -> None:
+        self._kept = self._seen = (math.inf, 0.0)
+
+    def check(self, weights: Any, total: float) -> None:
+        """Look at weights, an array or one, that are to come to what weighs ``total``.
+
+        Raises
+        ------
+        ValueError
+            If they add up to infinity, or differ so much from those before that sums lose the light ones.
+        """
+        self._seen = lightest, heaviest = self._kept
+        if isinstance(weights, float):
+            more = weights
+            if weights > 0:
+                lightest, heaviest = min(lightest, weights), max(heaviest, weights)
+        else:
+            positive = weights[weights > 0]
+            more = float(weights.sum())
+            lightest = min(lightest, float(positive.min(initial=math.inf)))
+            heaviest = max(heaviest, float(positive.max(initial=0.0)))
+        if not math.isfinite(total + more):
+            raise ValueError("weights add up to infinity; scale them down")
+        if heaviest > _DECADES * lightest:
+            raise ValueError(
+                f"weights from {lightest:g} to {heaviest:g} differ by more than 60 decades, which sums that "
+                "change cannot hold; scale them, or leave the light ones out"
+            )
+        self._seen = (lightest, heaviest)
+
+    def keep(self) -> None:
+        """Keep what was looked at, to a power of two: it must not tell the weight of one that left."""
+        lightest, heaviest = self._seen
+        if self._seen != self._kept:
+            self._kept = self._seen = _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
+
+    @property
+    def kept(self) -> tuple[float, float]:
+        """The lightest and the heaviest that came in; (inf, 0) if none did."""
+        return self._kept
+
+    @kept.setter
+    def kept(self, both: tuple[float, float]) -> None:
+        self._kept = self._seen = both
+
+
+def _power_of_two(weight: float, *, up: bool) -> float:
+    """Round a weight to the next power of two.
+
+    Examples
+    --------
+    >>> _power_of_two(3.0, up=True), _power_of_two(3.0, up=False), _power_of_two(2.0, up=True)
+    (4.0, 2.0, 2.0)
+    """
+    share, exponent = math.frexp(weight)
+    if share == 0.5 or not math.isfinite(weight) or weight == 0:
+        return weight
+    return math.ldexp(1.0, exponent if up else exponent - 1)
+
+
+def all_of(
+    points: WeightedPoints, loss: Loss, n_outliers: float, seed: int, columns: tuple[str, ...] | None
+) -> Coreset:
+    """Make a coreset of all points, none of them suspected; a count of outliers may exceed what is there."""
+    n, total = len(points), points.total_weight
+    return Coreset(
+        points=points,
+        suspected=np.zeros(n, dtype=bool),
+        own_weights=points.weights,
+        inclusion=np.ones(n),
+        groups=np.zeros(n, dtype=np.int32),
+        loss=loss,
+        anchor=None,
+        threshold=math.inf,
+        n_points=n,
+        n_suspected=0,
+        n_outliers=n_outliers if n_outliers >= total else outlier_weight(n_outliers, total),
+        sampler="nobody: all points are here",
+        calibrated=False,
+        seed=seed,
+        columns=columns,
+    )
+
 
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 
@@ -40,7 +142,7 @@ _SPARSE, _SMALL = 4, 1 << 14  # slots for each point, and in all, from which on 
 class Settings:
     """What does not change: the recipe for anchors, an anchor that was given, and the engine."""
 
-    recipe: Recipe
+    recipe: AnchorSettings
     given: Any
     tree: bool
     calibrate: bool
@@ -56,7 +158,7 @@ class _Start(NamedTuple):
     """
 
     before: int
-    look: Look | None
+    look: Scorer | None
     sample: Array
     try_at: int
     reason: str
@@ -72,13 +174,13 @@ class State:
     3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
     """
 
-    def __init__(self, settings: Settings, gate: Gate, n_outliers: float, first_id: int = 0) -> None:
+    def __init__(self, settings: Settings, gate: RowValidator, n_outliers: float, first_id: int = 0) -> None:
         recipe = settings.recipe
-        self.roster = Roster(first_id)
+        self.roster = Ids(first_id)
         self._settings, self.gate, self.n_outliers = settings, gate, n_outliers
         self.given = settings.given
         self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
-        self.view: View | None = None
+        self.view: LiveCandidates | None = None
         self.heavy = 0
         self.weights = WeightRange()
         self.n_changes = 0  # rows that came, went or were changed
@@ -112,7 +214,7 @@ class State:
 
     # one at a time, once there is a view
 
-    def insert_one(self, new: Arrivals, name: int, named: Any = None) -> None:
+    def insert_one(self, new: ValidRows, name: int, named: Any = None) -> None:
         """Put one row in."""
         assert self.view is not None
         weight = 1.0 if new.weights is None else float(new.weights[0])
@@ -132,7 +234,7 @@ class State:
         self._tidy()
         self.whole = True
 
-    def update_one(self, slot: int, new: Arrivals) -> None:
+    def update_one(self, slot: int, new: ValidRows) -> None:
         """Put another row in the place of one."""
         assert self.view is not None
         name, y = int(self.slots.ids[slot]), self.slots.y
@@ -146,15 +248,15 @@ class State:
         self._put(new, weight, name, looked)
         self.whole = True
 
-    def _look_at(self, new: Arrivals, weight: float, name: int) -> Looked | None:
-        """Look at one row, if that may raise; None if it can wait."""
+    def _look_at(self, new: ValidRows, weight: float, name: int) -> Scored | None:
+        """Scorer at one row, if that may raise; None if it can wait."""
         assert self.view is not None
         if self.view.look.never_fails and not self._settings.tree:
             return None
-        point = WeightedPoints._trusted(new.rows, new.labels, np.array([weight]), np.array([name]))
-        return Looked(*(None if column is None else column[0] for column in self.view.look.many(point)))
+        point = WeightedPoints._from_parts(new.rows, new.labels, np.array([weight]), np.array([name]))
+        return Scored(*(None if column is None else column[0] for column in self.view.look.many(point)))
 
-    def _put(self, new: Arrivals, weight: float, name: int, looked: Looked | None) -> None:
+    def _put(self, new: ValidRows, weight: float, name: int, looked: Scored | None) -> None:
         label = None if new.labels is None else float(new.labels[0])
         slot = self.slots.add(new.rows[0], label, weight, name)
         self.heavy += weight > 0
@@ -179,10 +281,10 @@ class State:
 
     # many at a time
 
-    def insert(self, new: Arrivals, names: Array, named: Any = None) -> None:
+    def insert(self, new: ValidRows, names: Array, named: Any = None) -> None:
         """Put rows in; the first of them may complete what a first anchor takes."""
         weights = np.ones(len(names)) if new.weights is None else new.weights
-        points = WeightedPoints._trusted(new.rows, new.labels, weights, names)
+        points = WeightedPoints._from_parts(new.rows, new.labels, weights, names)
         start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
         first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
         looked = start.look.many(rest) if start.look is not None and len(rest) else None
@@ -216,19 +318,19 @@ class State:
             if self.view is not None:
                 self.view.total = ExactSum()
 
-    def update(self, slots: Array, new: Arrivals) -> None:
+    def update(self, slots: Array, new: ValidRows) -> None:
         """Put other rows in the place of some, in the order given."""
         names, y = self.slots.ids[slots], self.slots.y
         weights = self.slots.weights[slots] if new.weights is None else new.weights
         labels = y[slots] if new.labels is None and y is not None else new.labels
-        points = WeightedPoints._trusted(new.rows, labels, weights, names)
+        points = WeightedPoints._from_parts(new.rows, labels, weights, names)
         looked = None if self.view is None else self.view.look.many(points)
         self.weights.check(weights, self.total.value)
         self._begin()
         if self._settings.tree and self.view is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):
-                here, seen = slice(row, row + 1), Looked(looked.losses[row], None, None, None)
-                one = Arrivals(new.rows[here], None if labels is None else labels[here], None)
+                here, seen = slice(row, row + 1), Scored(looked.losses[row], None, None, None)
+                one = ValidRows(new.rows[here], None if labels is None else labels[here], None)
                 self._take(slot)
                 self._put(one, float(weights[row]), int(names[row]), seen)
         else:
@@ -297,7 +399,7 @@ class State:
 
     def see(
         self,
-        look: Look,
+        look: Scorer,
         sample: Array,
         slots: Slots | None = None,
         n_sample: int | None = None,
@@ -305,7 +407,7 @@ class State:
     ) -> None:
         """See all points from another anchor; the old view stays until the new one is complete."""
         settings = self._settings
-        self.view = View(
+        self.view = LiveCandidates(
             self.slots if slots is None else slots,
             look,
             settings.recipe.plan,
@@ -324,9 +426,9 @@ class State:
         probe = self.slots.points(self.slots.in_use()[:1])
         self.see(self._look(anchor, sampler, probe), sample, n_sample=n_sample, at_once=True)
 
-    def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Look:
+    def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
         recipe = self._settings.recipe
-        return Look(
+        return Scorer(
             recipe.loss,
             anchor,
             sampler,
@@ -363,7 +465,7 @@ class State:
         heavy = np.flatnonzero(new.weights > 0)
         return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), self.given)
 
-    def _first_look(self, sample: WeightedPoints) -> Look:
+    def _first_look(self, sample: WeightedPoints) -> Scorer:
         total, z = sample.total_weight, self.n_outliers
         share = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
         anchor, sampler = self._settings.recipe.anchor(sample, self.given, share, len(sample))

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
-from duramen.rows import Array
+from duramen.arrays import Array
 
 __all__ = ["ExactSum", "ExactTotals"]
 

@@ -1,4 +1,4 @@
-"""Table L: the points ordered by their loss at the anchor, with a pointer at the threshold (appendix C).
+"""LossTable L: the points ordered by their loss at the anchor, with a pointer at the threshold (appendix C).
 
 The pointer is at the edge: the smallest (loss, id) among the suspected
 outliers. They are the points of the largest losses, as few as together weigh at
@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from duramen.dynamic.columns import grown
-from duramen.dynamic.ordered import Ordered
-from duramen.dynamic.slots import Slots
+from duramen.arrays import Array
+from duramen.dynamic.rows import Slots
+from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.sums import ExactSum
-from duramen.rows import Array
 
-__all__ = ["Moves", "Table"]
+__all__ = ["LossTable", "Moves"]
 
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
 
@@ -33,7 +32,7 @@ class Moves:
         self.slots, self.suspected = slots, suspected
 
 
-class Table:
+class LossTable:
     """The points of positive weight in the order of (loss, id), and the edge of suspicion in it.
 
     Invariants

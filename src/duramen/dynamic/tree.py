@@ -1,38 +1,179 @@
-"""The merge-and-reduce tree: the engine for any sampler, a user's own black box too (paper, appendix C).
-
-A binary tree stands on the buckets. The node (level, index) covers 2^level
-buckets from index * 2^level on, and keeps at most ``node_size`` points that
-stand for them. It is a function of what stands in these buckets, the seed and
-its own place, never of when it was built. Hence laziness changes nothing: an
-update only drops the nodes above the buckets it touched, so that a point that
-left is in none of them, and ``choose`` builds what is missing.
-
-Each level adds its error: with e_l the largest error of a node of level l on
-what it was made of, the root's is at most the product of all 1 + e_l, less 1.
-"""
+"""The merge-and-reduce tree: the engine for any sampler, also a user's own black box (paper, appendix C)."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.dynamic.buckets import Buckets
-from duramen.dynamic.engine import Engine, Holder
+from duramen.arrays import Array
+from duramen.dynamic.look import Engine, Holder
 from duramen.points import WeightedPoints
-from duramen.rows import Array
-from duramen.sampling import Sampler
-from duramen.sampling.base import check_size
-from duramen.sampling.black_box import reduced_rows
+from duramen.samplers import Sampler
+from duramen.samplers.base import check_size, reduced_rows
 
-__all__ = ["Summary", "Tree", "check_shape"]
+__all__ = ["Buckets", "NodeSummary", "Tree", "check_shape"]
+
+
+_ABSENT = array("i", [-1])
+
+
+@final
+class Buckets:
+    """Slots in buckets of equal size.
+
+    Parameters
+    ----------
+    size : int
+        How many slots a bucket holds.
+    height : int or None
+        How many levels a binary tree on the buckets is to have. If given, the
+        size is n / 2^(height - 1), rounded up, and is chosen again whenever n
+        has doubled or halved since it was; in between there may be a level more
+        or fewer.
+
+    Notes
+    -----
+    ``order`` and ``position`` are int32 arrays of the standard library: one item
+    of them is read and written faster than one of NumPy's. Invariants 1 to 3 of
+    :class:`~duramen.dynamic.tree.Tree` are about them.
+    """
+
+    def __init__(self, size: int, height: int | None = None) -> None:
+        self.size = size if height is None else 1
+        self.order = array("i")
+        self.position = array("i")
+        self._height = height
+        self.measured = 0  # the number of points that the size was chosen for
+        self.touched: set[int] | None = None  # places that changed, while somebody wants to know
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def count(self) -> int:
+        """How many buckets there are."""
+        return -(-len(self.order) // self.size)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes both arrays take."""
+        return 4 * (len(self.order) + len(self.position))
+
+    def slots(self, first: int = 0, stop: int | None = None) -> Array:
+        """Copy the slots in the buckets from ``first`` to before ``stop``; in all of them by default."""
+        end = None if stop is None else stop * self.size
+        return np.array(self.order[first * self.size : end], dtype=np.int32)
+
+    def add(self, slot: int) -> int:
+        """Put a slot into the hot bucket, or into a new one where that is full; return its position."""
+        position = self.position
+        if slot >= len(position):
+            position.extend(_ABSENT * (slot + 1 - len(position)))
+        elif slot < 0 or position[slot] >= 0:
+            self._refuse([slot])
+        place = len(self.order)
+        self.order.append(slot)
+        position[slot] = place
+        if self.touched is not None:
+            self.touched.add(place)
+        return place
+
+    def add_many(self, slots: Array) -> None:
+        """Put one slot or more in, in the order given; none, if one cannot be."""
+        self._refuse(slots[slots < 0])
+        self.position.extend(_ABSENT * max(0, int(slots.max()) + 1 - len(self.position)))
+        position = np.frombuffer(self.position, np.int32)
+        self._refuse(slots[position[slots] >= 0])
+        places = np.arange(len(self), len(self) + len(slots), dtype=np.int32)
+        position[slots] = places
+        if not np.array_equal(position[slots], places):
+            position[slots] = -1
+            raise ValueError("slots to add must be distinct; one of them is given twice")
+        self.order.frombytes(slots.astype(np.int32).tobytes())
+        if self.touched is not None:
+            self.touched.update(places.tolist())
+
+    def restore(self, slots: Array, size: int, measured: int) -> None:
+        """Put the same slots in another order, with the size that was chosen for it."""
+        self.order, self.position = array("i"), array("i")
+        if len(slots):
+            self.add_many(slots)
+        self.size, self.measured = size, measured
+
+    def remove(self, slot: int) -> int:
+        """Take a slot out, and fill its place with the last one of the hot bucket; return that place."""
+        position = self.position
+        place = position[slot] if 0 <= slot < len(position) else -1
+        if place < 0:
+            raise KeyError(f"slot {slot} is not here; it was removed or never added")
+        last = self.order.pop()
+        if last != slot:
+            self.order[place] = last
+            position[last] = place
+        position[slot] = -1
+        if self.touched is not None:
+            self.touched.update((place, len(self.order)))
+        return place
+
+    def resize(self) -> bool:
+        """Choose the size again if it is due; say whether it was. To be called after each update."""
+        if self._height is None:
+            return False
+        n, then = len(self.order), self.measured
+        while n >= 2 * then:  # once for each time that it doubled, if many came
+            then = max(1, 2 * then)
+        if 2 * n <= then:
+            then = n
+        due = then != self.measured
+        self.measured, self.size = then, self._asked(then)
+        return due
+
+    def verdicts(self) -> Iterator[tuple[bool, str]]:
+        """Say of each invariant whether it holds; a later one may rely on those before it."""
+        yield (
+            self._are_inverse(),
+            "position and order are inverse to each other, and any other slot has position -1",
+        )
+        yield self._are_full(), "every bucket but the hot one is full, and the hot one has a point at least"
+        yield self._height is None or self._is_measured(), "the bucket size is what the height asks for"
+
+    def _asked(self, n: int) -> int:
+        assert self._height is not None
+        return max(1, -(-n // 2 ** (self._height - 1)))
+
+    @staticmethod
+    def _refuse(slots: Array | list[int]) -> None:
+        if len(slots):
+            raise ValueError(f"slot {slots[0]} cannot be added; it is negative, or here already")
+
+    def _are_inverse(self) -> bool:
+        position, order = np.array(self.position, dtype=np.int32), self.slots()
+        if len(order) and not (order.min() >= 0 and order.max() < len(position)):
+            return False
+        expected = np.full(len(position), -1)
+        expected[order] = np.arange(len(order))
+        return np.array_equal(position, expected) and np.count_nonzero(position >= 0) == len(order)
+
+    def _are_full(self) -> bool:
+        n, size = len(self), self.size
+        if size < 1:
+            return False
+        sizes = [len(self.slots(index, index + 1)) for index in range(self.count)]
+        return sum(sizes) == n and all(full == size for full in sizes[:-1]) and all(sizes[-1:])
+
+    def _is_measured(self) -> bool:
+        n, then = len(self), self.measured
+        return self.size == self._asked(then) and (then < 2 * n < 4 * then or n == then == 0)
+
 
 _NODES_A_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
 _SLACK = 1e-9  # relative: what rounding may add up to from the points to the root
 
 
-class Summary(NamedTuple):
+class NodeSummary(NamedTuple):
     """Slots with the weights that they stand for."""
 
     slots: Array
@@ -100,7 +241,7 @@ class Tree(Engine):
         self.buckets = Buckets(
             int(bucket_size or _NODES_A_BUCKET * node_size), None if height is None else int(height)
         )
-        self._nodes: dict[tuple[int, int], Summary] = {}
+        self._nodes: dict[tuple[int, int], NodeSummary] = {}
 
     def __len__(self) -> int:
         return len(self.buckets)
@@ -204,7 +345,7 @@ class Tree(Engine):
         """Find the slots in the buckets below a node: one bucket, below level 0."""
         return self.buckets.slots(index << level, (index + 1) << level)
 
-    def _node(self, level: int, index: int, nodes: dict[tuple[int, int], Summary]) -> Summary:
+    def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
         """Find a node, or build it with whatever is missing below; what is built is kept in ``nodes``."""
         found = nodes.get((level, index))
         if found is None:
@@ -212,38 +353,38 @@ class Tree(Engine):
             nodes[level, index] = found
         return found
 
-    def _leaf(self, index: int) -> Summary:
+    def _leaf(self, index: int) -> NodeSummary:
         alive, points = self._alive(self._below(0, index))
         return self._reduced(alive, self._node_size, 0, index, points)
 
-    def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], Summary]) -> Summary:
+    def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
         """Reduce the union of two children; an only child is passed on."""
         left = self._node(level - 1, 2 * index, nodes)
         if 2 * index + 1 == self._width(level - 1):
             return left
         right = self._node(level - 1, 2 * index + 1, nodes)
-        union = Summary(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+        union = NodeSummary(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
         return self._reduced(union, self._node_size, level, index)
 
-    def _alive(self, slots: Array) -> tuple[Summary, WeightedPoints]:
+    def _alive(self, slots: Array) -> tuple[NodeSummary, WeightedPoints]:
         """Leave out what weighs nothing."""
         points = self._holder.points(slots)
         live = np.flatnonzero(points.weights > 0)
         if len(live) < len(slots):
             points = points.take(live)
-        return Summary(slots[live], np.array(points.weights)), points
+        return NodeSummary(slots[live], np.array(points.weights)), points
 
     def _reduced(
-        self, whole: Summary, size: int, level: int, index: int, points: WeightedPoints | None = None
-    ) -> Summary:
+        self, whole: NodeSummary, size: int, level: int, index: int, points: WeightedPoints | None = None
+    ) -> NodeSummary:
         """Reduce to at most ``size``; ``points`` are those of ``whole``, where they are at hand."""
         if len(whole.slots) <= size:
             return whole
         if points is None:
-            points = self._holder.points(whole.slots).weighing(whole.weights)
+            points = self._holder.points(whole.slots).with_weights(whole.weights)
         rng = np.random.default_rng((self._seed, level, index))
         rows, weights = reduced_rows(self._sampler, points, size, rng)
-        return Summary(whole.slots[rows], weights)
+        return NodeSummary(whole.slots[rows], weights)
 
     def _verdicts(self) -> Iterator[tuple[bool, str]]:
         """Say of each invariant whether it holds; a later one may rely on those before it."""
@@ -269,7 +410,7 @@ class Tree(Engine):
             all(self._weighs_right(node, self._below(*place)) for place, node in nodes.items()),
             "a node weighs what the points below it weigh",
         )
-        fresh: dict[tuple[int, int], Summary] = {}
+        fresh: dict[tuple[int, int], NodeSummary] = {}
         yield (
             all(all(map(np.array_equal, node, self._node(*place, fresh))) for place, node in nodes.items()),
             "a node is what building it again from the buckets gives",
@@ -282,12 +423,12 @@ class Tree(Engine):
         below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
         return [(level - 1, child) for child in below]
 
-    def _weighs_right(self, node: Summary, slots: Array) -> bool:
+    def _weighs_right(self, node: NodeSummary, slots: Array) -> bool:
         total = self._holder.points(slots).total_weight
         return abs(float(node.weights.sum()) - total) <= _SLACK * total
 
 
-def _stands_for(node: Summary, below: Array) -> bool:
+def _stands_for(node: NodeSummary, below: Array) -> bool:
     known = len(np.unique(node.slots)) == len(node.slots) == len(node.weights)
     return known and bool(np.isin(node.slots, below).all() and (node.weights > 0).all())
 

@@ -13,21 +13,25 @@ from scipy import sparse as scipy_sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from duramen.arrays import Array, Rows, refuse_nonfinite
 from duramen.dynamic import DynamicCoreset
-from duramen.estimators.beyond import Beyond, Wanted
-from duramen.estimators.data import AllRows, Data
-from duramen.estimators.fitting import Fitted, fit, refit
-from duramen.estimators.recipe import Recipe, seed_of
-from duramen.estimators.updating import (
+from duramen.estimators.fitting import (
+    AllRows,
+    FitSettings,
+    Fitted,
+    MemoryData,
     check_updatable,
     data_of,
+    fit,
     joined,
     kept,
+    refit,
     remember,
+    seed_of,
     undone_on_failure,
 )
+from duramen.estimators.out_of_core import IntakeSettings, OutOfCoreData
 from duramen.losses.base import Loss
-from duramen.rows import Array, Rows, refuse_nonfinite
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
 
@@ -62,19 +66,19 @@ class RobustEstimator(BaseEstimator):
     A subclass makes a recipe of its parameters, and attributes of theta. What is
     fitted comes from :mod:`duramen.estimators.fitting` alone, which knows only
     coresets and solutions of them: a coreset that changes needs nothing else, but
-    that its rows are kept (:mod:`duramen.estimators.updating`).
+    that its rows are kept (:mod:`duramen.estimators.fitting`).
     """
 
     _BOUNDED = "n_outliers=0"
     """What gives the objective a minimum, where it has none."""
 
-    # parameters that a subclass has under these names; those it lacks are as in Recipe
+    # parameters that a subclass has under these names; those it lacks are as in FitSettings
     _COMMON = ("n_outliers", "tol", "sampler", "n_rounds", "max_iter", "random_state")
 
-    def _recipe(self, loss: Loss, l2: float = 0.0) -> Recipe:
+    def _recipe(self, loss: Loss, l2: float = 0.0) -> FitSettings:
         given = self.get_params(deep=False)
         common = {name: given[name] for name in self._COMMON}
-        return Recipe(loss, size=given["coreset_size"], l2=l2, n_starts=given["n_init"], **common)
+        return FitSettings(loss, size=given["coreset_size"], l2=l2, n_starts=given["n_init"], **common)
 
     def _rows(self, X: Any, *, reset: bool, sparse: bool = False, **checks: Any) -> Any:
         """Check rows (and labels, given as y) as scikit-learn does; NaN and infinity in our own passes."""
@@ -93,8 +97,15 @@ class RobustEstimator(BaseEstimator):
         )
 
     def _beyond(
-        self, X: Any, y: Any, sample_weight: Any, recipe: Recipe, wanted: Wanted, *, labelled: bool = False
-    ) -> Beyond:
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        recipe: FitSettings,
+        wanted: IntakeSettings,
+        *,
+        labelled: bool = False,
+    ) -> OutOfCoreData:
         """Make the first pass over data beyond memory; the recipe's random state must be a seed."""
         for name, value in (("updatable=True", self._updatable), ("coreset_size=None", recipe.size is None)):
             if value:
@@ -102,7 +113,7 @@ class RobustEstimator(BaseEstimator):
                     f"{name} holds all rows in memory, and a scan or a Dask collection is there so that they "
                     "are not; leave it out, or pass arrays"
                 )
-        data = Beyond.of(X, y, sample_weight, recipe, labelled=labelled, wanted=wanted)
+        data = OutOfCoreData.of(X, y, sample_weight, recipe, labelled=labelled, wanted=wanted)
         for name in ("feature_names_in_", "labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         self.n_features_in_ = data.n_columns
@@ -121,7 +132,7 @@ class RobustEstimator(BaseEstimator):
     def _updatable(self) -> Any:
         return self.get_params(deep=False)["updatable"]
 
-    def _fit(self, recipe: Recipe, data: AllRows) -> None:
+    def _fit(self, recipe: FitSettings, data: AllRows) -> None:
         """Fit, keep the rows if they may change, and set all attributes."""
         check_updatable(self._updatable, recipe)
         recipe = replace(recipe, random_state=seed_of(recipe.random_state))
@@ -129,13 +140,13 @@ class RobustEstimator(BaseEstimator):
         for name in ("dynamic_", "absorbed_ids_", "_fitted_recipe", "_n_seen"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if self._updatable:
-            assert isinstance(data, Data)
+            assert isinstance(data, MemoryData)
             self.dynamic_ = kept(recipe, data, fitted)
             self._fitted_recipe = recipe
             self._n_seen = data.X.shape[0] if data.ids is None else data.n_given
         self._set(fitted, data, recipe)
 
-    def _set(self, fitted: Fitted, data: AllRows, recipe: Recipe) -> None:
+    def _set(self, fitted: Fitted, data: AllRows, recipe: FitSettings) -> None:
         """Set the attributes that all estimators have, and those of this one; warn of what ended badly."""
         core = fitted.coreset
         if core is not None and hasattr(self, "feature_names_in_"):
@@ -242,7 +253,7 @@ class RobustEstimator(BaseEstimator):
             )
         return self.dynamic_
 
-    def _refit(self, live: DynamicCoreset, data: Data, *, anew: bool = False) -> None:
+    def _refit(self, live: DynamicCoreset, data: MemoryData, *, anew: bool = False) -> None:
         """Fit to rows that have changed; make the coreset anew where it no longer does."""
         recipe, fitted = self._fitted_recipe, None
         if not anew:
@@ -259,7 +270,7 @@ class RobustEstimator(BaseEstimator):
         """Check rows to absorb, as ``fit`` checks its own; labels are ignored where it ignores them."""
         return self._rows(X, reset=False), None
 
-    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
         """Bring new rows into the form in which those of the fit were kept."""
         refuse_nonfinite(new.X)
         with np.errstate(over="ignore"):
@@ -267,14 +278,14 @@ class RobustEstimator(BaseEstimator):
         refuse_nonfinite(X, f"X as {dtype}")
         return new._replace(X=X)
 
-    def _check_rows_left(self, data: Data) -> None:
+    def _check_rows_left(self, data: MemoryData) -> None:
         """Raise ValueError if rows after a change would not do, before it is made."""
         if not data.X.shape[0]:
             raise ValueError("no rows would be left; keep some, or fit again on others")
         assert data.weights is not None
         outlier_weight(self._fitted_recipe.n_outliers, float(data.weights.sum()))
 
-    def _say(self, fitted: Fitted, recipe: Recipe) -> None:
+    def _say(self, fitted: Fitted, recipe: FitSettings) -> None:
         """Tell, where asked to, which size was picked and why."""
         if not self.get_params(deep=False)["verbose"]:
             return
@@ -297,14 +308,14 @@ class RobustEstimator(BaseEstimator):
     def _weights(sample_weight: Any, X: Rows) -> Array:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _data(self, X: Rows, y: Array | None, sample_weight: Any) -> Data:
+    def _data(self, X: Rows, y: Array | None, sample_weight: Any) -> MemoryData:
         """Put together what to fit on: rows without weight are as good as absent."""
         if sample_weight is None:
-            return Data(X, y)
+            return MemoryData(X, y)
         weights = self._weights(sample_weight, X)
         live = np.flatnonzero(weights)
         if len(live) == len(weights):
-            return Data(X, y, weights)
+            return MemoryData(X, y, weights)
         if not len(live):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
-        return Data(X[live], None if y is None else y[live], weights[live], live, len(weights))
+        return MemoryData(X[live], None if y is None else y[live], weights[live], live, len(weights))

@@ -11,15 +11,12 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from duramen.arrays import Array
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.beyond import Wanted
-from duramen.estimators.data import AllRows, Data
-from duramen.estimators.fitting import Fitted
-from duramen.estimators.gathering import is_beyond
-from duramen.estimators.recipe import Recipe, seed_of
+from duramen.estimators.fitting import AllRows, FitSettings, Fitted, MemoryData, seed_of
+from duramen.estimators.out_of_core import IntakeSettings, is_beyond
 from duramen.losses import LogisticLoss, SoftmaxLoss
-from duramen.rows import Array
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
 from duramen.trimming import outlier_weight
 
@@ -162,7 +159,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
         Notes
         -----
-        Data beyond memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
+        MemoryData beyond memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
         more for each further size that ``coreset_size="auto"`` tries (one more
         where a coreset missed a class; one over a column of a Dask DataFrame, to
         count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
@@ -173,7 +170,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         if is_beyond(X):
             recipe = self._recipe_of(2)
             recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            beyond = self._beyond(X, y, sample_weight, recipe, Wanted(classes=True), labelled=True)
+            beyond = self._beyond(X, y, sample_weight, recipe, IntakeSettings(classes=True), labelled=True)
             self.classes_ = beyond.classes
             self._check_classes(beyond, self.n_outliers)
             self._fit(replace(recipe, loss=self._loss(len(self.classes_))), beyond.numbered())
@@ -228,7 +225,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             return LogisticLoss(fit_intercept=self.fit_intercept)
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
-    def _recipe_of(self, n_classes: int) -> Recipe:
+    def _recipe_of(self, n_classes: int) -> FitSettings:
         if not (is_number(self.C) and self.C > 0):
             raise ValueError(f"C={self.C!r} must be a positive number; np.inf is no penalty")
         if 1 / np.finfo(np.float64).max > self.C:
@@ -268,7 +265,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
         return self._rows(X, y=y, reset=False)
 
-    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
         names, which = _classes(np.asarray(new.y))
         codes = self._codes(names)
         if (codes < 0).any():
@@ -278,7 +275,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             )
         return super()._as_fitted(new, dtype)._replace(y=codes[which])
 
-    def _check_rows_left(self, data: Data) -> None:
+    def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)
         lost = np.flatnonzero(data.class_weights(len(self.classes_)) == 0)
         if len(lost):

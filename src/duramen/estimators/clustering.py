@@ -12,16 +12,13 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
+from duramen.arrays import Array
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.beyond import Wanted
-from duramen.estimators.data import AllRows, Data
-from duramen.estimators.fitting import Fitted
-from duramen.estimators.gathering import is_beyond
-from duramen.estimators.recipe import seed_of
+from duramen.estimators.fitting import AllRows, Fitted, MemoryData, seed_of
+from duramen.estimators.out_of_core import IntakeSettings, is_beyond
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
-from duramen.losses.checks import checked_k
-from duramen.rows import Array
-from duramen.sampling import Sampler
+from duramen.losses.base import checked_k
+from duramen.samplers import Sampler
 from duramen.solvers.problem import count_distinct
 
 __all__ = ["RobustBregmanClustering", "RobustKMeans", "RobustKMedians"]
@@ -84,7 +81,9 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         if is_beyond(X):
             recipe = self._recipe(self._loss(k))
             recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            beyond = self._beyond(X, y, sample_weight, recipe, Wanted(recipe.loss, distinct=k, dense=True))
+            beyond = self._beyond(
+                X, y, sample_weight, recipe, IntakeSettings(recipe.loss, distinct=k, dense=True)
+            )
             self._check_rows(beyond.n_points, k)
             self._n_asked = k
             self._fit(replace(recipe, loss=self._loss(self._distinct(beyond, k))), beyond)
@@ -149,10 +148,10 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
         numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
         self.cluster_centers_ = fitted.solution.theta[order[numbers]]
-        if fitted.marks is not None:
-            self.labels_ = np.argsort(order)[np.asarray(fitted.marks)].astype(np.int32)
+        if fitted.cache is not None:
+            self.labels_ = np.argsort(order)[np.asarray(fitted.cache)].astype(np.int32)
 
-    def _check_rows_left(self, data: Data) -> None:
+    def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)
         k = len(self.solution_.theta)
         found = count_distinct(data.X, data.weights, self._n_asked)
@@ -206,7 +205,7 @@ class RobustKMeans(_Clustering):
     cluster_centers_ : array (n_clusters, d)
     labels_ : array (n,)
         The nearest centre of each training row, outliers too;
-        ``labels_[outliers_] = -1`` marks them as other libraries do. After
+        ``labels_[outliers_] = -1`` cache them as other libraries do. After
         ``forget`` or ``absorb``: of each row in ``dynamic_.ids``, in that order.
     inertia_ : float
         The sum of squared distances of the rows that are kept: ``trimmed_loss_``.

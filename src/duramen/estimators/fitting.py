@@ -1,30 +1,237 @@
-"""What every estimator does: build the coreset, solve on it, and look once at all the rows.
-
-The same rows are drawn at every step, since the seed is one: a larger size adds
-rows, and another anchor only weighs them anew.
-"""
+"""What every estimator does: build the coreset, solve on it, and look once at all the rows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from duramen.arrays import Array, Rows
 from duramen.ball import Anchor
 from duramen.coreset import Coreset, Estimate
-from duramen.estimators.data import AllRows, Data
-from duramen.estimators.recipe import Recipe, seed_of
+from duramen.coreset.build import robust_coreset
+from duramen.coreset.settings import ROWS_A_PARAMETER
+from duramen.coreset.view import SAMPLE, anchor_sample
+from duramen.dynamic import DynamicCoreset
+from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
+from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, points
-from duramen.robust.plan import ROWS_A_PARAMETER
-from duramen.rows import Array
+from duramen.samplers import RankedSampler, Sampler
+from duramen.samplers.base import Bound
+from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.problem import count_distinct
+from duramen.solvers.problem import count_distinct, is_linear, is_number
 from duramen.solvers.solve import solved
+from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
-__all__ = ["Fitted", "Trial", "fit", "refit", "rough_theta"]
+__all__ = [
+    "SOME_SEED",
+    "AllRows",
+    "FitSettings",
+    "Fitted",
+    "LossesAtSolution",
+    "MemoryData",
+    "Trial",
+    "check_updatable",
+    "data_of",
+    "fit",
+    "joined",
+    "kept",
+    "refit",
+    "remember",
+    "rough_theta",
+    "seed_of",
+    "undone_on_failure",
+]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit: what the parameters of an estimator come to.
+
+    ``size`` is a number of rows, "auto", or None for all the data; ``n_rounds``
+    how often to build the coreset, each time around the last solution; ``tol``
+    the relative standard error that a size chosen here must stay below. The
+    rest is as in ``robust_coreset`` and ``solve``.
+    """
+
+    loss: Loss
+    n_outliers: float
+    size: Any = "auto"
+    tol: Any = 0.01
+    sampler: Sampler | str = "auto"
+    l2: float = 0.0
+    n_starts: Any = 1
+    n_rounds: Any = 2
+    max_iter: Any = 300
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
+        if not (self.size is None or self.is_auto or (_is_whole(self.size) and self.size >= 2)):
+            raise ValueError(
+                f"coreset_size={self.size!r} must be a whole number of 2 or more, 'auto', or None for all"
+            )
+        if not (is_number(self.tol) and 0 < self.tol < np.inf):
+            raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
+        if not _is_whole(self.n_starts):
+            raise ValueError(f"n_init={self.n_starts!r} must be a whole number of 1 or more")
+        if not _is_whole(self.n_rounds):
+            raise ValueError(f"n_rounds={self.n_rounds!r} must be a whole number of 1 or more")
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the size is to be chosen here."""
+        return isinstance(self.size, str) and self.size == "auto"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the loss is one of linear predictors."""
+        return is_linear(self.loss)
+
+
+def seed_of(random_state: Any) -> int:
+    """Make one seed for all that follows; an integer is its own, so that a fit can be retraced by hand."""
+    rng = generator(random_state)
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(rng.integers(2**63))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
+
+
+SOME_SEED = 0
+"""Of the sample that a scale is measured on: the same in every fit."""
+
+
+class LossesAtSolution(NamedTuple):
+    """What one look at all rows tells of a solution.
+
+    ``outliers`` are as ``AllRows.named`` takes them, the largest loss first, with
+    their labels and weights; ``cache`` are None where rows are not held.
+    """
+
+    trimmed_loss: float
+    outliers: Array
+    threshold: float
+    cache: Array | None
+    outlier_labels: Array | None
+    outlier_weights: Array
+
+
+class AllRows(Protocol):
+    """All the data, wherever it is: what a fit does with every row of it."""
+
+    @property
+    def n_points(self) -> int:
+        """How many rows weigh anything."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns a row has."""
+
+    def build(self, recipe: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
+        """Build a coreset around an anchor, or around one that is found."""
+
+    def look(self, recipe: FitSettings, theta: Array) -> LossesAtSolution:
+        """LossesAtSolution at every row once."""
+
+    def named(self, outliers: Array) -> Array:
+        """Give the ids of outliers, which are row numbers where nothing else was given."""
+
+    def some(self) -> MemoryData:
+        """Take some rows by chance, always the same: enough to measure a scale."""
+
+    def class_weights(self, n_classes: int) -> Array:
+        """Weigh the classes, whose numbers are the labels."""
+
+    def distinct(self, enough: int) -> int:
+        """Count the distinct rows of positive weight, up to ``enough``."""
+
+
+class MemoryData(NamedTuple):
+    """Checked rows, labels as the loss takes them, weights, and where the rows stood if not all are here.
+
+    Then ``n_given`` is how many rows there were.
+    """
+
+    X: Rows
+    y: Array | None = None
+    weights: Array | None = None
+    ids: Array | None = None
+    n_given: int = 0
+
+    @property
+    def n_points(self) -> int:
+        """How many rows there are."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns a row has."""
+        return int(self.X.shape[1])
+
+    def named(self, outliers: Array) -> Array:
+        """Give the ids of rows."""
+        return outliers if self.ids is None else self.ids[outliers]
+
+    def class_weights(self, n_classes: int) -> Array:
+        """Weigh the classes."""
+        codes = np.asarray(self.y).astype(np.intp)
+        return np.bincount(codes, self.weights, minlength=n_classes).astype(np.float64)
+
+    def distinct(self, enough: int) -> int:
+        """Count the distinct rows."""
+        return count_distinct(self.X, self.weights, enough)
+
+    def some(self) -> MemoryData:
+        """Take some rows by chance, always the same: enough to measure a scale."""
+        if self.n_points <= SAMPLE:
+            return self
+        all_rows = WeightedPoints._unvalidated(self.X, self.y, self.weights, self.ids)
+        some = anchor_sample(all_rows, SOME_SEED)
+        return MemoryData(some.X, some.y, some.weights, some.ids)
+
+    def median(self, values: Array) -> float:
+        """Take the median of one value a row, by weight."""
+        order = np.argsort(values)
+        steps = np.arange(1.0, len(order) + 1) if self.weights is None else np.cumsum(self.weights[order])
+        place = np.searchsorted(steps, steps[-1] / 2 * (1 - 1e-12))
+        above = np.searchsorted(steps, steps[-1] / 2 * (1 + 1e-12))
+        return float(values[order[[place, above]]].mean())
+
+    def build(self, recipe: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
+        """Build a coreset."""
+        return robust_coreset(
+            self.X,
+            self.y,
+            loss=recipe.loss,
+            size=size,
+            n_outliers=recipe.n_outliers,
+            sampler=recipe.sampler,
+            anchor=anchor,
+            sample_weight=self.weights,
+            ids=self.ids,
+            random_state=seed,
+        )
+
+    def look(self, recipe: FitSettings, theta: Array) -> LossesAtSolution:
+        """Compute the losses at theta: f_z, the rows set aside, the least loss among them, and the cache."""
+        losses, cache = recipe.loss.values_and_cache(theta, self.X, self.y)
+        weights = np.ones(len(losses)) if self.weights is None else self.weights
+        kept = kept_weights(losses, weights, outlier_weight(recipe.n_outliers, float(weights.sum())))
+        rows = np.flatnonzero(kept < weights)
+        rows = rows[np.lexsort((-rows, -losses[rows]))]
+        threshold = float(losses[rows[-1]]) if len(rows) else np.inf
+        labels = None if self.y is None else self.y[rows]
+        return LossesAtSolution(kept_sum(losses, kept), rows, threshold, cache, labels, weights[rows])
+
 
 _LEAST = 1000  # rows of a coreset whose size is chosen here
 _SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
@@ -45,7 +252,7 @@ class Fitted(NamedTuple):
     ``size`` is how many rows the coreset was to have, None for all;
     ``objective`` estimates f_z at the solution from the coreset; ``trimmed_loss``
     is f_z over all rows. ``outliers`` are rows, the largest loss first;
-    ``threshold`` the least loss among them; ``marks`` what the loss noted of each
+    ``threshold`` the least loss among them; ``cache`` what the loss noted of each
     row: the number of its nearest centre. The outliers' labels and weights follow.
     """
 
@@ -57,7 +264,7 @@ class Fitted(NamedTuple):
     trimmed_loss: float
     outliers: Array
     threshold: float
-    marks: Array | None
+    cache: Array | None
     outlier_labels: Array | None
     outlier_weights: Array
 
@@ -70,7 +277,7 @@ class _Found(NamedTuple):
     solution: Solution
 
 
-def fit(recipe: Recipe, data: AllRows) -> Fitted:
+def fit(recipe: FitSettings, data: AllRows) -> Fitted:
     """Fit, on a coreset or on everything, and tell outliers from the rest among all rows.
 
     Raises
@@ -79,14 +286,14 @@ def fit(recipe: Recipe, data: AllRows) -> Fitted:
         As ``robust_coreset`` and ``solve`` do.
     """
     if recipe.size is None:
-        assert isinstance(data, Data)
+        assert isinstance(data, MemoryData)
         everything = points(data.X, data.y, data.weights, data.ids)
         return _on_everything(recipe, data, _solve(recipe, everything, seed_of(recipe.random_state)))
     found, trials = _by_size(recipe, data)
     return _looked(recipe, data, found, trials)
 
 
-def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fitted | None:
+def refit(recipe: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> Fitted | None:
     """Fit, from ``start`` on too, on a coreset of the data that is there already; without one, on everything.
 
     None if the coreset no longer does: a class is missing from it, or its error bars are wider than
@@ -106,23 +313,23 @@ def refit(recipe: Recipe, data: Data, core: Coreset | None, start: Array) -> Fit
     return _looked(recipe, data, found, trials)
 
 
-def _on_everything(recipe: Recipe, data: Data, solution: Solution) -> Fitted:
+def _on_everything(recipe: FitSettings, data: MemoryData, solution: Solution) -> Fitted:
     seen = data.look(recipe, solution.theta)
     return Fitted(solution, None, None, [], Estimate.of(seen[0], 0.0), *seen)
 
 
-def _looked(recipe: Recipe, data: AllRows, found: _Found, trials: list[Trial]) -> Fitted:
+def _looked(recipe: FitSettings, data: AllRows, found: _Found, trials: list[Trial]) -> Fitted:
     core, size, solution = found
     seen = data.look(recipe, solution.theta)
     return Fitted(solution, core, size, trials, core.estimate(solution.theta), *seen)
 
 
-def rough_theta(recipe: Recipe, data: AllRows) -> Array:
+def rough_theta(recipe: FitSettings, data: AllRows) -> Array:
     """Fit on a small coreset, without a look at the rows after it."""
     return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[0].solution.theta
 
 
-def _by_size(recipe: Recipe, data: AllRows) -> tuple[_Found, list[Trial]]:
+def _by_size(recipe: FitSettings, data: AllRows) -> tuple[_Found, list[Trial]]:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
     seed, n = seed_of(recipe.random_state), data.n_points
     n_parameters = int(np.prod(recipe.loss.parameter_shape(data.n_columns) or (1,)))
@@ -153,11 +360,11 @@ def _by_size(recipe: Recipe, data: AllRows) -> tuple[_Found, list[Trial]]:
         size = n if wanted > n / 2 else int(max(wanted, 2 * size))
 
 
-def _is_enough(recipe: Recipe, trial: Trial, core: Coreset) -> bool:
+def _is_enough(recipe: FitSettings, trial: Trial, core: Coreset) -> bool:
     return trial.relative_error < recipe.tol or len(core) >= core.n_points
 
 
-def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
+def _solve(recipe: FitSettings, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
     problem.update(loss=None, n_outliers=None)  # which a coreset knows
     if recipe.is_linear and len(on) * on.X.shape[1] <= _SMALL:
@@ -172,14 +379,14 @@ def _solve(recipe: Recipe, on: Coreset | WeightedPoints, seed: int, init: Any = 
     return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
 
 
-def _solved_again(recipe: Recipe, on: Coreset | WeightedPoints, start: Array) -> Solution:
+def _solved_again(recipe: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:
     """Solve from the last solution, and once as if it and the anchor were not there: they may be misled."""
     seed, bare = seed_of(recipe.random_state), on if isinstance(on, WeightedPoints) else on.points
     runs = [_solve(recipe, on, seed, init=start), _solve(replace(recipe, n_starts=1), bare, seed)]
     return min(runs, key=lambda run: run.objective)
 
 
-def _again(recipe: Recipe, data: AllRows, found: _Found, seed: int) -> _Found:
+def _again(recipe: FitSettings, data: AllRows, found: _Found, seed: int) -> _Found:
     """Weigh the same rows so that they agree with all the data at the solution, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
@@ -192,7 +399,7 @@ def _again(recipe: Recipe, data: AllRows, found: _Found, seed: int) -> _Found:
     return _Found(again, len(core), _solve(recipe, again, seed, init=solution.theta))
 
 
-def _speaks_for_all(core: Coreset, recipe: Recipe) -> bool:
+def _speaks_for_all(core: Coreset, recipe: FitSettings) -> bool:
     """Tell whether a problem that all the data can solve can be solved on the coreset, too.
 
     Classes that are rare, or all among the suspected, may be missing from it, or weigh less than z in it;
@@ -213,10 +420,87 @@ def _speaks_for_all(core: Coreset, recipe: Recipe) -> bool:
     return k == 1 or count_distinct(core.X, None, k) == k
 
 
-def _relative_error(core: Coreset, solution: Solution, recipe: Recipe) -> float:
+def _relative_error(core: Coreset, solution: Solution, recipe: FitSettings) -> float:
     estimate = core.estimate(solution.theta)
     if np.isnan(estimate.std_error):
         raise ValueError(
             f"coreset_size='auto' goes by error bars, and {recipe.sampler!r} gives none; pass a number"
         )
     return estimate.std_error / estimate.value if estimate.std_error else 0.0
+
+
+def check_updatable(updatable: Any, recipe: FitSettings) -> None:
+    """Raise, with the way out, if rows that are to change cannot be kept so.
+
+    A sampler that does not score points by themselves makes a coreset that depends on how its points
+    came: forgetting some of them would leave a trace in it.
+    """
+    if not isinstance(updatable, (bool, np.bool_)):
+        raise TypeError(f"updatable={updatable!r} must be True or False")
+    sampler = recipe.sampler.sampler if isinstance(recipe.sampler, Bound) else recipe.sampler
+    if updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
+        raise TypeError(
+            f"updatable=True needs a sampler that scores points by themselves, and {sampler!r} does not; "
+            "take one of ours, make it a RankedSampler, or pass updatable=False"
+        )
+
+
+def kept(recipe: FitSettings, data: MemoryData, fitted: Fitted) -> DynamicCoreset:
+    """Put the rows of a fit into a dynamic coreset that gives the coreset it was made on."""
+    core = fitted.coreset
+    live = DynamicCoreset(
+        recipe.loss,
+        size=sys.maxsize if fitted.size is None else fitted.size,  # without an anchor it is all points
+        n_outliers=recipe.n_outliers,
+        sampler=recipe.sampler,
+        random_state=recipe.random_state,
+        anchor=None if core is None else core.anchor,
+    )
+    ids = np.arange(data.X.shape[0]) if data.ids is None else data.ids
+    live.insert(data.X, data.y, data.weights, ids)
+    if core is not None:
+        live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
+    remember(live, fitted)
+    return live
+
+
+def remember(live: DynamicCoreset, fitted: Fitted) -> None:
+    """Let a solution be the one that a dynamic coreset starts from, and compares its anchor with."""
+    live._solution = fitted.solution  # quietly: where all rows are kept, or n_rounds is 1, it may lie far off
+
+
+@contextmanager
+def undone_on_failure(live: DynamicCoreset, undo: Callable[[], Any]) -> Iterator[None]:
+    """Undo a change of the rows if what follows it fails.
+
+    The coreset is as before then; only the anchor's report counts rows that were put back as new.
+    """
+    before = live.solution
+    try:
+        yield
+    except BaseException:
+        undo()
+        live._solution = before
+        raise
+
+
+def data_of(points: WeightedPoints) -> MemoryData:
+    """Take points for data to fit on."""
+    return MemoryData(points.X, points.y, points.weights, points.ids)
+
+
+def joined(points: WeightedPoints, new: MemoryData) -> MemoryData:
+    """Put new rows after those that are there."""
+    weights = np.ones(new.X.shape[0]) if new.weights is None else new.weights
+    old = data_of(points)
+    columns: list[tuple[Any, Any]] = [
+        (old.X, new.X),
+        (old.y, new.y),
+        (old.weights, weights),
+        (old.ids, new.ids),
+    ]
+    return MemoryData(*(_end_to_end(*pair) for pair in columns))
+
+
+def _end_to_end(one: Array | None, two: Array | None) -> Any:
+    return None if one is None or two is None else np.concatenate([one, two])

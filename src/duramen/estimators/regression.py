@@ -9,15 +9,12 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
+from duramen.arrays import Array
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.beyond import Wanted
-from duramen.estimators.data import AllRows
-from duramen.estimators.fitting import Fitted, rough_theta
-from duramen.estimators.gathering import is_beyond
-from duramen.estimators.recipe import seed_of
+from duramen.estimators.fitting import AllRows, Fitted, rough_theta, seed_of
+from duramen.estimators.out_of_core import IntakeSettings, is_beyond
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
-from duramen.rows import Array
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
 
 __all__ = ["RobustLinearRegression"]
@@ -127,7 +124,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
             first = seed_of(self.random_state)
             recipe = self._recipe(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
             recipe = replace(recipe, random_state=first)
-            wanted = Wanted(recipe.loss, some=self._measures)
+            wanted = IntakeSettings(recipe.loss, some=self._measures)
             beyond = self._beyond(X, y, sample_weight, recipe, wanted, labelled=True)
             if self._measures:  # with a seed of its own, as in memory
                 loss = self._loss(self._scale(beyond, first))

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from duramen.arrays import Array, refuse_nonfinite
 from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.beyond import Wanted
-from duramen.estimators.data import AllRows, Data
-from duramen.estimators.fitting import Fitted
-from duramen.estimators.gathering import is_beyond
-from duramen.estimators.recipe import seed_of
+from duramen.estimators.fitting import AllRows, Fitted, MemoryData, seed_of
+from duramen.estimators.out_of_core import IntakeSettings, is_beyond
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
-from duramen.rows import Array, refuse_nonfinite
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
 
 __all__ = ["TruthDiscovery"]
@@ -103,7 +100,7 @@ class TruthDiscovery(RobustEstimator):
         if is_beyond(X):
             recipe = self._recipe(TruthDiscoveryLoss())
             recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            wanted = Wanted(recipe.loss, some=self._measured(), dense=True)
+            wanted = IntakeSettings(recipe.loss, some=self._measured(), dense=True)
             beyond = self._beyond(X, y, sample_weight, recipe, wanted)
             self.scale_ = self._scale(beyond)
             self._fit(recipe, beyond.changed(partial(_points_in_units, scale=self.scale_)))
@@ -132,7 +129,7 @@ class TruthDiscovery(RobustEstimator):
     def _keep(self, fitted: Fitted, data: AllRows) -> None:
         self.truth_ = fitted.solution.theta * self.scale_
 
-    def _as_fitted(self, new: Data, dtype: Any) -> Data:
+    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
         new = super()._as_fitted(new, dtype)
         return new._replace(X=_in_units(new.X, self.scale_))
 
@@ -159,7 +156,7 @@ class TruthDiscovery(RobustEstimator):
 
 
 def _points_in_units(points: WeightedPoints, scale: float) -> WeightedPoints:
-    return WeightedPoints._trusted(_in_units(points.X, scale), points.y, points.weights, points.ids)
+    return WeightedPoints._from_parts(_in_units(points.X, scale), points.y, points.weights, points.ids)
 
 
 def _in_units(X: Array, scale: float) -> Array:

@@ -1,14 +1,11 @@
 """Learning problems: one family a module, all under one abstract loss."""
 
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.classification import LogisticLoss, SmoothHingeLoss
-from duramen.losses.clustering import KMeansLoss, KMedianLoss, TruthDiscoveryLoss
-from duramen.losses.distance import DistanceLoss
-from duramen.losses.divergences import CustomDivergence, Divergence
+from duramen.losses.bregman import BregmanLoss, CustomDivergence, Divergence
+from duramen.losses.centres import DistanceLoss, KMeansLoss, KMedianLoss, TruthDiscoveryLoss
+from duramen.losses.glm import HuberLoss, LogisticLoss, PoissonLoss, SmoothHingeLoss, SquaredLoss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
-from duramen.losses.regression import HuberLoss, PoissonLoss, SquaredLoss
+from duramen.losses.softmax import SoftmaxLoss
 
 __all__ = [
     "BregmanLoss",

@@ -26,11 +26,24 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
 from duramen.ball import Ball, dual_norms
-from duramen.chunks import for_each_chunk, rows_per_chunk
-from duramen.rows import Array, Rows, as_column, as_rows, refuse_nonfinite
+from duramen.parallel import for_each_chunk, rows_per_chunk
 
-__all__ = ["Loss", "MissingPropertyError"]
+__all__ = ["Loss", "MissingPropertyError", "checked_k"]
+
+
+def checked_k(k: Any, name: str = "k", of: str = "centres") -> int:
+    """Check a number of centres, or of something else.
+
+    Examples
+    --------
+    >>> checked_k(3)
+    3
+    """
+    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ValueError(f"{name}={k!r} must be a whole number of {of}, 1 or more")
+    return int(k)
 
 
 class MissingPropertyError(TypeError):
@@ -76,8 +89,8 @@ class Loss(ABC):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
 
-    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
-        """Compute the values, and beside them what makes ``gradient_sum`` cheap: its ``marks``.
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
+        """Compute the values, and beside them what makes ``gradient_sum`` cheap: its ``cache``.
 
         One number a row: the slope of a linear loss, the number of the nearest
         centre; None where there is nothing of the kind.
@@ -140,12 +153,12 @@ class Loss(ABC):
         return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
 
     def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         """Sum weight times gradient over all points: theta.shape, in float64.
 
-        No ``(n, *theta.shape)`` array is formed. ``marks`` are those of
-        :meth:`values_and_marks` for the same theta and rows, where they are at hand.
+        No ``(n, *theta.shape)`` array is formed. ``cache`` are those of
+        :meth:`values_and_cache` for the same theta and rows, where they are at hand.
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]

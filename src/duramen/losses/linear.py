@@ -21,10 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.ball import Ball, lengths
-from duramen.chunks import for_each_chunk, rows_per_chunk, sum_over_chunks
-from duramen.losses.base import Loss
-from duramen.rows import (
+from duramen.arrays import (
     Array,
     Rows,
     as_column,
@@ -34,6 +31,9 @@ from duramen.rows import (
     row_products,
     scratch_rows,
 )
+from duramen.ball import Ball, lengths
+from duramen.losses.base import Loss
+from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 __all__ = ["LinearLoss", "Neighbourhood"]
 
@@ -120,7 +120,7 @@ class LinearLoss(Loss):
         """Compute the values for rows and labels that were looked at before, for another theta."""
         return self._over_checked_rows(self.pointwise, self._parameters(theta, rows), rows, labels)[0]
 
-    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
         return values, _finite(slopes)
 
@@ -158,10 +158,10 @@ class LinearLoss(Loss):
         return sparse.hstack([scaled, sparse.csr_array(slopes[:, None])], format="csr")
 
     def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, marks: Array | None = None
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         rows = self._rows(X, sparse_allowed=True)
-        slopes = _finite(self.slopes(theta, rows, y)) if marks is None else marks
+        slopes = _finite(self.slopes(theta, rows, y)) if cache is None else cache
         pull = slopes.astype(np.float64, copy=False)
         if weights is not None:
             pull = pull * as_column(weights, rows.shape[0], "weights")

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from duramen.chunks import for_each_chunk, rows_per_chunk
-from duramen.rows import Array, dense_block, row_products
+from duramen.arrays import Array, dense_block, row_products
+from duramen.parallel import for_each_chunk, rows_per_chunk
 
 __all__ = [
     "FEW_COLUMNS",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.rows import Array
+from duramen.arrays import Array
 
 __all__ = ["exp_excess", "exp_excess_near", "itakura_saito", "relative_entropy"]
 

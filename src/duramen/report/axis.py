@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.report.markup import short
-from duramen.rows import Array
 
 __all__ = ["Axis", "axis_of", "nice_ticks"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.report.axis import Axis, axis_of, nice_ticks
 from duramen.report.markup import Markup, escape, percent, short
-from duramen.rows import Array
 
 __all__ = ["histogram", "strips", "svg"]
 

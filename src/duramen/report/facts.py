@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.coreset import Coreset, Estimate
-from duramen.coreset.text import interval
+from duramen.coreset.display import interval
 from duramen.report.findings import Findings
 from duramen.report.markup import (
     Markup,

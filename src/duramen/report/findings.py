@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.coreset import Coreset, Estimate
-from duramen.coreset.frame import feature_names
-from duramen.coreset.text import at_anchor
+from duramen.coreset.display import at_anchor, feature_names
 from duramen.dynamic import AnchorReport, DynamicCoreset
 from duramen.losses.base import Loss
 from duramen.report.markup import cut, short
-from duramen.rows import Array
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from duramen.coreset.text import number
+from duramen.coreset.display import number
 
 __all__ = [
     "Markup",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from duramen.coreset import Coreset, picture
+from duramen.arrays import Array
+from duramen.coreset import Coreset, plot
 from duramen.report.charts import svg
 from duramen.report.markup import Markup, cut, escape, percent
-from duramen.rows import Array
 
 __all__ = ["scatter"]
 
@@ -44,7 +44,7 @@ def scatter(
     ValueError
         If sparse rows would become too large.
     """
-    scene = picture.scene_of(core, _MOST, 0)
+    scene = plot.scene_of(core, _MOST, 0)
     places = _on_paper(scene, scene.places)
     radii = np.sqrt(_FIELD * scene.areas / np.pi) * 0.8
     order = np.argsort(-radii, kind="stable")  # the heavy ones below
@@ -61,9 +61,9 @@ def scatter(
     return Markup(f"{_legend(scene, groups)}{drawing}")
 
 
-def _groups(scene: picture.Scene, label: str, of_label: Callable[[float], str]) -> list[tuple[Array, str]]:
+def _groups(scene: plot.Scene, label: str, of_label: Callable[[float], str]) -> list[tuple[Array, str]]:
     """List the rows that are not suspected, by label where labels are few, and what each group is called."""
-    usual, classes = ~scene.suspected, picture.classes_of(scene.core)
+    usual, classes = ~scene.suspected, plot.classes_of(scene.core)
     if classes is None or scene.core.y is None:
         return [(usual, "not suspected" if scene.suspected.any() else "rows")]
     labels = scene.core.y[scene.shown]
@@ -72,7 +72,7 @@ def _groups(scene: picture.Scene, label: str, of_label: Callable[[float], str]) 
     ]
 
 
-def _on_paper(scene: picture.Scene, places: Array) -> Array:
+def _on_paper(scene: plot.Scene, places: Array) -> Array:
     held = np.clip(places, scene.low, scene.high)
     x, y = ((held - scene.low) / (scene.high - scene.low)).T
     return np.column_stack(
@@ -94,9 +94,7 @@ def _dots(places: Array, radii: Array, rows: Array, number: int) -> str:
     return f'<g class="class{number}">{drawn}</g>'
 
 
-def _crosses(
-    scene: picture.Scene, places: Array, radii: Array, rows: Array, said: Callable[[int], str]
-) -> str:
+def _crosses(scene: plot.Scene, places: Array, radii: Array, rows: Array, said: Callable[[int], str]) -> str:
     """Draw suspected rows; those beyond the frame as arrows on it, pointing out."""
     arrows = ("M5,-6L-5,0L5,6Z", "M-5,-6L5,0L-5,6Z", "M-6,-5L0,5L6,-5Z", "M-6,5L0,-5L6,5Z")
     sides, drawn = scene.sides, []
@@ -112,21 +110,21 @@ def _crosses(
     return f'<g class="crosses">{"".join(drawn)}</g>'
 
 
-def _centres(scene: picture.Scene) -> list[str]:
+def _centres(scene: plot.Scene) -> list[str]:
     """Mark the anchor's centres that are inside the frame, where it has some."""
     return [
         f'<path class="centre" transform="translate({x:.1f},{y:.1f})" d="M0,-9L9,0L0,9L-9,0Z"/>'
-        for x, y in _on_paper(scene, picture.centres_of(scene)).tolist()
+        for x, y in _on_paper(scene, plot.centres_of(scene)).tolist()
     ]
 
 
-def _names(scene: picture.Scene, columns: tuple[str, ...], label: str) -> list[str]:
+def _names(scene: plot.Scene, columns: tuple[str, ...], label: str) -> list[str]:
     """Name the axes: beneath, and along the left side."""
     if scene.core.points.n_columns > 1:
         first, second = (percent(float(share)) for share in scene.plane.shares)
         across, up = f"first principal direction, {first} of the variance", f"second, {second}"
     else:
-        jittered = picture.is_jittered(scene.core)
+        jittered = plot.is_jittered(scene.core)
         across, up = cut(columns[0], 60), "spread out at random" if jittered else cut(label, 40)
     return [
         f'<text class="name" x="{(_SIDE + _WIDTH) / 2:.0f}" y="{_HEIGHT + 20}" text-anchor="middle">'
@@ -136,7 +134,7 @@ def _names(scene: picture.Scene, columns: tuple[str, ...], label: str) -> list[s
     ]
 
 
-def _legend(scene: picture.Scene, groups: list[tuple[Array, str]]) -> str:
+def _legend(scene: plot.Scene, groups: list[tuple[Array, str]]) -> str:
     """Say what the marks stand for, in HTML: text that does not shrink with the picture."""
     entries = [
         (f'<circle class="class{number}" cx="7" cy="7" r="5"/>', name, int(np.count_nonzero(rows)))

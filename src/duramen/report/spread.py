@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.coreset import Coreset
 from duramen.report.charts import histogram
 from duramen.report.findings import Findings
@@ -24,7 +25,6 @@ from duramen.report.markup import (
     short,
     table,
 )
-from duramen.rows import Array
 
 __all__ = ["effective_size", "layers", "losses", "weights"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from duramen.arrays import Array, Rows
 from duramen.coreset import Coreset
 from duramen.losses import BregmanLoss, DistanceLoss, HuberLoss, LinearLoss, SoftmaxLoss, SquaredLoss
-from duramen.losses.divergences import CustomDivergence
-from duramen.rows import Array, Rows
+from duramen.losses.bregman import CustomDivergence
 
 __all__ = ["Reasons", "largest_losses", "reasons_of", "usual_rows"]
 

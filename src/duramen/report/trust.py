@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from duramen.coreset import Coreset, Estimate
-from duramen.coreset.text import interval
+from duramen.coreset.display import interval
 from duramen.report.charts import strips
 from duramen.report.findings import Findings
 from duramen.report.markup import (

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array, row_products, take_rows
 from duramen.ball import lengths
-from duramen.chunks import for_each_chunk, one_blas_thread, rows_per_chunk
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
-from duramen.rows import Array, row_products, take_rows
+from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 
 __all__ = ["NearestCentres", "ScreenedCentres", "nearest_of"]
 

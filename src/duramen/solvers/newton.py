@@ -1,13 +1,4 @@
-"""Newton's method for losses of a linear predictor: one damped step on the kept weights.
-
-With many more rows than columns a step costs little more than a few passes over
-the data, and a handful of steps is exact; between two trimmings one step is
-enough (docs/solving.md has the figures). The Hessian is X' diag(c) X with the
-curvatures c of the loss, summed over chunks of rows; no chunk's copy outlives
-it, unless one chunk holds everything. Where the step does not lower the
-objective it is damped, as Levenberg and Marquardt do: a large damping turns it
-into a short step down the gradient, which always does.
-"""
+"""Newton's method for losses of one linear predictor, or of one per class."""
 
 from __future__ import annotations
 
@@ -17,13 +8,14 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from duramen.chunks import one_blas_thread, rows_per_chunk, sum_over_chunks
+from duramen.arrays import Array, Rows
 from duramen.losses.linear import LinearLoss
-from duramen.rows import Array, Rows
-from duramen.solvers.fit import Fit, Place
-from duramen.solvers.problem import Problem
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
+from duramen.solvers.problem import Fit, Place, Problem
 
-__all__ = ["DampedNewton", "NewtonFit"]
+__all__ = ["DampedNewton", "NewtonFit", "SoftmaxFit"]
+
 
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
@@ -233,3 +225,56 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
     if np.linalg.norm(along[flat]) <= np.linalg.norm(level):
         along[flat] = 0.0
     return directions @ (along / np.maximum(sizes, _ROUNDING * max(1.0, sizes[-1])))
+
+
+class SoftmaxFit(DampedNewton):
+    """Damped Newton steps on a softmax loss: for each one pass, and a product for each pair of classes."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        assert isinstance(problem.loss, SoftmaxLoss)
+        assert problem.y is not None
+        self.classes = np.arange(problem.loss.n_classes)
+        self.labels = problem.y.astype(np.intp)
+
+    @property
+    def most_curved(self) -> float:
+        return 0.25
+
+    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
+        inside = self.frame.inside(theta)
+
+        def work(chunk: slice) -> tuple[Array, Array, float]:
+            block = self._block(chunk)
+            shares = _softmax(block @ inside.T)
+            pull = shares - (self.labels[chunk, None] == self.classes)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                pull = np.where(kept[chunk, None] > 0, kept[chunk, None] * pull, 0.0)
+                bend = _bend(block, shares, kept[chunk])
+            return (block.T @ pull).T.ravel(), bend, float(np.abs(pull).sum())
+
+        rows = max(rows_per_chunk(16 * theta.size), 8 * theta.shape[1])
+        slope, bend, pulls = sum_over_chunks(work, len(kept), rows)
+        return slope, bend, pulls
+
+
+def _softmax(m: Array) -> Array:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        shares = np.exp(m - m.max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
+
+
+def _bend(block: Rows, shares: Array, kept: Array) -> Array:
+    """Sum the Hessian over a block: (k, p, k, p), as a matrix."""
+    k, p = shares.shape[1], block.shape[1]
+    bend = np.empty((k, p, k, p))
+    for one in range(k):
+        for two in range(one + 1):
+            weights = kept * shares[:, one] * ((one == two) - shares[:, two])
+            weights = np.where(kept > 0, weights, 0.0)
+            if sparse.issparse(block):
+                part = (block.T @ block.multiply(weights[:, None]).tocsr()).toarray()
+            else:
+                part = block.T @ (block * weights[:, None])
+            bend[one, :, two], bend[two, :, one] = part, part.T
+    return bend.reshape(k * p, k * p)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from duramen.solvers.solution import Step
+from duramen.solvers.problem import Step
 
 __all__ = ["reporting"]
 

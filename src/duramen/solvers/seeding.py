@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.losses.bregman import BregmanLoss
-from duramen.losses.distance import DistanceLoss
+from duramen.losses.centres import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
-from duramen.rows import Array
-from duramen.solvers.alternating import Stopping, alternate, fit_of
-from duramen.solvers.centres import cluster_sums
+from duramen.solvers.alternate import Stopping, alternate, fit_of
+from duramen.solvers.lloyd import cluster_sums
 from duramen.solvers.problem import Problem
 from duramen.trimming import Trimmer, kept_sum
 

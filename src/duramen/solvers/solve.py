@@ -8,18 +8,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.rows import Array
 from duramen.seeds import generator, spawn
-from duramen.solvers.alternating import Run, Stopping, alternate, fit_of
+from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
 from duramen.solvers.newton import DampedNewton
-from duramen.solvers.problem import Problem, is_linear, is_number, is_of_centres, problem_of
+from duramen.solvers.problem import (
+    Problem,
+    Solution,
+    Status,
+    Step,
+    is_linear,
+    is_number,
+    is_of_centres,
+    problem_of,
+)
 from duramen.solvers.progress import reporting
-from duramen.solvers.solution import Solution, Status, Step
-from duramen.solvers.starts import check_init, start
-from duramen.solvers.subsets import CLEARLY, damped_start
+from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import kept_sum, kept_weights
 
 __all__ = ["SETTINGS", "WAYS_OUT", "solve", "solved", "warn_of"]
@@ -45,7 +52,7 @@ WAYS_OUT: dict[str, Any] = {
 """What a caller of :func:`solve` can do about a solution that is none."""
 
 
-class Summary(Protocol):
+class CoresetLike(Protocol):
     """Points that know what they are for: a coreset."""
 
     @property
@@ -61,7 +68,7 @@ class Summary(Protocol):
     def anchor(self) -> Anchor | None: ...
 
 
-class Live(Protocol):
+class DynamicLike(Protocol):
     """A summary that changes, and remembers where the last search ended."""
 
     @property
@@ -70,13 +77,13 @@ class Live(Protocol):
     @property
     def _has_moved_on(self) -> bool: ...
 
-    def coreset(self) -> Summary: ...
+    def coreset(self) -> CoresetLike: ...
 
     def _remember(self, solution: Solution) -> None: ...
 
 
 def solve(
-    points: WeightedPoints | Summary | Live,
+    points: WeightedPoints | CoresetLike | DynamicLike,
     loss: Loss | None = None,
     n_outliers: float | None = None,
     *,
@@ -227,7 +234,7 @@ def solved(
 
 
 def _unpacked(
-    core: Summary, loss: Loss | None, n_outliers: float | None, init: Any, last: Solution | None
+    core: CoresetLike, loss: Loss | None, n_outliers: float | None, init: Any, last: Solution | None
 ) -> tuple[WeightedPoints, Loss, float, Any, Array | None]:
     """Take from a coreset what was not given: also where to start, and a last resort.
 

@@ -1,10 +1,9 @@
 """The durable form of a dynamic coreset: one SQLite file, where an operation is safe when it returns."""
 
-from duramen.store.durable import AnchorEvent
 from duramen.store.errors import DamagedStoreError, StoreLockedError
 from duramen.store.opening import open_store
 from duramen.store.recovery import Recovered, recover
-from duramen.store.store import Store
+from duramen.store.store import AnchorEvent, Store
 
 __all__ = [
     "AnchorEvent",

@@ -1,34 +1,289 @@
-"""The file of a store: one SQLite database, changed in transactions, read whole and checked.
-
-The write-ahead log is what makes an operation durable: it is synced before a
-commit returns. What is deleted is overwritten in the tables (``secure_delete``),
-and the log, which still has it, is emptied after the commit.
-"""
+"""The file of a store: one SQLite database, changed in transactions, read whole and checked."""
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
+from urllib.parse import quote
 from uuid import UUID
 
 import numpy as np
 
-from duramen.dynamic.names import numbers_of
-from duramen.rows import Array
-from duramen.store.block import Block, Layout
-from duramen.store.blocks import Blocks
-from duramen.store.connection import WAIT, has_log, log_of, peeked, reader, state_of, writer
+from duramen.arrays import Array
+from duramen.dynamic.ids import numbers_of
+from duramen.store.blocks import Block, Blocks, RowLayout
 from duramen.store.errors import DamagedStoreError, damaged, told, told_of_damage
-from duramen.store.facts import Facts
-from duramen.store.forks import closed, is_at, opened, refuse_inherited
-from duramen.store.schema import FORMAT, check_format, create, is_blank, migrate, rebuild
+from duramen.store.lock import closed, is_at, now, opened, refuse_inherited
 
-__all__ = ["Content", "StoreFile", "refuse_foreign", "row_seal", "unpacked"]
+__all__ = [
+    "FORMAT",
+    "WAIT",
+    "Content",
+    "Facts",
+    "StoreFile",
+    "check_format",
+    "create",
+    "has_log",
+    "is_blank",
+    "log_of",
+    "migrate",
+    "peeked",
+    "read_fact",
+    "reader",
+    "rebuild",
+    "refuse_foreign",
+    "row_seal",
+    "state_of",
+    "unpacked",
+    "writer",
+]
+
+
+WAIT = 5.0
+"""Seconds to wait for a reader, or for another program."""
+
+_CACHE = 16 << 10  # KiB of pages
+_LOG = 64 << 20  # bytes of the log that are kept for the next transactions
+
+
+def writer(path: Path, synchronous: str) -> sqlite3.Connection:
+    """Open for writing, with a log that every commit is synced to, and nothing left of what is deleted."""
+    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    try:
+        if not path.stat().st_size:
+            connection.execute("PRAGMA page_size = 4096")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG}")
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def reader(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Open for reading; where nothing can be written beside the file, as one that nobody changes.
+
+    Elsewhere as one that might be written to: SQLite then tidies up after the last of its users. Tells, too,
+    whether it was opened as one that nobody changes.
+    """
+    for how in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
+        connection = _by_address(path, how)
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            _prepare(connection)
+        except sqlite3.OperationalError:
+            connection.close()
+            if "immutable" in how or (how == "mode=ro" and has_log(path)):
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection, "immutable" in how
+    raise AssertionError("one of the two has returned or raised")
+
+
+def peeked(path: Path) -> sqlite3.Connection:
+    """Open for a glance, which changes nothing, and leaves nothing behind."""
+    connection = _by_address(path, "mode=rw")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _by_address(path: Path, how: str) -> sqlite3.Connection:
+    address = f"file://{quote(os.fsencode(path.absolute()))}?{how}"
+    return sqlite3.connect(address, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether a log with something in it is beside the file: it is in use, or its user crashed."""
+    log = log_of(path)
+    return log.exists() and log.stat().st_size > 0
+
+
+def log_of(path: Path) -> Path:
+    """Say where the log of a file is."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Tell apart a file before and after it was changed."""
+    if not path.exists():
+        return ()
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA cache_size = {-_CACHE}")
+    connection.execute("PRAGMA temp_store = MEMORY")  # no rows in temporary files
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+
+
+@final
+class Facts:
+    """JSON values by name in a table; one is written only if it is another than before."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, table: str = "facts") -> None:
+        self._connection, self._path = connection, path
+        self._select = f"SELECT value, seal FROM {table} WHERE name = ?"
+        self._insert = (
+            f"INSERT INTO {table} VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
+        )
+        self._written: dict[str, str] = {}
+
+    def get(self, name: str, default: Any = ...) -> Any:
+        """Read a fact.
+
+        Raises
+        ------
+        DamagedStoreError
+            If it is not there, and there is no default, or is not what was written.
+        """
+        with told(self._path):
+            found = self._connection.execute(self._select, (name,)).fetchone()
+        if found is None:
+            if default is ...:
+                raise damaged(self._path, f"the fact {name!r} is missing")
+            return default
+        text, mark = found
+        fact = read_fact(name, text, mark)
+        if fact is None:
+            raise damaged(self._path, f"the fact {name!r} is not what was written (its checksum differs)")
+        self._written[name] = text
+        return fact[0]
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a fact."""
+        text = json.dumps(value, sort_keys=True, allow_nan=False)
+        if self._written.get(name) != text:
+            with told(self._path):
+                self._connection.execute(self._insert, (name, text, _seal(name, text)))
+            self._written[name] = text
+
+    def forget(self) -> None:
+        """Take nothing for written: a transaction was rolled back."""
+        self._written.clear()
+
+
+def read_fact(name: str, text: Any, mark: Any) -> tuple[Any] | None:
+    """Read a fact as it stands in the table; None if it is not what was written."""
+    if not isinstance(text, str) or mark != _seal(name, text):
+        return None
+    return (json.loads(text),)
+
+
+def _seal(name: str, text: str) -> int:
+    return zlib.crc32(text.encode(), zlib.crc32(name.encode()))
+
+
+APPLICATION = 0x6475726D  # "durm": which program a SQLite file is of
+FORMAT = 2
+
+_FACTS = "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL"
+_TABLES = {
+    "facts": _FACTS,
+    "spare": _FACTS,
+    "blocks": "number INTEGER PRIMARY KEY, n INTEGER NOT NULL, seal INTEGER NOT NULL, content BLOB NOT NULL",
+    "members": "id INTEGER PRIMARY KEY, block INTEGER NOT NULL",
+    "names": "id INTEGER PRIMARY KEY, name BLOB NOT NULL",
+    "sample": "id INTEGER PRIMARY KEY",
+    "places": "place INTEGER PRIMARY KEY, id INTEGER NOT NULL, seal INTEGER NOT NULL",
+    "forgotten": "number INTEGER PRIMARY KEY, id, time TEXT NOT NULL, seal INTEGER NOT NULL",
+}
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make the tables; inside a transaction."""
+    for table, columns in _TABLES.items():
+        connection.execute(f"CREATE TABLE {table} ({columns})")
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def rebuild(connection: sqlite3.Connection) -> None:
+    """Write all tables but the blocks anew, in order; inside a transaction.
+
+    In the gaps of old pages may be copies of records that were deleted since;
+    they are overwritten when the old tables are dropped.
+    """
+    for table, columns in _TABLES.items():
+        if table != "blocks":
+            connection.execute(f"CREATE TABLE anew ({columns})")
+            connection.execute(f"INSERT INTO anew SELECT * FROM {table} ORDER BY 1")
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(f"ALTER TABLE anew RENAME TO {table}")
+
+
+def is_blank(connection: sqlite3.Connection) -> bool:
+    """Tell whether there is nothing in the file: none was made, or its making was cut short."""
+    return connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+
+
+def check_format(connection: sqlite3.Connection, path: Path, *, writing: bool) -> int:
+    """Give the number of the file's format, if this library can open it.
+
+    Raises
+    ------
+    ValueError
+        If it is none of ours, newer, or older and only to be read.
+    """
+    if not writing and is_blank(connection):
+        raise ValueError(f"{path} is empty: it is being made, or its making was cut short")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    form = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise ValueError(
+            f"{path} is a SQLite file, but no store of duramen; dm.open_store(path, create=True, loss=...) "
+            "makes one under another name"
+        )
+    if form > FORMAT:
+        raise ValueError(
+            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
+    if form < 1:
+        raise damaged(path, f"format {form} never was")
+    if form < FORMAT and not writing:
+        raise ValueError(
+            f"{path} has the older format {form}; open it once for writing, dm.open_store(path), which "
+            f"brings it to format {FORMAT}"
+        )
+    return int(form)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, form: int) -> None:
+    """Bring tables of an older format up to date; inside a transaction."""
+    for step in range(form, FORMAT):
+        _STEPS[step](connection, path)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _with_history(connection: sqlite3.Connection, path: Path) -> None:
+    """From format 1, which kept neither the history of the anchor nor a second copy of the settings."""
+    connection.execute(f"CREATE TABLE IF NOT EXISTS spare ({_FACTS})")
+    facts = Facts(connection, path)
+    Facts(connection, path, "spare").put("spare-settings", facts.get("settings"))
+    anchor = facts.get("anchor")
+    began = [] if anchor is None else [[now(), "kept by an older version", None, anchor["radius"], None]]
+    facts.put("history", began)
+
+
+_STEPS: dict[int, Callable[[sqlite3.Connection, Path], None]] = {1: _with_history}
+
 
 _NAMES = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
 _WHOLE = (1 << 62) - 1
@@ -194,7 +449,7 @@ class StoreFile:
 
     # points
 
-    def begin_table(self, layout: Layout) -> None:
+    def begin_table(self, layout: RowLayout) -> None:
         """Say what points look like, before the first come."""
         self.blocks = Blocks(self._connection, layout)
 
@@ -290,7 +545,7 @@ class StoreFile:
             self._n_places, self._n_forgotten = int(ledger["n_places"]), int(ledger["n_forgotten"])
             self.blocks = None
             if gate is not None:
-                self.begin_table(Layout(gate["n_columns"], np.dtype(gate["dtype"]), gate["labelled"]))
+                self.begin_table(RowLayout(gate["n_columns"], np.dtype(gate["dtype"]), gate["labelled"]))
             n = 0 if self.blocks is None else int(ledger["blocks"]["n_points"])
             return Content(
                 facts, n, self.epoch, self._names(), self._read_sample(), self._places(), self._parts(ledger)

@@ -1,4 +1,4 @@
-"""One writer: a lock on a small file beside the store, which the system lifts when its holder ends."""
+"""One writer per store: a lock that the system lifts when its holder ends, also across forks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import os
 import socket
 import sys
+import threading
 import weakref
+from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +17,67 @@ from typing import Any, final
 
 from duramen.store.errors import StoreLockedError
 
-__all__ = ["WriterLock", "now"]
+__all__ = ["WriterLock", "closed", "is_at", "is_open", "now", "opened", "refuse_inherited"]
+
+
+_lock = threading.Lock()
+_open: Counter[tuple[int, int]] = Counter()
+_inherited: set[tuple[int, int]] = set()
+
+
+def refuse_inherited(path: Path) -> None:
+    """Raise RuntimeError if a file was open in the process that this one was forked from."""
+    if path.exists() and _key(path) in _inherited:
+        raise RuntimeError(
+            f"{path} was open when this process was forked, so SQLite cannot open it here; start the process "
+            "by spawn or forkserver, or fork before the store is opened"
+        )
+
+
+def opened(path: Path) -> tuple[int, int]:
+    """Note that a file is open; give what :func:`closed` takes."""
+    key = _key(path)
+    with _lock:
+        _open[key] += 1
+    return key
+
+
+def closed(key: tuple[int, int]) -> None:
+    """Note that a file was closed."""
+    with _lock:
+        _open[key] -= 1
+        if _open[key] <= 0:
+            del _open[key]
+
+
+def is_open(path: Path) -> bool:
+    """Tell whether a file is open in this process."""
+    return _key(path) in _open
+
+
+def is_at(key: tuple[int, int], path: Path) -> bool:
+    """Tell whether a file is still where it was opened."""
+    try:
+        return _key(path) == key
+    except FileNotFoundError:
+        return False
+
+
+def _key(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may have held it
+    _inherited.update(_open)
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 
 if sys.platform == "win32":  # pragma: no cover
     import msvcrt
@@ -129,10 +191,10 @@ class WriterLock:
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _after_fork_lock() -> None:
     for lock in list(_held):
         lock._let_go()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_after_fork_lock)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.saved import given_state, moving_state, settings_state
+from duramen.dynamic.persist import given_state, moving_state, settings_state
 from duramen.losses.base import Loss
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
 from duramen.store.file import StoreFile, refuse_foreign
-from duramen.store.forks import refuse_inherited
-from duramen.store.lock import WriterLock
+from duramen.store.lock import WriterLock, refuse_inherited
 from duramen.store.store import Store
 
 __all__ = ["open_store", "resolved"]

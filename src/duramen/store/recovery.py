@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from duramen.coreset.state import anchor_of
-from duramen.dynamic.names import numbers_of
-from duramen.store.block import Block, Layout, seal
+from duramen.coreset.save import anchor_of
+from duramen.dynamic.ids import numbers_of
+from duramen.store.blocks import Block, RowLayout, seal
 from duramen.store.carving import carved
-from duramen.store.facts import read_fact
-from duramen.store.file import StoreFile, row_seal, unpacked
-from duramen.store.forks import is_open
-from duramen.store.lock import WriterLock, now
+from duramen.store.file import StoreFile, read_fact, row_seal, unpacked
+from duramen.store.lock import WriterLock, is_open, now
 from duramen.store.opening import resolved
 from duramen.store.store import Store
 
@@ -222,7 +220,7 @@ def _blocks(found: _Found, state: dict[str, Any]) -> Iterator[tuple[Block, Any]]
     gate = state["gate"]
     if gate is None:
         return
-    layout = Layout(gate["n_columns"], np.dtype(gate["dtype"]), gate["labelled"])
+    layout = RowLayout(gate["n_columns"], np.dtype(gate["dtype"]), gate["labelled"])
     taken: set[int] = set()
     for number in sorted(found.blocks):
         n, content = found.blocks[number]

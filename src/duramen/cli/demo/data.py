@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from duramen.rows import Array
+from duramen.arrays import Array
 
 __all__ = ["N_COLUMNS", "Contaminated", "contaminated", "n_planted"]
 

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.cli.demo.data import Contaminated
 from duramen.coreset import Coreset, Estimate
+from duramen.coreset.build import robust_coreset
 from duramen.losses import LogisticLoss
 from duramen.points import points
-from duramen.robust import robust_coreset
-from duramen.rows import Array
 from duramen.solvers import solve
 from duramen.trimming import trimmed_objective
 
-__all__ = ["FITS", "Comparison", "Fit", "compare"]
+__all__ = ["FITS", "Comparison", "TimedFit", "compare"]
 
 _LOSS = LogisticLoss()
 FITS = (
@@ -31,7 +31,7 @@ FITS = (
 )
 
 
-class Fit(NamedTuple):
+class TimedFit(NamedTuple):
     """One way to fit, and how it did on the rows that are clean."""
 
     name: str
@@ -49,7 +49,7 @@ class Comparison:
 
     Attributes
     ----------
-    ordinary, trimmed, plain, robust, ideal : Fit
+    ordinary, trimmed, plain, robust, ideal : TimedFit
     core : Coreset
         The robust one.
     estimate : Estimate
@@ -58,24 +58,24 @@ class Comparison:
         What it is at the robust fit, and at the ideal one.
     """
 
-    ordinary: Fit
-    trimmed: Fit
-    plain: Fit
-    robust: Fit
-    ideal: Fit
+    ordinary: TimedFit
+    trimmed: TimedFit
+    plain: TimedFit
+    robust: TimedFit
+    ideal: TimedFit
     core: Coreset
     estimate: Estimate
     truth: float
     best: float
 
     @property
-    def fits(self) -> tuple[Fit, ...]:
+    def fits(self) -> tuple[TimedFit, ...]:
         """The four that anybody can do; the ideal is not among them."""
         return self.ordinary, self.trimmed, self.plain, self.robust
 
 
 def compare(sample: Contaminated, size: int, seed: int, begin: Callable[[str], object]) -> Comparison:
-    """Fit in five ways; ``begin`` is called with the name of each as it begins."""
+    """TimedFit in five ways; ``begin`` is called with the name of each as it begins."""
     import sklearn.linear_model  # noqa: F401  (here, so that no fit is charged for it)
 
     ways: tuple[Callable[[], _Fitted], ...] = (
@@ -128,19 +128,19 @@ def _on_coreset(sample: Contaminated, size: int, seed: int, z: int) -> _Fitted:
 
 
 def _told(sample: Contaminated) -> _Fitted:
-    """Fit on the clean rows alone: weight zero is the same as absent."""
+    """TimedFit on the clean rows alone: weight zero is the same as absent."""
     clean = points(sample.X, sample.y, weights=~sample.planted)
     return _Fitted(solve(clean, _LOSS).theta, len(clean) - sample.z)
 
 
-def _judged(name: str, seconds: float, fitted: _Fitted, sample: Contaminated) -> Fit:
+def _judged(name: str, seconds: float, fitted: _Fitted, sample: Contaminated) -> TimedFit:
     """Judge parameters on the clean rows, and by which rows cost them the most."""
     losses = _LOSS.values(fitted.theta, sample.X, sample.y)
     clean = losses[~sample.planted]
     right = float(np.mean(clean < math.log(2)))  # what a row on the boundary costs
     worst = np.argpartition(losses, -sample.z)[-sample.z :]
     found = float(sample.planted[worst].mean())
-    return Fit(name, fitted.n_rows, seconds, fitted.theta, float(clean.mean()), right, found)
+    return TimedFit(name, fitted.n_rows, seconds, fitted.theta, float(clean.mean()), right, found)
 
 
 def _trimmed_objective(sample: Contaminated, theta: Array) -> float:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.cli.demo.data import Contaminated
-from duramen.cli.demo.fits import Comparison, Fit
-from duramen.cli.demo.plane import Plane, plane_of
-from duramen.rows import Array
+from duramen.cli.demo.fits import Comparison, TimedFit
+from duramen.cli.demo.plane import DemoPlane, plane_of
 
 __all__ = ["save_picture"]
 
@@ -66,7 +66,7 @@ def _draw_planes(left: Any, right: Any, sample: Contaminated, found: Comparison)
     _legends(left, right)
 
 
-def _draw_rows(axes: Any, sample: Contaminated, plane: Plane) -> tuple[Array, Array]:
+def _draw_rows(axes: Any, sample: Contaminated, plane: DemoPlane) -> tuple[Array, Array]:
     """Draw some of the rows, planted ones among them; give the corners of the frame that holds them."""
     shown = np.union1d(np.arange(min(_SHOWN, len(sample.y))), np.flatnonzero(sample.planted)[:_SOME])
     X, y, planted = (part[shown] for part in sample[:3])
@@ -84,7 +84,7 @@ def _draw_rows(axes: Any, sample: Contaminated, plane: Plane) -> tuple[Array, Ar
     return low - margin, high + margin
 
 
-def _draw_core(axes: Any, found: Comparison, plane: Plane, zoom: float) -> None:
+def _draw_core(axes: Any, found: Comparison, plane: DemoPlane, zoom: float) -> None:
     """Draw the robust coreset's rows by weight, the suspected ones as crosses."""
     core = found.core
     assert core.y is not None
@@ -97,19 +97,19 @@ def _draw_core(axes: Any, found: Comparison, plane: Plane, zoom: float) -> None:
     axes.scatter(*places[~usual].T, s=14, c=_PLANTED, **crosses)
 
 
-def _draw_lines(axes: Any, found: Comparison, plane: Plane) -> None:
+def _draw_lines(axes: Any, found: Comparison, plane: DemoPlane) -> None:
     for one in found.fits:
         axes.plot(*plane.boundary(one.theta).T, **_line(one, found), label=one.name)
 
 
-def _line(one: Fit, found: Comparison) -> dict[str, Any]:
+def _line(one: TimedFit, found: Comparison) -> dict[str, Any]:
     """Choose how a boundary looks: broad and pale on everything, dashed on a coreset."""
     if one in (found.ordinary, found.trimmed):
         return {"c": _colour(one, found), "ls": "-", "lw": 6, "alpha": 0.35}
     return {"c": _colour(one, found), "ls": (0, (4, 2)), "lw": 1.8}
 
 
-def _colour(one: Fit, found: Comparison) -> str:
+def _colour(one: TimedFit, found: Comparison) -> str:
     return _TRIMMED if one in (found.trimmed, found.robust) else _ORDINARY
 
 

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from duramen.arrays import Array
 from duramen.cli.demo.data import Contaminated
-from duramen.rows import Array
 
-__all__ = ["Plane", "plane_of"]
+__all__ = ["DemoPlane", "plane_of"]
 
 _ENOUGH = 50_000  # rows that tell a mean and a covariance well enough for a picture
 _FAR = 100.0  # standard deviations: lines leave the frame before
 
 
-class Plane(NamedTuple):
+class DemoPlane(NamedTuple):
     """Two uncorrelated directions, in which the clean rows have variance 1.
 
     Attributes
@@ -46,7 +46,7 @@ class Plane(NamedTuple):
         return np.asarray(foot + np.outer([-_FAR, _FAR], along))
 
 
-def plane_of(sample: Contaminated, theta: Array) -> Plane:
+def plane_of(sample: Contaminated, theta: Array) -> DemoPlane:
     """Find the plane of the true coefficients and of those of ``theta``, the planted rows upwards."""
     X, planted = sample.X[:_ENOUGH], sample.planted[:_ENOUGH]
     middle, covariance = X[~planted].mean(axis=0), np.cov(X[~planted].T)
@@ -55,4 +55,4 @@ def plane_of(sample: Contaminated, theta: Array) -> Plane:
     second = theta[:-1] - (theta[:-1] @ covariance @ first) * first
     up = np.sign((sample.X[sample.planted].mean(axis=0) - middle) @ second) or 1.0
     second *= up / np.sqrt(second @ covariance @ second)
-    return Plane(middle, covariance, np.column_stack([first, second]))
+    return DemoPlane(middle, covariance, np.column_stack([first, second]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duramen.cli.demo.data import N_COLUMNS
-from duramen.cli.demo.fits import Comparison, Fit
+from duramen.cli.demo.fits import Comparison, TimedFit
 
 __all__ = ["opening", "own_word", "table"]
 
@@ -34,7 +34,7 @@ def table(found: Comparison) -> str:
     return "\n".join([head, rule, *rows[:-1], rule, rows[-1], "", notes])
 
 
-def _row(one: Fit, seconds: float) -> str:
+def _row(one: TimedFit, seconds: float) -> str:
     return (
         f"{one.name:<29}{one.n_rows:>10,}{one.seconds:>9.2f}{seconds / one.seconds:>7.1f}x"
         f"{one.clean_loss:>12.4f}{one.accuracy:>10.1%}{one.found:>15.1%}"

@@ -94,7 +94,7 @@ def _refuse_id(store: Any, header: str, path: Path) -> None:
 def _read(path: Path) -> tuple[list[Any], str | None]:
     """Read ids from a table with one column, or from lines of text; of a CSV file, give the header too."""
     from duramen.cli.files import check_source
-    from duramen.tables.opening import is_table
+    from duramen.io.opening import is_table
 
     if str(path) == "-":
         return _lines(sys.stdin.read()), None
@@ -114,9 +114,9 @@ def _lines(text: str) -> list[str]:
 
 def _column(path: Path) -> tuple[list[Any], str | None]:
     from duramen.cli.data import open_data
-    from duramen.tables.encoding import named
-    from duramen.tables.kinds import Kind
-    from duramen.tables.roles import check_kinds
+    from duramen.io.columns import Kind
+    from duramen.io.encoding import named
+    from duramen.io.learning import check_kinds
 
     table = open_data(path)
     if len(table.columns) != 1:

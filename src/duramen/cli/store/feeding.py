@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duramen.cli.data import Data, learned, open_data, options_of, restated
+from duramen.cli.data import DataFile, learned, open_data, options_of, restated
 from duramen.cli.errors import Interrupted, in_one_line
 from duramen.cli.losses import name_of
 from duramen.cli.options import at_least
@@ -39,13 +39,13 @@ def add_feeding(parser: argparse.ArgumentParser, done: str) -> None:
     )
 
 
-def data_for(store: Any, path: Path, talk: Output) -> tuple[Data, bool]:
+def data_for(store: Any, path: Path, talk: Output) -> tuple[DataFile, bool]:
     """Open a file through the store's encoding; if it has none yet, learn it. Says which it was."""
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
     state = store.notes.get("encoding")
     if state is not None:
-        return Data(open_data(path), Encoding.from_json(state)), False
+        return DataFile(open_data(path), Encoding.from_json(state)), False
     wanted = store.notes.get("columns") or {}
     if isinstance(wanted.get("one_hot"), list):
         wanted["one_hot"] = tuple(wanted["one_hot"])
@@ -56,7 +56,7 @@ def data_for(store: Any, path: Path, talk: Output) -> tuple[Data, bool]:
 
 def feed(
     store: Any,
-    data: Data,
+    data: DataFile,
     options: argparse.Namespace,
     apply: Callable[[Any], None],
     *,

@@ -76,7 +76,7 @@ def _encoding(store: Any) -> dict[str, Any]:
 
 
 def _columns(store: Any) -> list[str] | None:
-    from duramen.tables import Encoding
+    from duramen.io import Encoding
 
     state = store.notes.get("encoding")
     if state is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from duramen.chunks import on_one_thread
 from duramen.coreset import Coreset
-from duramen.distributed.dask.collections import parts_of
-from duramen.distributed.dask.parts import Parts, constant, named, task
+from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
+from duramen.distributed.dask.partitions import Parts, constant, named, parts_of, task
 from duramen.distributed.dask.traffic import Parcel, report, together
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.multinomial import SoftmaxLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
-from duramen.robust.passes import Plan, Summary, Tally, finish, plan, summarize
-from duramen.sampling import Sampler
+from duramen.samplers import Sampler
 
 __all__ = ["coreset_of", "robust_coreset"]
 
@@ -192,7 +191,7 @@ def _summarized(points: WeightedPoints | None, step: Plan) -> Parcel:
 
 def _merged(step: Plan, name: str, parcels: Sequence[Parcel]) -> Parcel:
     with named(name), on_one_thread():
-        tally = Tally(step)
+        tally = Summarizer(step)
         for parcel in parcels:
             tally.absorb(Summary.from_bytes(parcel.data, step))
         return together(parcels, tally.summary().to_bytes())

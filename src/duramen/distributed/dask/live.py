@@ -16,14 +16,14 @@ from uuid import uuid4
 
 import numpy as np
 
+from duramen.arrays import Array, as_rows
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.distributed.live import Ask, Federation, at_site
-from duramen.distributed.sites import Site
+from duramen.distributed.federation import Ask, Federation, at_site
+from duramen.distributed.site import Site
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.roster import numbered
+from duramen.dynamic.ids import numbered
 from duramen.extras import needed
-from duramen.rows import Array, as_rows
 from duramen.seeds import generator
 
 __all__ = ["LiveCoreset"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from duramen.rows import Array
+from duramen.arrays import Array
 
 __all__ = ["Parcel", "PassTraffic", "Traffic", "report", "together"]
 

@@ -1,0 +1,428 @@
+"""Rows: the one form in which data goes through the library.
+
+Rows are a two-dimensional float32 or float64 NumPy array in any memory order,
+or a CSR array. What a user has (lists, frames, integers, other sparse formats)
+becomes rows here, once; an array that is rows already is viewed, never copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from duramen.parallel import for_each_chunk, rows_per_chunk
+
+__all__ = [
+    "Array",
+    "Rows",
+    "as_column",
+    "as_rows",
+    "column_names",
+    "dense_block",
+    "frame_rows",
+    "is_frame",
+    "numbered",
+    "numeric_column",
+    "refuse_nonfinite",
+    "row_norms",
+    "row_products",
+    "scratch_rows",
+    "take_rows",
+]
+
+
+def is_frame(data: Any) -> bool:
+    """Tell whether ``data`` is a data frame or an Arrow table, or promises to become one."""
+    if _is_lazy(data):
+        return True
+    return hasattr(data, "columns") and any(
+        hasattr(data, its) for its in ("iloc", "get_columns", "column_names")
+    )
+
+
+def column_names(frame: Any) -> list[str]:
+    """List the names of a frame's columns, as text."""
+    return [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+
+
+def frame_rows(frame: Any) -> NDArray[Any]:
+    """Gather a frame's columns in one (n, d) float array.
+
+    float32 is kept where every column fits in it; otherwise float64. A pandas
+    frame that already is one block of floats is viewed, not copied.
+    """
+    if _is_lazy(frame):
+        raise TypeError("X is a lazy frame; call .collect() on it first")
+    names = column_names(frame)
+    block = _pandas_block(frame)
+    if block is not None:
+        return block
+    named = zip(names, _columns(frame), strict=True)
+    columns = [numeric_column(column, f"X, column {name!r},") for name, column in named]
+    if not columns:
+        return np.empty((len(frame), 0))
+    shared = np.result_type(*(column.dtype for column in columns))
+    small = shared.kind == "f" and shared.itemsize <= 4
+    rows = np.empty((len(columns[0]), len(columns)), dtype=np.float32 if small else np.float64)
+    for position, column in enumerate(columns):
+        rows[:, position] = column
+    return rows
+
+
+def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
+    """Read one column or sequence as a numeric array; missing values become NaN.
+
+    ``n_columns`` above 1 says that it is a table written row after row, for the
+    row number in the message.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it holds a masked value, or anything but numbers and booleans; the
+        message names the first such row.
+    """
+    if isinstance(column, np.ma.MaskedArray):
+        missing = np.flatnonzero(np.ma.getmaskarray(column))
+        if missing.size:
+            row = missing[0] // n_columns
+            raise ValueError(f"{name} has a masked value in row {row}; fill or drop such rows first")
+    values = _as_array(column, name)
+    dtype: Any = getattr(column, "dtype", None)
+    if values.dtype == object and getattr(dtype, "kind", "O") in "biuf":  # pandas' nullable, with gaps
+        kept = dtype.numpy_dtype if dtype.kind == "f" else np.dtype(np.float64)
+        values = column.to_numpy(dtype=kept, na_value=np.nan)
+    if values.dtype.kind not in "biuf":
+        _refuse_values(values, name, n_columns)
+    return values
+
+
+def _is_lazy(data: Any) -> bool:
+    return hasattr(data, "collect") and hasattr(data, "collect_schema") and not hasattr(data, "get_columns")
+
+
+def _columns(frame: Any) -> list[Any]:
+    if hasattr(frame, "iloc"):  # pandas, where two columns may share a name
+        return [frame.iloc[:, position] for position in range(frame.shape[1])]
+    if hasattr(frame, "get_columns"):  # polars
+        return list(frame.get_columns())
+    return list(frame.columns)  # Arrow
+
+
+def _pandas_block(frame: Any) -> NDArray[Any] | None:
+    """Return the values of a pandas frame whose columns all have one NumPy float type."""
+    if not hasattr(frame, "iloc"):
+        return None
+    kinds = set(frame.dtypes)
+    if len(kinds) != 1 or kinds.pop() not in (np.dtype(np.float32), np.dtype(np.float64)):
+        return None
+    return np.asarray(frame)
+
+
+def _as_array(column: Any, name: str) -> NDArray[Any]:
+    try:
+        values = np.asarray(column)
+    except ValueError:
+        raise  # entries of different lengths: the caller knows what to call them
+    except Exception as error:
+        raise TypeError(f"{name} cannot be read as numbers: {error}") from error
+    if values.ndim != 1 and hasattr(column, "dtype") and not isinstance(column, np.ndarray):
+        raise TypeError(
+            f"{name} has several values a row (type {column.dtype}); give each a column of its own"
+        )
+    return values
+
+
+def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
+    """Raise an error that names the first value that is not a number."""
+    way_out = "encode it as numbers first"
+    if values.dtype.kind in "Mm":
+        way_out = "turn times into numbers first, for instance seconds"
+    if values.dtype.kind == "c":
+        way_out = "pass real numbers"
+    for position, value in enumerate(values.ravel()):
+        place = f"row {position // n_columns}" + (f", column {position % n_columns}" if n_columns > 1 else "")
+        if value is None:
+            raise ValueError(f"{name} has a missing value (None) in {place}; fill or drop such rows first")
+        if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
+            shown = value.item() if isinstance(value, np.generic) else value
+            raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}")
+    raise TypeError(
+        f"{name} has type {values.dtype}, which is not a numeric one; convert it to numbers first"
+    )
+
+
+Array: TypeAlias = NDArray[Any]
+Rows: TypeAlias = Any  # Array | sparse.csr_array; SciPy carries no types
+
+_GROUP = 4096  # columns; einsum's order of summation changes with the shape beyond its buffer of 8192
+
+
+def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
+    """Turn ``X`` into rows: checked, and copied only where it has to be.
+
+    Parameters
+    ----------
+    X : array, list of lists, data frame, Arrow table, or sparse matrix
+        float32 and float64 keep their type and memory; float16 becomes float32;
+        integers and booleans become float64.
+    check_values : bool
+        Also refuse NaN and infinity, which takes one pass over the data, and no rows at all.
+    name : str
+        What to call it in messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the first bad row, and what to do.
+
+    Examples
+    --------
+    >>> as_rows([[1, 2], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    names = None
+    if sparse.issparse(X):
+        rows = _csr(X)
+    elif is_frame(X):
+        rows, names = frame_rows(X), column_names(X)
+    else:
+        rows = _dense(X, name)
+    if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
+        raise ValueError(
+            f"{name} is empty: it has shape {rows.shape}; at least one row and one column are needed"
+        )
+    if check_values:
+        refuse_nonfinite(rows, name, names)
+    return rows
+
+
+def as_column(values: Any, n_rows: int, name: str) -> Array:
+    """Turn labels, weights or ids into a numeric array of one value a row, without a needless copy.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not numeric, not one-dimensional, of another length than
+        ``n_rows``, or holds NaN or infinity; the first bad row is named.
+    """
+    try:
+        column = numeric_column(values, name)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} must hold one number a row; its entries have different lengths") from None
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have one value a row, shape ({n_rows},); found shape {column.shape}")
+    if len(column) != n_rows:
+        raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
+    if column.dtype.kind == "f":
+        if column.dtype.itemsize > 8:
+            with np.errstate(over="ignore"):
+                column = column.astype(np.float64)
+        bad = np.flatnonzero(~np.isfinite(column))
+        if bad.size:
+            raise ValueError(
+                f"{name} has {_spelled(column[bad[0]])} in row {bad[0]}; fill or drop such rows first"
+            )
+    return column
+
+
+def dense_block(rows: Array, chunk: slice) -> Array:
+    """Return consecutive rows in C order and aligned: a view where they are so already.
+
+    In C order a row's sum of products is always taken in the same order, so
+    its loss is the same, bit for bit, wherever the row stands.
+    """
+    block = rows[chunk]
+    if block.flags.c_contiguous and block.flags.aligned:
+        return block
+    return np.require(block, requirements=["C", "A"])
+
+
+def take_rows(rows: Rows, which: Array) -> Rows:
+    """Copy the rows numbered ``which``, as fast as their layout allows.
+
+    ``take`` is many times faster than indexing, but first copies an array that is not in C order, all of it.
+    """
+    if sparse.issparse(rows) or not rows.flags.c_contiguous:
+        return rows[which]
+    return rows.take(which, axis=0)
+
+
+def scratch_rows(rows: Rows) -> int:
+    """Choose how many rows to copy at a time into C order, where they are not in it: 4 MiB of them."""
+    if sparse.issparse(rows):
+        return rows_per_chunk(16 * rows.nnz // max(1, rows.shape[0]))
+    if rows.flags.c_contiguous:
+        return rows_per_chunk(1)  # nothing is copied
+    return rows_per_chunk(rows.dtype.itemsize * rows.shape[1])
+
+
+def row_products(block: Array, other: Array) -> Array:
+    """Sum the products of each row of a dense block with ``other``: (d,), or (b, d) row by row.
+
+    Not by BLAS, whose sums depend on where a row stands: equal rows must have
+    equal losses, and a row the same loss in every grouping. It costs no more.
+    Wide rows go in fixed groups of columns, within what einsum sums in one go.
+    """
+    subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
+    if block.shape[1] <= _GROUP:
+        return np.einsum(subscripts, block, other)
+    total = np.einsum(subscripts, block[:, :_GROUP], other[..., :_GROUP])
+    for start in range(_GROUP, block.shape[1], _GROUP):
+        group = slice(start, start + _GROUP)
+        total += np.einsum(subscripts, block[:, group], other[..., group])
+    return total
+
+
+def row_norms(rows: Rows) -> Array:
+    """Compute the Euclidean norm of each row, also where its square would overflow or vanish.
+
+    Cost: one pass; scratch memory is one chunk.
+    """
+    norms = np.empty(rows.shape[0], dtype=rows.dtype)
+    safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
+
+    def work(chunk: slice) -> None:
+        block = rows[chunk] if sparse.issparse(rows) else dense_block(rows, chunk)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            norms[chunk] = np.sqrt(_row_squares(block))
+            odd = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))
+            if odd.size:
+                norms[chunk.start + odd] = _scaled_norms(block[odd])
+
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
+    return norms
+
+
+def _row_squares(block: Rows) -> Array:
+    if sparse.issparse(block):
+        return np.asarray(block.power(2).sum(axis=1)).ravel()
+    return row_products(block, block)
+
+
+def _scaled_norms(block: Rows) -> Array:
+    if sparse.issparse(block):
+        largest = abs(block).max(axis=1).toarray().ravel()
+    else:
+        largest = np.abs(block).max(axis=1)
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
+    if sparse.issparse(block):
+        block.data /= np.repeat(scale, np.diff(block.indptr))
+        return np.sqrt(_row_squares(block)) * scale
+    return np.sqrt(_row_squares(block / scale[:, None])) * scale
+
+
+def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
+    """Raise ValueError if there is a NaN or an infinity, naming the first row that has one."""
+    if sparse.issparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data))
+        if bad.size:
+            row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+            raise ValueError(
+                _nonfinite_message(name, rows.data[bad[0]], row, int(rows.indices[bad[0]]), names)
+            )
+        return
+
+    def work(chunk: slice) -> None:
+        block = rows[chunk]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(block.sum()):  # one addition a value: twice as fast as looking at each
+                return
+        bad = ~np.isfinite(block)
+        if bad.any():
+            row = int(np.flatnonzero(bad.any(axis=1))[0])
+            column = int(np.flatnonzero(bad[row])[0])
+            raise ValueError(_nonfinite_message(name, block[row, column], chunk.start + row, column, names))
+
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+
+
+@contextmanager
+def numbered(before: int) -> Iterator[None]:
+    """Have an error about a row of a batch give its number among all rows, of which ``before`` came before.
+
+    Examples
+    --------
+    >>> with numbered(1000):
+    ...     raise ValueError("X has NaN in row 3")
+    Traceback (most recent call last):
+    ...
+    ValueError: X has NaN in row 1003
+    """
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or not before:
+            raise
+        text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
+        raise ValueError(text) from error
+
+
+def _nonfinite_message(name: str, value: Any, row: int, column: int, names: list[str] | None) -> str:
+    label = f" ({names[column]!r})" if names else ""
+    return f"{name} has {_spelled(value)} in row {row}, column {column}{label}; fill or drop such rows first"
+
+
+def _spelled(value: Any) -> str:
+    return "NaN" if np.isnan(value) else str(value)
+
+
+def _csr(X: Any) -> Rows:
+    if X.ndim != 2:
+        raise ValueError(
+            f"X must be two-dimensional, rows by columns; found a sparse array of shape {X.shape}"
+        )
+    rows = X if isinstance(X, sparse.csr_array) else sparse.csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    wanted = _float_type(rows.dtype, "X")
+    return rows if rows.dtype == wanted else rows.astype(wanted)
+
+
+def _dense(X: Any, name: str) -> Array:
+    try:
+        array = np.asanyarray(X)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from None
+    if array.ndim != 2:
+        raise ValueError(_wrong_shape(array, name))
+    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
+        array = np.asarray(X, dtype=object)  # NumPy wrote the numbers beside the text as text
+    if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "biuf":
+        numeric_column(array.ravel(), name, n_columns=array.shape[1])
+    array = np.asarray(array)
+    wanted = _float_type(array.dtype, name)
+    with np.errstate(over="ignore"):  # a long double may become infinite, and is refused as that
+        return array if array.dtype == wanted else array.astype(wanted)
+
+
+def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} has type {dtype}, which is not a numeric one; encode it as numbers first")
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
+
+
+def _wrong_shape(array: Array, name: str) -> str:
+    message = f"{name} must be two-dimensional, rows by columns; found shape {array.shape}"
+    if array.ndim == 1 and array.size:
+        message += f"; one row is {name}[None, :], one column {name}[:, None]"
+    return message
+
+
+def _ragged(X: Any) -> str:
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
+    first = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+    if first is None:
+        return "each entry must be one number"
+    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"

@@ -1,0 +1,369 @@
+"""A site: rows that change, of which only summaries leave."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from duramen.arrays import Array
+from duramen.ball import Anchor
+from duramen.coreset.candidates import Candidates, Inliers, InlierState, RankedPoints, View
+from duramen.coreset.exact import ExactSums
+from duramen.coreset.first_pass import FirstPassResult
+from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
+from duramen.coreset.view import are_few, best_sampler
+from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.anchoring import same_anchor
+from duramen.dynamic.look import Scorer
+from duramen.dynamic.ranked import Ranked, Totals
+from duramen.dynamic.rows import Slots
+from duramen.dynamic.table import LossTable
+from duramen.points import WeightedPoints
+from duramen.samplers import AnchoredPoints, RankedSampler
+from duramen.samplers.base import has_frozen
+
+__all__ = ["Site", "are_alike", "held_points", "rows_in", "selection_of"]
+
+
+_MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
+_A_MOVE = 2.0**-103  # of the largest sum there was, by which a move may err: see duramen.dynamic.sums
+_SHARE = 1e-11  # of a total, by which it may be off
+
+
+def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
+    """Tell what a second pass asks of the points that are there, without looking at them all.
+
+    Parameters
+    ----------
+    rows : DynamicCoreset
+    outlook : View
+        Of the pass.
+
+    Returns
+    -------
+    Candidates or None
+        None where they are not seen from the same anchor, with the same seed, loss and sampler; where a loss
+        is infinite; or where points came that are so large that the totals without them have no digits left.
+
+    Notes
+    -----
+    Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
+    """
+    with rows._lock:
+        view = rows._seen()
+        if view is None or not isinstance(view.engine, Ranked) or not _sees_alike(view.look, outlook):
+            return None
+        slots, table, engine = rows._sound().slots, view.table, view.engine
+        worst, n = _largest(table, slots, outlook)
+        if engine.odd or not np.isfinite(table.losses[worst]).all():
+            return None
+        inliers = _inliers(engine, slots, worst[table.n_suspected : n], outlook)
+        if inliers is None:
+            return None
+        if n < table.n_suspected:
+            inliers = _with(inliers, _seen(slots, table, worst[n:], outlook), outlook)
+        suspects = _seen(slots, table, worst[:n], outlook) if n else None
+        return Candidates(len(slots), len(table), suspects, inliers)
+
+
+def _sees_alike(look: Scorer, outlook: View) -> bool:
+    """Tell whether points look the same, and as much is known of each as the pass asks for."""
+    known = outlook.known is None or (
+        look.known is not None and look.known.n_columns >= outlook.known.n_columns
+    )
+    return (
+        known
+        and look.seed == outlook.seed
+        and are_alike(look.loss, outlook.loss)
+        and are_alike(look.sampler, outlook.sampler)
+        and same_anchor(look.anchor, outlook.anchor)
+    )
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Tell whether two losses or samplers are the same; those of a user's own may not know how to compare."""
+    if one is other or one == other:
+        return True
+    try:
+        return type(one) is type(other) and bool(vars(one) == vars(other))
+    except (TypeError, ValueError):  # it has no such parts, or arrays among them
+        return False
+
+
+def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]:
+    """Give the slots of the largest losses, going down; and how many of them the pass may suspect.
+
+    They are all whom it may suspect, and all who are suspected here.
+    """
+    enough = outlook.suspected * (1 + _MARGIN)
+    parts: list[Array] = []
+    heavy, count, n = 0.0, 0, 0
+    for chunk in table.order.parts():
+        part = chunk[::-1]
+        weights = slots.weights[part]
+        above = heavy + np.cumsum(weights) - weights
+        takes = (above <= enough) & (table.losses[part] >= outlook.floor) & (outlook.suspected > 0)
+        n += int(np.count_nonzero(takes))  # from the first on, as none comes back
+        parts.append(part)
+        heavy, count = float(above[-1] + weights[-1]), count + len(part)
+        if count > max(n, table.n_suspected):
+            break
+    worst = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
+    return worst[: max(n, table.n_suspected)], n
+
+
+def _seen(slots: Slots, table: LossTable, which: Array, outlook: View) -> AnchoredPoints:
+    """Show points as the pass sees them, in the order of their ids."""
+    which = which[np.argsort(slots.ids[which])]
+    return AnchoredPoints(slots.points(which), outlook.loss, outlook.anchor, table.losses[which])
+
+
+def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierState:
+    """Take points for inliers that are suspected here, and not by the pass."""
+    inner = Inliers(outlook.sampler, outlook.seed, outlook.plan.size, outlook.known)
+    inner.absorb(state)
+    inner.add_few(seen)
+    return inner.state()
+
+
+def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
+    """Tell of all that the engine has, less some; None if too few digits of the totals would be left."""
+    lists, most = engine._lists, outlook.plan.size + 1
+    gone = engine._numbers(without)
+    gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
+    strata = lists.strata()
+    counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))
+    numbers = strata.numbers[counts > 0]
+    weights, parts = ExactSums(len(numbers)), []
+    for place, number in enumerate(numbers.tolist()):
+        mine, exact = without[gone == number], lists._weights[number]
+        first = lists._lists[number].first(most + len(mine))
+        parts.append(first[~np.isin(first, mine)][:most])
+        weights.add_column(place, np.concatenate([[exact.high, exact.low], -slots.weights[mine]]))
+    totals = None
+    if outlook.known is not None:
+        totals = _totals(engine, without, outlook.known.n_columns)
+        if totals is None:
+            return None
+    held = _held(engine, slots, parts, numbers)
+    stratified = held is not None and engine._look.strata_type is not None
+    return InlierState(numbers, counts[counts > 0], weights, totals, stratified, held)
+
+
+def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
+    """Put points in the order of their ids, each with its rank and the number of its stratum."""
+    if not parts:
+        return None
+    chosen = np.concatenate(parts).astype(np.int64)
+    places = np.repeat(numbers, [len(part) for part in parts])
+    order = np.argsort(slots.ids[chosen])
+    chosen = chosen[order]
+    return RankedPoints(slots.points(chosen), engine._ranks[chosen], places[order])
+
+
+def _totals(engine: Ranked, without: Array, n: int) -> ExactSums | None:
+    """Sum over all that the engine has, less some."""
+    kept: Totals | None = engine._totals
+    if kept is None or not np.isfinite(kept.values).all():
+        return None
+    sums, exact = ExactSums(n), kept._exact
+    sums.add(exact.high[:n])
+    sums.add(exact.low[:n])
+    if len(without):
+        sums.add_rows(-engine.contributions(without)[:, :n])
+        left, error = np.abs(sums.values), kept._peak[:n] * (kept._moves * _A_MOVE)
+        if not np.isfinite(left).all() or (error[left > 0] > _SHARE * left[left > 0]).any():
+            return None
+    return sums
+
+
+_TOGETHER = 1 << 16  # rows copied together
+
+
+@final
+class Site:
+    """The rows of one site, which come, go and are corrected there, and summaries of them.
+
+    Parameters
+    ----------
+    rows : DynamicCoreset
+        What holds them: of the same problem and ``random_state`` as the federation, with ``n_outliers`` as a
+        fraction or 0. A :class:`duramen.Store` keeps them on disk.
+    max_rows : int, optional
+        No summary with more rows than so many leaves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> from duramen.distributed import Summary, plan
+    >>> site = Site(dm.DynamicCoreset(dm.KMeansLoss(1), size=100, random_state=0))
+    >>> ids = site.insert(np.random.default_rng(0).normal(size=(5000, 2)), ids=np.arange(5000))
+    >>> site.delete(ids[:2000])
+    >>> first = plan(loss=dm.KMeansLoss(1), size=100, random_state=0)
+    >>> site.summary(first)
+    Summary of 3,000 rows in pass 1
+    """
+
+    def __init__(self, rows: DynamicCoreset, *, max_rows: int | None = None) -> None:
+        if not isinstance(rows, DynamicCoreset):
+            raise TypeError(
+                f"a site holds its rows in a DynamicCoreset or a Store; found {type(rows).__name__}"
+            )
+        if max_rows is not None and not (isinstance(max_rows, (int, np.integer)) and max_rows >= 1):
+            raise ValueError(f"max_rows={max_rows!r} must be a whole number of 1 or more, or None")
+        self.rows, self.max_rows = rows, max_rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def n_points(self) -> int:
+        """How many rows are here."""
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Site of {len(self):,} rows"
+
+    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
+        """Put rows in, as :meth:`duramen.DynamicCoreset.insert` does; ``ids`` that no other site has.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the row and the way out; nothing has changed.
+        """
+        if ids is None:
+            raise TypeError(
+                "a site cannot number rows, as others may give the same numbers; pass ids that no other site "
+                "has, such as names: ids=['berlin-1', 'berlin-2']"
+            )
+        return self.rows.insert(X, y, sample_weight, ids)
+
+    def delete(self, ids: Any) -> None:
+        """Take rows out, as :meth:`duramen.DynamicCoreset.delete` does."""
+        self.rows.delete(ids)
+
+    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        """Put others in their place, as :meth:`duramen.DynamicCoreset.update` does."""
+        self.rows.update(ids, X, y, sample_weight)
+
+    def summary(self, plan: Plan) -> Summary:
+        """Summarize the rows that are here now, all of one moment.
+
+        Parameters
+        ----------
+        plan : Plan
+            Of either pass.
+
+        Returns
+        -------
+        Summary
+
+        Raises
+        ------
+        PermissionError
+            If it would have more than ``max_rows`` rows.
+        TypeError, ValueError
+            If the loss cannot take a row.
+
+        Notes
+        -----
+        For a first pass, all rows are looked at. For a second pass they are where its
+        anchor is a new one: they are then seen from it, as after
+        ``rows.reanchor(anchor)``, and later summaries are read off what is kept in
+        order anyhow.
+        """
+        if not isinstance(plan, Plan):
+            raise TypeError(f"a site answers a Plan, or the pickle of one; found {type(plan).__name__}")
+        with self.rows._lock:
+            made = self._counted(plan) if plan.outlook is None else self._selected(plan, plan.outlook)
+        if self.max_rows is not None and rows_in(made) > self.max_rows:
+            raise PermissionError(
+                f"the summary would have {rows_in(made):,} rows, and max_rows={self.max_rows:,}; ask for a "
+                "smaller size, fewer outliers, or with an anchor that has all that the sampler freezes"
+            )
+        return made
+
+    def answer(self, plan: Plan | bytes) -> bytes:
+        """Summarize, for a wire: takes a plan, or its pickle, and gives the summary's bytes.
+
+        To read a pickle is to run what it says: take none from those who may not run code here.
+        """
+        return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
+
+    def _counted(self, plan: Plan) -> Summary:
+        """Count for a first pass; without a sample, where the anchor that is given needs none."""
+        made = summarize(self._parts(), plan)
+        body = made.body
+        assert isinstance(body, FirstPassResult)
+        if body.held is None or _needs_sample(plan.problem, body.held.points.n_columns):
+            return made
+        points, numbers, places = body.held
+        one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
+        return Summary(plan, replace(body, held=one))
+
+    def _selected(self, plan: Plan, outlook: View) -> Summary:
+        found = selection_of(self.rows, outlook)
+        if found is None and self._follows(outlook):
+            found = selection_of(self.rows, outlook)
+        if found is None:
+            return summarize(self._parts(), plan)
+        tally = Summarizer(plan)
+        tally.absorb(Summary(plan, found))
+        return tally.summary()
+
+    def _follows(self, outlook: View) -> bool:
+        """See all rows from another anchor, if they are for this problem; tell whether that was done."""
+        rows, anchor = self.rows, outlook.anchor
+        meant = rows.engine == "ranked" and rows.seed == outlook.seed and are_alike(rows.loss, outlook.loss)
+        if not meant or (rows.anchor is not None and same_anchor(rows.anchor, anchor)):
+            return False
+        try:
+            rows.reanchor(anchor)
+        except (ValueError, PermissionError):  # too little weight is here, or it may only be read
+            return False
+        return True
+
+    def _parts(self) -> Iterator[WeightedPoints]:
+        """Give all rows, so many at a time that a copy of them is small."""
+        ids = self.rows.ids
+        for start in range(0, len(ids), _TOGETHER):
+            yield self.rows.points(ids[start : start + _TOGETHER])
+
+
+def rows_in(summary: Summary) -> int:
+    """Count the rows that a summary holds, as they are.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> from duramen.distributed import plan, summarize
+    >>> first = plan(loss=dm.KMeansLoss(1), size=10)
+    >>> rows_in(summarize(dm.points([[0.0], [1.0]]), first))
+    2
+    """
+    return sum(map(len, held_points(summary)))
+
+
+def held_points(summary: Summary) -> list[WeightedPoints]:
+    """Give the rows that a summary holds."""
+    body = summary.body
+    if isinstance(body, Candidates):
+        held, suspects = body.inliers.held, body.suspects
+        return [part.points for part in (held, suspects) if part is not None]
+    return [] if body.held is None else [body.held.points]
+
+
+def _needs_sample(problem: PassSettings, n_columns: int) -> bool:
+    """Tell whether an anchor must be sought, or something frozen with the one that is given."""
+    place, sampler = problem.anchor, problem.sampler
+    if not isinstance(place, Anchor):
+        return True
+    if sampler is None:
+        sampler = best_sampler(problem.loss, place.radius > 0, are_few(problem.plan, problem.loss, n_columns))
+    return not (isinstance(sampler, RankedSampler) and has_frozen(sampler, place))

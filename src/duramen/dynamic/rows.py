@@ -1,0 +1,263 @@
+"""Slots: where the rows of a changing table stand, in columns.
+
+A point has a slot for as long as it is there: its row in a block of rows, its
+label, weight and id in flat columns. A slot that was given up is overwritten
+with zeros, at once, and taken again by a later point. Blocks never move, so
+that a table grows without a copy of its rows; columns are a few bytes a point
+and grow by an eighth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.arrays import Array
+from duramen.dynamic.sorted_list import Ordered, grown
+from duramen.points import WeightedPoints
+
+__all__ = ["Part", "Slots"]
+
+
+_BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
+_LEAST_ROWS = 16
+_COPIED = 1 << 16  # points copied together
+
+
+class Part(NamedTuple):
+    """Some points, in columns."""
+
+    ids: Array
+    weights: Array
+    labels: Array | None
+    rows: Array
+
+
+class Slots:
+    """Rows, labels, weights and ids by slot, and the slot of each id.
+
+    Invariants
+    ----------
+    1. The index holds each id once, with the slot that has this id.
+    2. Slots in use and free ones are all that were ever taken, and none is both.
+    3. A free slot holds zeros.
+
+    Parameters
+    ----------
+    n_columns : int
+    dtype : float32 or float64
+        The type of the rows.
+    labelled : bool
+        Whether points have labels.
+    chunk : int, optional
+        As for :class:`Ordered`.
+    """
+
+    def __init__(self, n_columns: int, dtype: Any, labelled: bool, chunk: int | None = None) -> None:
+        self.n_columns, self.dtype = n_columns, np.dtype(dtype)
+        self._chunk = chunk
+        a_row = max(1, n_columns * self.dtype.itemsize)
+        self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // a_row).bit_length() - 1
+        self._mask = (1 << self._shift) - 1
+        self._blocks: list[Array] = []
+        self.ids = np.zeros(0, dtype=np.int64)
+        self.weights = np.zeros(0)
+        self.y = np.zeros(0) if labelled else None
+        self.index = Ordered(self, np.int64, chunk)
+        self._free = array("i")
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def extent(self) -> int:
+        """One more than the largest slot ever taken."""
+        return self._taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if self._blocks:  # the last as far as it is used
+            used = self._taken - ((len(self._blocks) - 1) << self._shift)
+            state["_blocks"] = [*self._blocks[:-1], self._blocks[-1][:used]]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._blocks:
+            whole = np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype)
+            whole[: len(self._blocks[-1])] = self._blocks[-1]
+            self._blocks = [*self._blocks[:-1], whole]
+
+    # one at a time
+
+    def add(self, row: Array, label: float | None, weight: float, name: int) -> int:
+        """Take a slot for a point; all of it was checked."""
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._taken
+            self._extend(slot + 1)
+        self._blocks[slot >> self._shift][slot & self._mask] = row
+        self.ids[slot] = name
+        self.weights[slot] = weight
+        if self.y is not None:
+            self.y[slot] = label
+        self.index.add(name, name, slot)
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """Give a slot up, and overwrite what it held."""
+        name = int(self.ids[slot])
+        self.index.remove(name, name)
+        self._blocks[slot >> self._shift][slot & self._mask] = 0
+        self.ids[slot] = 0
+        self.weights[slot] = 0.0
+        if self.y is not None:
+            self.y[slot] = 0.0
+        self._free.append(slot)
+
+    def find(self, name: int) -> int:
+        """Give the slot of an id, or -1."""
+        return self.index.find(name, name)
+
+    def row(self, slot: int) -> Array:
+        """View one row."""
+        return self._blocks[slot >> self._shift][slot & self._mask]
+
+    # many at a time
+
+    def add_many(self, rows: Array, labels: Array | None, weights: Array, names: Array) -> Array:
+        """Take slots for points; all of it was checked."""
+        again = min(len(rows), len(self._free))
+        slots = np.arange(self._taken - again, self._taken - again + len(rows))
+        if again:
+            slots[:again] = self._free[-again:][::-1]
+            del self._free[-again:]
+        self._extend(self._taken + len(rows) - again)
+        for block, inside, part in self._by_block(slots):
+            self._blocks[block][inside] = rows[part]
+        self.ids[slots] = names
+        self.weights[slots] = weights
+        if self.y is not None:
+            self.y[slots] = labels
+        self.index.add_many(names, slots)
+        return slots
+
+    def load(self, n: int, parts: Iterable[Part]) -> None:
+        """Take the first ``n`` slots for points that come in parts; nobody is here, and all was checked."""
+        for _ in range(n >> self._shift):  # blocks that will be full need no zeros, which would take as long
+            self._blocks.append(np.empty((self._mask + 1, self.n_columns), dtype=self.dtype))
+        self._extend(n)
+        start = 0
+        for part in parts:
+            end = start + len(part.ids)
+            self.ids[start:end], self.weights[start:end] = part.ids, part.weights
+            if self.y is not None:
+                self.y[start:end] = part.labels
+            self._copy_in(start, part.rows)
+            start = end
+        self.index.add_many(self.ids[:n], np.arange(n))
+
+    def _copy_in(self, start: int, rows: Array) -> None:
+        """Copy rows to consecutive slots."""
+        while len(rows):
+            block, inside = self._blocks[start >> self._shift], start & self._mask
+            fits = min(len(rows), len(block) - inside)
+            block[inside : inside + fits] = rows[:fits]
+            start, rows = start + fits, rows[fits:]
+
+    def remove_many(self, slots: Array) -> None:
+        """Give slots up, and overwrite what they held."""
+        slots = np.sort(slots)  # in the order of memory
+        self.index.remove_many(self.ids[slots], slots)
+        for block, inside, _ in self._by_block(slots):
+            self._blocks[block][inside] = 0
+        self.ids[slots] = 0
+        self.weights[slots] = 0.0
+        if self.y is not None:
+            self.y[slots] = 0.0
+        self._free.frombytes(slots.astype(np.int32).tobytes())
+
+    def rows(self, slots: Array) -> Array:
+        """Copy rows."""
+        rows = np.empty((len(slots), self.n_columns), dtype=self.dtype)
+        for block, inside, part in self._by_block(slots):
+            if isinstance(part, slice) and isinstance(inside, slice):
+                rows[part] = self._blocks[block][inside]
+            elif isinstance(part, slice):
+                np.take(self._blocks[block], inside, axis=0, out=rows[part])
+            else:
+                rows[part] = self._blocks[block].take(inside, axis=0)
+        return rows
+
+    def points(self, slots: Array) -> WeightedPoints:
+        """Copy points."""
+        y = None if self.y is None else self.y[slots]
+        return WeightedPoints._from_parts(self.rows(slots), y, self.weights[slots], self.ids[slots])
+
+    def repacked(self) -> Slots:
+        """Copy the points into slots without gaps."""
+        slots = Slots(self.n_columns, self.dtype, self.y is not None, self._chunk)
+        there = self.in_use()
+        for start in range(0, len(there), _COPIED):
+            points = self.points(there[start : start + _COPIED])
+            slots.add_many(points.X, points.y, points.weights, points.ids)
+        return slots
+
+    def in_use(self) -> Array:
+        """Give the slots of all points, in the order of their ids."""
+        return self.index.slots()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of everything but the rows, labels and weights in use."""
+        own = self.weights.itemsize + (0 if self.y is None else self.y.itemsize)
+        columns = self.ids.nbytes + self.weights.nbytes + (0 if self.y is None else self.y.nbytes)
+        idle = (self._taken - len(self)) * self.n_columns * self.dtype.itemsize
+        return columns - own * len(self) + idle + self.index.nbytes + 4 * len(self._free)
+
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        self.index.check()
+        used, free = self.in_use(), np.array(self._free, dtype=np.int64)
+        assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds another id"
+        everything = np.sort(np.concatenate([used, free]))
+        assert np.array_equal(everything, np.arange(self._taken)), "2: slots in use and free are not all"
+        assert not self.rows(free).any(), "3: a free slot still holds a row"
+        assert not self.ids[free].any(), "3: a free slot still holds an id"
+        assert not self.weights[free].any(), "3: a free slot still holds a weight"
+        assert self.y is None or not self.y[free].any(), "3: a free slot still holds a label"
+
+    def _extend(self, taken: int) -> None:
+        self._taken = taken
+        self.ids, self.weights = grown(self.ids, taken), grown(self.weights, taken)
+        if self.y is not None:
+            self.y = grown(self.y, taken)
+        while len(self._blocks) << self._shift < taken:
+            # zeros, lest memory that was used before shows rows that were deleted
+            self._blocks.append(np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype))
+
+    def _by_block(self, slots: Array) -> Iterator[tuple[int, Any, Any]]:
+        """Give the blocks of slots: which places in each, and which of the slots they are."""
+        if not len(slots):
+            return
+        blocks = slots >> self._shift
+        if (blocks[1:] >= blocks[:-1]).all():  # then parts of them are slices
+            cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(slots)]
+            for first, end in itertools.pairwise(cuts):
+                inside: Any = slots[first:end] & self._mask
+                start, last = int(inside[0]), int(inside[-1])
+                if last - start == end - first - 1 and (np.diff(inside) == 1).all():
+                    inside = slice(start, last + 1)
+                yield int(blocks[first]), inside, slice(first, end)
+            return
+        order = np.argsort(blocks, kind="stable")
+        cuts = [0, *(np.flatnonzero(np.diff(blocks[order])) + 1).tolist(), len(slots)]
+        for first, end in itertools.pairwise(cuts):
+            part = order[first:end]
+            yield int(blocks[part[0]]), slots[part] & self._mask, part

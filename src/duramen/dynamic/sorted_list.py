@@ -1,0 +1,429 @@
+"""Slots in sorted order, in chunks, and columns that grow."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from duramen.arrays import Array
+
+__all__ = ["CHUNK", "Named", "Ordered", "among_equals", "grown", "merged", "roomy", "sorted_by"]
+
+
+def grown(column: Array, length: int) -> Array:
+    """Return the column, or one with room for at least ``length`` entries; new ones are zero."""
+    if length <= len(column):
+        return column
+    longer = np.zeros(length + length // 8 + 64, dtype=column.dtype)
+    longer[: len(column)] = column
+    return longer
+
+
+def sorted_by(keys: Array, names: Array) -> Array:
+    """Sort by key, and only where keys are equal by id: a third of the time of sorting by both."""
+    order = np.argsort(keys)
+    near = keys[order]
+    equal = near[1:] == near[:-1]
+    if equal.any():
+        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        mine = order[tied]
+        order[tied] = mine[np.lexsort((names[mine], keys[mine]))]
+    return order
+
+
+def roomy(values: Array, room: int) -> Array:
+    """Copy values into an array of ``room`` entries, or as many as they are; the others are zero."""
+    roomy = np.empty(max(room, len(values)), dtype=values.dtype)
+    roomy[: len(values)] = values
+    roomy[len(values) :] = 0  # memory that was used before may show what was deleted
+    return roomy
+
+
+def merged(
+    keys: Array, slots: Array, places: Array, new_keys: Array, new_slots: Array
+) -> tuple[Array, Array]:
+    """Put new entries between old ones, at their places."""
+    n = len(keys) + len(new_keys)
+    mine = places + np.arange(len(new_keys))
+    old = np.ones(n, dtype=bool)
+    old[mine] = False
+    all_keys, all_slots = np.empty(n, dtype=keys.dtype), np.empty(n, dtype=slots.dtype)
+    all_keys[mine], all_slots[mine] = new_keys, new_slots
+    all_keys[old], all_slots[old] = keys, slots
+    return all_keys, all_slots
+
+
+def among_equals(keys: Array, ids: Array, slots: Array, tied: Array, names: Array) -> Array:
+    """Find where ids are among sorted entries of equal key: bisections abreast, for thousands of ties."""
+    low, high = keys.searchsorted(tied), keys.searchsorted(tied, "right")
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = (middle < high) & (ids[slots[np.minimum(middle, len(slots) - 1)]] < names)
+        low, high = np.where(below, middle + 1, low), np.where(below, high, np.minimum(middle, high))
+    return low
+
+
+CHUNK = 1024  # entries
+_FEW_A_CHUNK = 4  # new entries: for more, to build all chunks anew takes less time than to shift in each
+
+
+class Named(Protocol):
+    """What knows the id of every slot."""
+
+    ids: Array
+
+
+class Ordered:
+    """Slots in the order of (key, id).
+
+    Invariants
+    ----------
+    1. Entries go up strictly in (key, id), within chunks and across them.
+    2. Each chunk has at least one entry, at most ``chunk``, and arrays with room for them.
+    3. ``_last_keys`` and ``_last_names`` hold the key and the id of each chunk's last entry.
+
+    Parameters
+    ----------
+    named : Named
+        Where the ids of slots are found.
+    dtype : data type of the keys
+    chunk : int
+        The most entries of a chunk; small in tests, to reach every path.
+    """
+
+    __slots__ = (
+        "_chunk",
+        "_keys",
+        "_last_keys",
+        "_last_names",
+        "_length",
+        "_named",
+        "_sizes",
+        "_slots",
+        "_type",
+    )
+
+    def __init__(self, named: Named, dtype: Any = np.float64, chunk: int | None = None) -> None:
+        self._named, self._type, self._chunk = named, np.dtype(dtype), chunk or CHUNK
+        self._clear()
+
+    def _clear(self) -> None:
+        self._keys: list[Array] = []
+        self._slots: list[Array] = []
+        self._sizes: list[int] = []
+        self._last_keys: Any = array("d" if self._type.kind == "f" else "q")  # one block of memory: in a list
+        self._last_names = array("q")  # of tuples a bisection would wait for the cache at every step
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    # one entry at a time
+
+    def add(self, key: Any, name: int, slot: int) -> None:
+        """Put a slot in, at its key and its id."""
+        self._length += 1
+        if not self._sizes:
+            self._open(0, np.array([key], dtype=self._type), np.array([slot], dtype=np.int32))
+            return
+        chunk = self._chunk_of(key, name)
+        at_end = chunk == len(self._sizes)
+        if at_end:
+            chunk -= 1
+            place = self._sizes[chunk]
+        else:
+            place = self._place(chunk, key, name)
+        size, keys = self._sizes[chunk], self._keys[chunk]
+        if size == len(keys):
+            chunk, place = self._with_room(chunk, place, at_end)
+            size, keys = self._sizes[chunk], self._keys[chunk]
+        slots = self._slots[chunk]
+        if place < size:
+            keys[place + 1 : size + 1] = keys[place:size]
+            slots[place + 1 : size + 1] = slots[place:size]
+        else:
+            self._last_keys[chunk], self._last_names[chunk] = key, name
+        keys[place] = key
+        slots[place] = slot
+        self._sizes[chunk] = size + 1
+
+    def remove(self, key: Any, name: int) -> None:
+        """Take out the entry with this key and id, which must be there."""
+        chunk = self._chunk_of(key, name)
+        place, size = self._place(chunk, key, name), self._sizes[chunk] - 1
+        keys, slots = self._keys[chunk], self._slots[chunk]
+        if place < size:
+            keys[place:size] = keys[place + 1 : size + 1]
+            slots[place:size] = slots[place + 1 : size + 1]
+        keys[size] = slots[size] = 0
+        self._sizes[chunk] = size
+        self._length -= 1
+        if size and place == size:
+            self._set_last(chunk)
+        if size < self._chunk // 4 or not size:
+            self._join(chunk)
+
+    def find(self, key: Any, name: int) -> int:
+        """Give the slot of the entry with this key and id, or -1."""
+        chunk = self._chunk_of(key, name)
+        if chunk == len(self._sizes):
+            return -1
+        place = self._place(chunk, key, name)
+        if place >= self._sizes[chunk] or self._keys[chunk][place] != key:
+            return -1
+        slot = int(self._slots[chunk][place])
+        return slot if self._named.ids[slot] == name else -1
+
+    def before(self, key: Any, name: int) -> int:
+        """Give the slot of the last entry below this key and id, or -1."""
+        for part in self.down_from(key, name):
+            return int(part[0])
+        return -1
+
+    def last(self) -> int:
+        """Give the slot of the last entry, or -1."""
+        return int(self._slots[-1][self._sizes[-1] - 1]) if self._sizes else -1
+
+    # many at a time
+
+    def add_many(self, keys: Array, slots: Array) -> None:
+        """Put slots in; none may be there."""
+        if not len(slots):
+            return
+        names = self._named.ids[slots]
+        order = sorted_by(keys, names)
+        keys, names, slots = keys[order], names[order], slots[order].astype(np.int32)
+        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+            for key, name, slot in zip(keys.tolist(), names.tolist(), slots.tolist(), strict=True):
+                self.add(key, name, slot)
+            return
+        old_keys, old_slots = self.keys(), self.slots()
+        places = self._places(old_keys, old_slots, keys, names)
+        self._rebuild(*merged(old_keys, old_slots, places, keys, slots))
+
+    def remove_many(self, keys: Array, slots: Array) -> None:
+        """Take slots out, which must be there under these keys."""
+        if not len(slots):
+            return
+        names = self._named.ids[slots]
+        order = sorted_by(keys, names)
+        keys, names = keys[order], names[order]
+        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+            for key, name in zip(keys.tolist(), names.tolist(), strict=True):
+                self.remove(key, name)
+            return
+        old_keys, old_slots = self.keys(), self.slots()
+        there = np.ones(len(old_keys), dtype=bool)
+        there[self._places(old_keys, old_slots, keys, names)] = False
+        self._rebuild(old_keys[there], old_slots[there])
+
+    def find_many(self, keys: Array) -> Array:
+        """Give the slots of entries with distinct keys, or -1; for keys that no two entries share."""
+        found = np.full(len(keys), -1, dtype=np.int64)
+        if not self._sizes or not len(keys):
+            return found
+        order = np.argsort(keys, kind="stable")
+        wanted = keys[order]
+        chunks = np.searchsorted(np.asarray(self._last_keys), wanted)
+        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(wanted)]
+        for first, end in pairwise(cuts):
+            chunk = int(chunks[first])
+            if chunk < len(self._sizes):
+                mine = self._keys[chunk][: self._sizes[chunk]]
+                places = mine.searchsorted(wanted[first:end])  # within the chunk, by its last key
+                there = mine[places] == wanted[first:end]
+                found[order[first:end]] = np.where(there, self._slots[chunk][places], -1)
+        return found
+
+    def unlink(self) -> None:
+        """Let go of who holds it, lest both wait for the collector of cycles; it can be used no more."""
+        self._named = None  # type: ignore[assignment]
+
+    def keys(self) -> Array:
+        """Give all keys, in order."""
+        parts = [keys[:size] for keys, size in zip(self._keys, self._sizes, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=self._type)
+
+    def slots(self) -> Array:
+        """Give all slots, in order."""
+        parts = [slots[:size] for slots, size in zip(self._slots, self._sizes, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    def first(self, count: int) -> Array:
+        """Give the first ``count`` slots, or all."""
+        parts, left = [], count
+        for slots, size in zip(self._slots, self._sizes, strict=True):
+            if left <= 0:
+                break
+            parts.append(slots[: min(size, left)])
+            left -= size
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    def parts(self) -> Iterator[Array]:
+        """Give all slots, a chunk at a time, the last chunk first."""
+        for slots, size in zip(reversed(self._slots), reversed(self._sizes), strict=True):
+            yield slots[:size]
+
+    def down_from(self, key: Any, name: int) -> Iterator[Array]:
+        """Give the slots of all entries below this key and id, downward, a chunk at a time."""
+        chunk = self._chunk_of(key, name)
+        if chunk < len(self._sizes):
+            place = self._place(chunk, key, name)
+            if place:
+                yield self._slots[chunk][:place][::-1]
+        for number in range(chunk - 1, -1, -1):
+            yield self._slots[number][: self._sizes[number]][::-1]
+
+    def up_from(self, key: Any, name: int) -> Iterator[Array]:
+        """Give the slots of all entries from this key and id on, upward, a chunk at a time."""
+        chunk = self._chunk_of(key, name)
+        if chunk < len(self._sizes):
+            yield self._slots[chunk][self._place(chunk, key, name) : self._sizes[chunk]]
+        for number in range(chunk + 1, len(self._sizes)):
+            yield self._slots[number][: self._sizes[number]]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays, and about those of the lists."""
+        arrays = sum(keys.nbytes + slots.nbytes for keys, slots in zip(self._keys, self._slots, strict=True))
+        return arrays + 400 * len(self._sizes)
+
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        assert sum(self._sizes) == self._length, "2: the sizes of chunks do not add up"
+        keys, slots = self.keys(), self.slots()
+        names = self._named.ids[slots]
+        up = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (names[1:] > names[:-1]))
+        assert up.all(), "1: entries do not go up in (key, id)"
+        lasts = zip(self._last_keys, self._last_names, strict=True)
+        for mine, old, size, last in zip(self._keys, self._slots, self._sizes, lasts, strict=True):
+            assert 1 <= size <= min(self._chunk, len(mine)), "2: a chunk is empty, or over-full"
+            assert len(old) == len(mine), "2: the arrays of a chunk differ in length"
+            there = (mine[size - 1], self._named.ids[old[size - 1]])
+            assert last == there, "3: a chunk's last entry is another"
+
+    # chunks
+
+    def _chunk_of(self, key: Any, name: int) -> int:
+        """Find the first chunk that does not end below (key, id)."""
+        keys = self._last_keys
+        chunk = bisect_left(keys, key)
+        if chunk < len(keys) and keys[chunk] == key and self._last_names[chunk] < name:
+            chunk = bisect_left(self._last_names, name, chunk, bisect_right(keys, key, chunk))
+        return chunk
+
+    def _place(self, chunk: int, key: Any, name: int) -> int:
+        """Find where in a chunk (key, id) is, or would be."""
+        size = self._sizes[chunk]
+        keys = self._keys[chunk][:size]
+        place = int(keys.searchsorted(key))
+        if place < size and keys[place] == key:
+            slots = self._slots[chunk]
+            if self._named.ids[slots[place]] >= name:  # most often the only one of this key
+                return place
+            end = int(keys.searchsorted(key, "right"))
+            place += int(self._named.ids[slots[place:end]].searchsorted(name))
+        return place
+
+    def _places(self, keys: Array, slots: Array, new_keys: Array, names: Array) -> Array:
+        """Find where in sorted entries others are, or would be."""
+        places = keys.searchsorted(new_keys)
+        if not len(keys):
+            return places
+        near = np.minimum(places, len(keys) - 1)
+        # the first entry of equal key is most often the only one
+        tied = np.flatnonzero((keys[near] == new_keys) & (self._named.ids[slots[near]] < names))
+        if len(tied):
+            places[tied] = among_equals(keys, self._named.ids, slots, new_keys[tied], names[tied])
+        return places
+
+    def _rebuild(self, keys: Array, slots: Array) -> None:
+        self._clear()
+        self._length = len(keys)
+        parts = self._cuts(len(keys))
+        if not parts:
+            return
+        self._sizes = [part.stop - part.start for part in parts]
+        rooms = [self._room_for(size) for size in self._sizes]
+        self._keys = [roomy(keys[part], room) for part, room in zip(parts, rooms, strict=True)]
+        self._slots = [roomy(slots[part], room) for part, room in zip(parts, rooms, strict=True)]
+        ends = np.array([part.stop - 1 for part in parts])
+        self._last_keys.extend(keys[ends].tolist())
+        self._last_names.extend(self._named.ids[slots[ends]].tolist())
+
+    def _room_for(self, size: int) -> int:
+        return min(self._chunk, size + size // 16 + 4)
+
+    def _cuts(self, n: int) -> list[slice]:
+        """Cut ``n`` entries into chunks that have room for more."""
+        wanted = max(1, self._chunk * 3 // 4)
+        pieces = -(-n // wanted)
+        edges = [n * piece // pieces for piece in range(pieces + 1)] if pieces else [0]
+        return [slice(first, end) for first, end in itertools.pairwise(edges)]
+
+    def _open(self, number: int, keys: Array, slots: Array) -> None:
+        room = self._room_for(len(keys))
+        self._keys.insert(number, roomy(keys, room))
+        self._slots.insert(number, roomy(slots, room))
+        self._sizes.insert(number, len(keys))
+        self._last_keys.insert(number, keys[-1].item())
+        self._last_names.insert(number, int(self._named.ids[slots[-1]]))
+
+    def _close(self, number: int) -> None:
+        columns: tuple[Any, ...] = (self._keys, self._slots, self._sizes, self._last_keys, self._last_names)
+        for column in columns:
+            del column[number]
+
+    def _set_last(self, chunk: int) -> None:
+        place = self._sizes[chunk] - 1
+        slot = self._slots[chunk][place]
+        self._last_keys[chunk] = self._keys[chunk][place].item()
+        self._last_names[chunk] = int(self._named.ids[slot])
+
+    def _with_room(self, chunk: int, place: int, at_end: bool) -> tuple[int, int]:
+        """Make room for one more entry in a chunk: where it goes now."""
+        size = self._sizes[chunk]
+        if size < len(self._keys[chunk]):
+            return chunk, place
+        if size < self._chunk:
+            room = min(self._chunk, size + size // 4 + 4)
+            self._keys[chunk] = roomy(self._keys[chunk], room)
+            self._slots[chunk] = roomy(self._slots[chunk], room)
+            return chunk, place
+        # where entries come in order, a chunk stays full and the next begins: else all would be half empty
+        half = size - max(1, size // 8) if at_end else size // 2
+        keys, slots = self._keys[chunk], self._slots[chunk]
+        upper = (keys[half:size], slots[half:size])
+        self._sizes[chunk] = half
+        self._keys[chunk], self._slots[chunk] = (
+            roomy(keys[:half], self._room_for(half)),
+            roomy(slots[:half], self._room_for(half)),
+        )
+        self._set_last(chunk)
+        self._open(chunk + 1, *upper)
+        return self._with_room(*((chunk, place) if place <= half else (chunk + 1, place - half)), at_end)
+
+    def _join(self, chunk: int) -> None:
+        """Join a small chunk with a neighbour, if both fit into one with room to spare."""
+        if not self._sizes[chunk]:
+            self._close(chunk)
+            return
+        for first in (chunk, chunk - 1):
+            if 0 <= first < len(self._sizes) - 1:
+                sizes = self._sizes[first], self._sizes[first + 1]
+                if sum(sizes) <= self._chunk * 3 // 4:
+                    pairs = zip((first, first + 1), sizes, strict=True)
+                    parts = [
+                        (self._keys[number][:size], self._slots[number][:size]) for number, size in pairs
+                    ]
+                    keys, slots = (np.concatenate(column) for column in zip(*parts, strict=True))
+                    self._close(first + 1)
+                    self._close(first)
+                    self._open(first, keys, slots)
+                    return

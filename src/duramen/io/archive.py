@@ -1,0 +1,147 @@
+"""NumPy archives (.npz): a matrix and columns beside it."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from duramen.io.columns import Kind, NumpyColumn, checked_names, few, shortened
+from duramen.io.table import Batch, Table
+
+__all__ = ["ArchiveTable"]
+
+
+_Headers: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError),
+    *(ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, struct.error),
+)  # what a damaged archive raises
+_KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M": Kind.TIME, "m": Kind.TIME}
+
+
+class ArchiveTable(Table):
+    """An archive of arrays.
+
+    A two-dimensional array (``X``, or the only one) gives the columns x0, x1, ... or those
+    that a one-dimensional array of text ``columns`` names. A one-dimensional array with one
+    value a row is a column of its own name. An array is in memory as a whole once a batch of
+    it was read. Nothing is unpickled.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.nbytes = path, path.stat().st_size
+        self._loaded: dict[str, NDArray[Any]] = {}
+        headers = _headers(path)
+        matrix = _matrix_key(path, headers)
+        self._sources: dict[str, tuple[str, int | None]] = {}
+        names = []
+        if matrix:
+            names = self._matrix_names(headers, headers[matrix][0][1])
+            self._sources = {name: (matrix, place) for place, name in enumerate(names)}
+        beside = [
+            key for key, (shape, _) in headers.items() if len(shape) == 1 and not self._is_names(key, names)
+        ]
+        self.columns = checked_names(path, [*names, *beside])
+        self._sources.update({key: (key, None) for key in beside})
+        self.n_rows = _common_length(path, headers, [*([matrix] if matrix else []), *beside])
+        self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}
+
+    def _is_names(self, key: str, names: Sequence[str]) -> bool:
+        return key == "columns" and bool(names)
+
+    def _matrix_names(self, headers: _Headers, n_columns: int) -> list[str]:
+        if "columns" not in headers:
+            return [f"x{place}" for place in range(n_columns)]
+        shape, dtype = headers["columns"]
+        if shape != (n_columns,) or dtype.kind != "U":
+            raise ValueError(
+                f"{self.path}: 'columns' must be {n_columns} texts, one name for each column of the matrix; "
+                f"it has shape {shape} and type {dtype}"
+            )
+        return [str(name) for name in self._load("columns")]
+
+    def _load(self, key: str) -> NDArray[Any]:
+        if key not in self._loaded:
+            with _readable(self.path), np.load(self.path, allow_pickle=False) as archive:
+                self._loaded[key] = archive[key]
+        return self._loaded[key]
+
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        total = self.n_rows or 0
+        for first in range(skip, total, n_rows):
+            rows = slice(first, min(first + n_rows, total))
+            held = {name: partial(self._column, name, rows) for name in columns}
+            yield Batch(self, first, rows.stop / total, rows.stop - first, held)
+
+    def _column(self, name: str, rows: slice) -> NumpyColumn:
+        key, place = self._sources[name]
+        array = self._load(key)
+        return NumpyColumn(array[rows] if place is None else array[rows, place], self.kinds[name])
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except _BROKEN as error:
+        raise ValueError(
+            f"{path} is damaged, cut short, or not a .npz file: {shortened(str(error), 160)}"
+        ) from error
+
+
+def _headers(path: Path) -> _Headers:
+    """Read the shapes and types of the arrays, not the arrays."""
+    headers: _Headers = {}
+    with _readable(path), zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            with archive.open(entry) as file:
+                version = npy.read_magic(file)
+                read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+                shape, _, dtype = read(file)
+            headers[entry.removesuffix(".npy")] = (shape, dtype)
+    objects = [key for key, (_, dtype) in headers.items() if dtype.hasobject]
+    if objects:
+        raise ValueError(
+            f"{path}: {few(objects)} hold Python objects, which are not unpickled; "
+            "save numbers, or text as fixed-width strings (astype(str))"
+        )
+    return headers
+
+
+def _matrix_key(path: Path, headers: _Headers) -> str | None:
+    deep = [key for key, (shape, _) in headers.items() if len(shape) > 2]
+    if deep:
+        raise ValueError(f"{path}: {deep[0]!r} has shape {headers[deep[0]][0]}; rows and columns are needed")
+    flat = [key for key, (shape, _) in headers.items() if len(shape) == 2]
+    if len(flat) > 1:
+        raise ValueError(f"{path} has several matrices: {few(flat)}; keep one in the file")
+    return flat[0] if flat else None
+
+
+def _common_length(path: Path, headers: _Headers, keys: Sequence[str]) -> int:
+    n_rows = headers[keys[0]][0][0]
+    for key in keys:
+        if headers[key][0][0] != n_rows:
+            raise ValueError(
+                f"{path}: {key!r} has {headers[key][0][0]} values, {keys[0]!r} has {n_rows} rows; "
+                "every array needs one value a row"
+            )
+    return n_rows
+
+
+def _kind(dtype: np.dtype[Any]) -> Kind:
+    if dtype.kind == "f":
+        return Kind.SINGLE if dtype.itemsize <= 4 else Kind.REAL
+    return _KINDS.get(dtype.kind, Kind.OTHER)

@@ -1,0 +1,361 @@
+"""How the columns of a table become numbers: learned once, kept with the data, applied to every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duramen.io.columns import BadCellError, Category, Column, few, shortened
+from duramen.io.table import Batch, Table, rows_in_memory
+
+__all__ = ["IMPUTE", "LABEL", "Choice", "EncodedRows", "Encoding", "Number", "named", "part_of", "spelled"]
+
+
+IMPUTE = "fill it, drop the row, or ask for imputing (--impute mean, median or zero; in Python impute=)"
+"""What to do about a missing value."""
+
+LABEL = "the label is never imputed; drop the row"
+"""The same of a label."""
+
+
+def spelled(category: Category) -> str:
+    """Write a category as in the name of a column."""
+    if isinstance(category, bool):
+        return "true" if category else "false"
+    return str(category)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column used as it is; ``fill`` stands in for what is missing (None: refused)."""
+
+    name: str
+    fill: float | None = None
+
+    width = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": "number", "fill": self.fill}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A column with one of the ``categories`` a row: one-hot as a feature, 0..k-1 as a label.
+
+    ``of`` says what they are: "text", "number" or "flag". They are sorted.
+    """
+
+    name: str
+    of: str
+    categories: tuple[Category, ...]
+    fill: Category | None = None
+
+    @property
+    def width(self) -> int:
+        return len(self.categories)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={spelled(category)}" for category in self.categories)
+
+    def codes(self, column: Column, way_out: str = IMPUTE) -> NDArray[np.int64]:
+        """Return the place of each value among the categories; one that is missing or new is refused."""
+        codes, values = column.distinct(self.of)
+        known = {category: code for code, category in enumerate(self.categories)}
+        missing = -1 if self.fill is None else known[self.fill]
+        table = np.array([*(known.get(value, -2) for value in values), missing], dtype=np.int64)
+        found = table[codes]  # -1, the last, is what is missing
+        if found.size and found.min() < 0:
+            row = int(np.flatnonzero(found < 0)[0])
+            if codes[row] < 0:
+                raise BadCellError(row, "has no value", way_out)
+            raise BadCellError(row, *self._new(values[codes[row]]))
+        return found
+
+    def _new(self, value: Category) -> tuple[str, str]:
+        shown = repr(shortened(value)) if isinstance(value, str) else spelled(value)
+        return (
+            f"holds {shown}, which was not there when the encoding was learned",
+            f"known are {few([spelled(category) for category in self.categories], 5)}; correct the value, "
+            "leave the row out, or learn the encoding anew from data that have it",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": "choice",
+            "of": self.of,
+            "categories": list(self.categories),
+            "fill": self.fill,
+        }
+
+
+def part_of(state: dict[str, Any]) -> Number | Choice:
+    """Read what ``to_json`` wrote."""
+    if state["kind"] == "number":
+        fill = state["fill"]
+        return Number(str(state["name"]), None if fill is None else float(fill))
+    if state["kind"] != "choice" or state["of"] not in ("text", "number", "flag"):
+        raise ValueError(f"unknown part {state['kind']!r}")
+    return Choice(str(state["name"]), state["of"], tuple(state["categories"]), state["fill"])
+
+
+_FORMAT = 1
+_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """A batch as numbers.
+
+    Attributes
+    ----------
+    X : array (n, p), float32 or float64, one row after the other in memory
+    y : array (n,), float64, or None
+    weights : array (n,), float64, or None
+    ids : array (n,), int64, or list of str, or None
+    """
+
+    X: NDArray[Any]
+    y: NDArray[np.float64] | None = None
+    weights: NDArray[np.float64] | None = None
+    ids: NDArray[np.int64] | list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Which columns are the features, the label, the weight and the id, and how each becomes numbers.
+
+    Made by :func:`learn_encoding`; equal to another one that encodes alike.
+
+    Attributes
+    ----------
+    parts : tuple of Number or Choice
+        One for each feature.
+    label, weight, id : str or None
+        Names of columns.
+    label_choice : Choice or None
+        The classes of a label that is not a number.
+    text_ids : bool
+        Whether ids are text; else they are whole numbers.
+    single : bool
+        Whether X is float32: all features that are numbers were, when it was learned.
+    impute : str or None
+        What was asked for missing values.
+    """
+
+    parts: tuple[Number | Choice, ...]
+    label: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    label_choice: Choice | None = None
+    text_ids: bool = False
+    single: bool = False
+    impute: str | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The columns that are features."""
+        return tuple(part.name for part in self.parts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read: pass them to ``Table.batches`` and no other is."""
+        rest = (self.label, self.weight, self.id)
+        return (*self.features, *(name for name in rest if name is not None))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of X: "age", "colour=red", ..."""
+        return tuple(name for part in self.parts for name in part.names)
+
+    @property
+    def classes(self) -> list[Category] | None:
+        """What the labels 0, 1, ... stand for; None where labels are numbers."""
+        return list(self.label_choice.categories) if self.label_choice else None
+
+    def without(self, *roles: str) -> Encoding:
+        """Return the same encoding without the "label", the "weight" or the "id".
+
+        For data that lack them, as those to predict.
+        """
+        for role in roles:
+            if role not in ("label", "weight", "id"):
+                raise ValueError(f"there is no role {role!r} to leave out; label, weight and id are")
+        gone: dict[str, Any] = dict.fromkeys(roles)
+        if "label" in roles:
+            gone["label_choice"] = None
+        if "id" in roles:
+            gone["text_ids"] = False
+        return replace(self, **gone)
+
+    def read(
+        self, table: Table, n_rows: int | None = None, skip: int = 0
+    ) -> Iterator[tuple[Batch, EncodedRows]]:
+        """Read a table's needed columns in batches, and encode each.
+
+        By default a batch is at most 8 MB as numbers, categories one-hot, and 65,536 rows.
+
+        Examples
+        --------
+        >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
+        ...     store.insert(rows.X, y=rows.y)
+        """
+        if n_rows is None:
+            n_rows = rows_in_memory(max(len(self.names), len(self.columns)))
+        return ((batch, self.rows(batch)) for batch in table.batches(n_rows, self.columns, skip))
+
+    def rows(self, batch: Batch) -> EncodedRows:
+        """Encode a batch.
+
+        Raises
+        ------
+        ValueError
+            If a column is not there or holds what it did not at learning, a value is missing
+            and not imputed, or infinite, or a category is new. The message names the file,
+            the column and the row.
+        """
+        y = None
+        if self.label is not None:
+            y = self._label(batch, self.label)
+        weights = None
+        if self.weight is not None:
+            weights = _plain_numbers(batch, self.weight, "the weight")
+            _refuse_where(batch, self.weight, weights < 0, "is negative", "a weight is 0 or more")
+        return EncodedRows(self._matrix(batch), y, weights, self._ids(batch))
+
+    def _matrix(self, batch: Batch) -> NDArray[Any]:
+        plain = all(isinstance(part, Number) for part in self.parts)  # then every entry is written
+        X = (np.empty if plain else np.zeros)(
+            (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
+        )
+        numbers: list[tuple[int, NDArray[Any]]] = []
+        place = 0
+        for part in self.parts:
+            with named(batch, part.name):
+                column = batch.column(part.name)
+                if isinstance(part, Number):
+                    numbers.append((place, column.numbers()))
+                else:
+                    X[np.arange(len(batch)), place + part.codes(column)] = 1
+            place += part.width
+        if not _fill(X, numbers):
+            self._refuse_or_impute(X, batch)
+        return X
+
+    def _refuse_or_impute(self, X: NDArray[Any], batch: Batch) -> None:
+        place = 0
+        for part in self.parts:
+            if isinstance(part, Number) and part.fill is not None:
+                column = X[:, place]
+                column[np.isnan(column)] = part.fill
+            place += part.width
+        bad = ~np.isfinite(X)
+        if bad.any():
+            row = int(np.flatnonzero(bad.any(axis=1))[0])
+            place = int(np.flatnonzero(bad[row])[0])
+            if np.isnan(X[row, place]):
+                _refuse(batch, self.names[place], row, "has no value", IMPUTE)
+            _refuse(batch, self.names[place], row, "is infinite, or too large", "correct it or drop the row")
+
+    def _label(self, batch: Batch, name: str) -> NDArray[np.float64]:
+        if self.label_choice is None:
+            return _plain_numbers(batch, name, "the label")
+        with named(batch, name):
+            codes = self.label_choice.codes(batch.column(name), LABEL)
+        return codes.astype(np.float64)
+
+    def _ids(self, batch: Batch) -> NDArray[np.int64] | list[str] | None:
+        if self.id is None:
+            return None
+        with named(batch, self.id):
+            column = batch.column(self.id)
+            return column.words() if self.text_ids else column.whole()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the encoding as JSON types; :meth:`from_json` reads them."""
+        return {
+            "format": _FORMAT,
+            "features": [part.to_json() for part in self.parts],
+            "label": self.label,
+            "classes": self.label_choice.to_json() if self.label_choice else None,
+            "weight": self.weight,
+            "id": self.id,
+            "ids": "text" if self.text_ids else "whole",
+            "dtype": "float32" if self.single else "float64",
+            "impute": self.impute,
+        }
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Encoding:
+        """Read what :meth:`to_json` returned; ValueError if it is not that."""
+        try:
+            return cls(**_fields(state))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is not an encoding that this version can read: {error}") from error
+
+
+def _fields(state: dict[str, Any]) -> dict[str, Any]:
+    if state["format"] != _FORMAT:
+        raise ValueError(f"it has format {state['format']!r}, this version reads {_FORMAT}")
+    return {
+        "parts": tuple(part_of(part) for part in state["features"]),
+        **{role: state[role] for role in ("label", "weight", "id", "impute")},
+        "label_choice": None if state["classes"] is None else part_of(state["classes"]),
+        "text_ids": state["ids"] == "text",
+        "single": state["dtype"] == "float32",
+    }
+
+
+@contextmanager
+def named(batch: Batch, name: str) -> Iterator[None]:
+    """Add the file, the column and the place to what is wrong with a value."""
+    try:
+        yield
+    except BadCellError as error:
+        _refuse(batch, name, error.row, error.problem, error.way_out)
+
+
+def _refuse(batch: Batch, name: str, row: int | None, problem: str, way_out: str = "") -> NoReturn:
+    place = "" if row is None else f" in {batch.place(row)}"
+    advice = f"; {way_out}" if way_out else ""
+    raise ValueError(f"{batch.table.path}: column {name!r} {problem}{place}{advice}") from None
+
+
+def _plain_numbers(batch: Batch, name: str, role: str) -> NDArray[np.float64]:
+    """Read a label or weight: numbers, none missing, none infinite."""
+    with named(batch, name):
+        values = np.array(batch.column(name).numbers(), dtype=np.float64)
+    _refuse_where(batch, name, np.isnan(values), "has no value", f"{role} is never imputed; drop the row")
+    _refuse_where(batch, name, np.isinf(values), "is infinite", "correct it or drop the row")
+    return values
+
+
+def _refuse_where(batch: Batch, name: str, bad: NDArray[Any], problem: str, way_out: str) -> None:
+    if bad.any():
+        _refuse(batch, name, int(np.flatnonzero(bad)[0]), problem, way_out)
+
+
+def _fill(X: NDArray[Any], numbers: list[tuple[int, NDArray[Any]]]) -> bool:
+    """Copy columns into X, a few rows at a time, and tell whether all values are finite."""
+    finite = True
+    rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(X), rows):
+            block = X[start : start + rows]
+            for place, values in numbers:
+                block[:, place] = values[start : start + rows]
+            finite = finite and bool(np.isfinite(block.sum()))
+    return finite

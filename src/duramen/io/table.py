@@ -1,0 +1,205 @@
+"""A table in one or several files, read in batches: what all formats share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+from duramen.io.columns import NUMERIC, Column, Kind, absent
+
+__all__ = ["Batch", "Mark", "Shard", "Table", "mark_of", "rows_in_memory"]
+
+
+Mark: TypeAlias = tuple[int, int, int, int]
+
+_BYTES = 8 << 20  # of a batch; with twice as much a store is hardly quicker, and takes 100 MB more
+_MOST, _FEWEST = 1 << 16, 1 << 8
+
+
+def rows_in_memory(width: int) -> int:
+    """Choose how many rows of so many numbers to read at once: up to 8 MB, a power of two.
+
+    Examples
+    --------
+    >>> rows_in_memory(4), rows_in_memory(54), rows_in_memory(5000)
+    (65536, 16384, 256)
+    """
+    fit = _BYTES // (8 * max(1, width))
+    return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
+
+
+def mark_of(path: Path) -> Mark | None:
+    """Give what tells a file from what it was or will be; None if it is gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table that follow each other.
+
+    Attributes
+    ----------
+    table : Table
+        Where they are from.
+    first : int
+        The number of the first of them in the table, from 0.
+    done : float
+        The share of the file that is read once this batch is here, from 0 to 1.
+    """
+
+    table: Table
+    first: int
+    done: float
+    n_rows: int = field(repr=False)
+    held: Mapping[str, Callable[[], Column]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def column(self, name: str) -> Column:
+        """Return one column; ValueError with what is there if it is not."""
+        if name not in self.held:
+            raise ValueError(absent(name, tuple(self.held), self.table.path))
+        return self.held[name]()
+
+    def place(self, row: int) -> str:
+        """Say where a row of this batch is in the file."""
+        return self.table.place(self.first + row)
+
+
+class Table(ABC):
+    """A file (or several) of rows and named columns.
+
+    Attributes
+    ----------
+    path : Path
+    columns : tuple of str
+    kinds : dict of str to Kind
+        What each column holds.
+    n_rows : int or None
+        None where only a pass over the file tells.
+    nbytes : int
+        The size of the file.
+    index : tuple of str
+        Columns that were the index of a pandas frame: no feature unless they are named.
+    marks : dict of Path to Mark
+        What the files were when they were opened; several passes must not read different ones.
+    offset : int
+        The number of its first row in the table that it is a shard of; 0 for a whole table.
+    typed : bool
+        Whether the file says what its columns hold. In a text file it is what the first rows look like.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    kinds: Mapping[str, Kind]
+    n_rows: int | None = None
+    nbytes: int
+    index: tuple[str, ...] = ()
+    offset: int = 0
+    typed: bool = True
+    marks: Mapping[Path, Mark] = MappingProxyType({})
+
+    def batches(
+        self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
+    ) -> Iterator[Batch]:
+        """Read the table, ``n_rows`` rows at a time; the last batch may be shorter.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            At most so many rows are in memory as one batch; by default what 8 MB hold, and no
+            more than 65,536. Some formats also hold a piece of the file: a block of a text
+            file, a record batch of an Arrow file.
+        columns : iterable of str, optional
+            Only these are read; all by default.
+        skip : int
+            Begin after so many rows; nothing is made of their values.
+        """
+        wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
+        for name in wanted:
+            if name not in self.kinds:
+                raise ValueError(absent(name, self.columns, self.path))
+        if n_rows is None:
+            n_rows = rows_in_memory(len(wanted))
+        if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1:
+            raise ValueError(f"n_rows={n_rows!r}: a batch has at least one row")
+        if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
+            raise ValueError(f"skip={skip!r}: it is a number of rows, 0 or more")
+        return self._unchanged(self._read(n_rows, wanted, skip))
+
+    def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Refuse a file that is another than was opened, or became another on the way."""
+        self.refuse_changed()
+        yield from batches
+        self.refuse_changed()
+
+    def refuse_changed(self) -> None:
+        """Raise ValueError if a file is another than was opened."""
+        for path, mark in self.marks.items():
+            if mark_of(path) != mark:
+                raise ValueError(f"{path} changed while it was read; start again when it is complete")
+
+    def shards(self) -> list[Table]:
+        """Cut it into tables that can be read side by side, each without the others."""
+        return [self]
+
+    def type_of(self, name: str) -> str:
+        """Name the type of a column, for a comparison with another file."""
+        kind = self.kinds[name]
+        return "numbers" if kind in NUMERIC else kind.value
+
+    @abstractmethod
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        """Read the batches; the arguments are checked."""
+
+    def place(self, row: int) -> str:
+        """Say where a row is in the file, for a message."""
+        return f"row {row} (counting from 0)"
+
+    def why_text(self, name: str) -> str:
+        """Say where the first text of a column is, for a message; "" if the file says its type."""
+        return ""
+
+    def __repr__(self) -> str:
+        rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
+        return f"<{type(self).__name__} {self.path.name}: {rows}, {len(self.columns)} columns>"
+
+
+class Shard(Table):
+    """A part of a table that can be read without the rest of it.
+
+    Parameters
+    ----------
+    whole : Table
+        Of which it is a part; messages say where in it a row is.
+    part : Table
+        What reads the part.
+    offset : int
+        The number of its first row in the whole.
+    """
+
+    def __init__(self, whole: Table, part: Table, offset: int) -> None:
+        self._whole, self._part = whole, part
+        self.path, self.columns, self.kinds = whole.path, whole.columns, whole.kinds
+        self.index, self.typed = whole.index, whole.typed
+        self.n_rows, self.nbytes, self.offset = part.n_rows, part.nbytes, offset
+
+    def place(self, row: int) -> str:
+        return self._whole.place(self.offset + row)
+
+    def why_text(self, name: str) -> str:
+        return self._whole.why_text(name)
+
+    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
+        for batch in self._part._read(n_rows, columns, skip):
+            yield replace(batch, table=self)
+            del batch

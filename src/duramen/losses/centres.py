@@ -1,0 +1,227 @@
+"""Losses of the distance to the nearest centre: f(theta, x) = h(t), t = min_j |x - c_j|, h increasing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from duramen.arrays import Array, as_column, row_products
+from duramen.ball import Ball, lengths
+from duramen.losses.base import Loss, checked_k
+from duramen.losses.nearest import nearest_squared
+from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+
+__all__ = ["DistanceLoss", "KMeansLoss", "KMedianLoss", "TruthDiscoveryLoss"]
+
+
+class DistanceLoss(Loss):
+    """A loss that depends on the distance to the nearest centre, and grows with it.
+
+    A subclass defines h and h'(t) / t as functions of the squared distance,
+    and the shape of theta.
+    """
+
+    @abstractmethod
+    def height(self, squared: Array) -> Array:
+        """Compute h(t) from t^2."""
+
+    @abstractmethod
+    def pull(self, squared: Array) -> Array:
+        """Compute h'(t) / t from t^2: the gradient in the nearest centre c is this times c - x."""
+
+    @abstractmethod
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        """Give the shape of theta for rows of ``n_columns`` columns."""
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        return self.height(self._nearest(theta, X, numbered=False)[0])
+
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        squared, numbers = self._nearest(theta, X)
+        return self.height(squared), numbers
+
+    def nearest(self, theta: Any, X: Any) -> Array:
+        """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
+        return self._nearest(theta, X)[1]
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        squared, numbers = self._nearest(theta, rows)
+        centres = self._centres(theta, rows)
+        pull = self.pull(squared)
+        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
+
+        def work(chunk: slice) -> None:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                gap = centres[numbers[chunk]] - rows[chunk]
+                gap *= pull[chunk, None]
+            gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = gap
+
+        for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
+        return gradients.reshape(len(rows), *np.shape(theta))
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
+    ) -> Array:
+        rows = self._rows(X)
+        centres = self._centres(theta, rows)
+        numbers = self.nearest(theta, rows) if cache is None else cache
+        heavy = None if weights is None else as_column(weights, len(rows), "weights")
+
+        def work(chunk: slice) -> tuple[Array]:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                gap = (centres[numbers[chunk]] - rows[chunk]).astype(np.float64, copy=False)
+                pull = self.pull(row_products(gap, gap))
+                if heavy is not None:
+                    pull = np.where(heavy[chunk] > 0, pull * heavy[chunk], 0.0)
+                gap *= pull[:, None]
+            columns = [np.bincount(numbers[chunk], column, minlength=len(centres)) for column in gap.T]
+            return (np.stack(columns, axis=1),)
+
+        if not len(rows):
+            return np.zeros(np.shape(theta))
+        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(16 * rows.shape[1]))
+        return np.asarray(total).reshape(np.shape(theta))
+
+    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        limits = np.finfo(rows.dtype)
+        # what follows is enlarged by what rounding may do, so that it bounds computed values too: to a centre
+        # (a few units of its size), to a distance (relative), and to squares that vanish
+        slack = (rows.shape[1] + 8) * limits.eps
+        size = lengths(ball.theta).max() + ball.radius
+        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            step = rows.dtype.type(reach)
+            t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
+            here = self.height(t * t)
+            up = self.height((t + step) ** 2)
+            down = self.height(np.maximum(t - step, 0) ** 2)
+            change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
+        return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
+
+    def _centres(self, theta: Any, rows: Array) -> Array:
+        return self._parameters(theta, rows).reshape(-1, rows.shape[1])
+
+    def reached(self, theta: Any, X: Any) -> tuple[Array, Array]:
+        """Find the nearest centre of each row: its squared distance, and its number."""
+        return self._nearest(theta, X)
+
+    def _nearest(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
+        rows = self._rows(X)
+        squared, numbers = nearest_squared(rows, self._centres(theta, rows), numbered=numbered)
+        return self._answer(squared, rows), numbers
+
+
+@dataclass(frozen=True)
+class _CentresLoss(DistanceLoss):
+    """What the losses of k centres share."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", checked_k(self.k))
+
+    @property
+    def convex(self) -> bool:
+        return self.k == 1
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        return (self.k, n_columns)
+
+
+@dataclass(frozen=True)
+class KMeansLoss(_CentresLoss):
+    """k-means: the squared Euclidean distance to the nearest of k centres.
+
+    theta is (k, d). Not Lipschitz on unbounded data, and smooth (with constant
+    2) only for k = 1; inside a ball of radius l the deviation is 2 t l + l^2
+    with t the distance to the nearest centre.
+
+    Parameters
+    ----------
+    k : int
+        How many centres.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.KMeansLoss(2).values([[0.0, 0.0], [10.0, 0.0]], [[3.0, 4.0], [9.0, 0.0]])
+    array([25.,  1.])
+    """
+
+    def height(self, squared: Array) -> Array:
+        return squared
+
+    def pull(self, squared: Array) -> Array:
+        return np.full_like(squared, 2)
+
+    def smoothness(self, X: Any, y: Any = None) -> Array | None:
+        rows = self._rows(X)
+        return np.full(len(rows), 2, dtype=rows.dtype) if self.k == 1 else None
+
+
+@dataclass(frozen=True)
+class KMedianLoss(_CentresLoss):
+    """k-median: the Euclidean distance to the nearest of k centres.
+
+    theta is (k, d). Each f is 1-Lipschitz in the largest move of a centre
+    (paper, appendix A), whatever the data. At a centre itself, where there is
+    no gradient, it counts as zero.
+
+    Parameters
+    ----------
+    k : int
+        How many centres.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.KMedianLoss(2).values([[0.0, 0.0], [10.0, 0.0]], [[3.0, 4.0], [9.0, 0.0]])
+    array([5., 1.])
+    """
+
+    def height(self, squared: Array) -> Array:
+        return np.sqrt(squared)
+
+    def pull(self, squared: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.where(squared > 0, 1 / np.sqrt(squared), 0)
+
+    def lipschitz(self, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        return np.ones(len(rows), dtype=rows.dtype)
+
+
+@dataclass(frozen=True)
+class TruthDiscoveryLoss(DistanceLoss):
+    """Truth discovery: theta is the truth, each row what one source claims of it.
+
+    With ``t = |theta - x|``, f is t^2 up to 1 and 1 + log t^2 beyond (paper, appendix
+    A): a source far off has little pull. Each f is 2-Lipschitz and 2-smooth.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.TruthDiscoveryLoss().values([0.0, 0.0], [[0.5, 0.0], [0.0, 1.0], [100.0, 0.0]])
+    array([ 0.25      ,  1.        , 10.21034037])
+    """
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        return (n_columns,)
+
+    def height(self, squared: Array) -> Array:
+        return np.minimum(squared, 1) + np.log(np.maximum(squared, 1))
+
+    def pull(self, squared: Array) -> Array:
+        return 2 / np.maximum(squared, 1)
+
+    def lipschitz(self, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        return np.full(len(rows), 2, dtype=rows.dtype)
+
+    def smoothness(self, X: Any, y: Any = None) -> Array:
+        return self.lipschitz(X, y)

@@ -1,0 +1,222 @@
+"""Chunks of rows, on every core.
+
+Work over many rows is cut into chunks, so that scratch memory does not grow
+with the number of rows. NumPy releases the interpreter's lock inside its
+kernels, so plain threads keep every core busy. Each chunk writes into its own
+slice of the result: neither the number of threads nor the order in which they
+run shows in it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = [
+    "for_each_chunk",
+    "n_threads",
+    "one_blas_thread",
+    "rows_per_chunk",
+    "side_by_side",
+    "sum_over_chunks",
+]
+
+
+# Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
+# each other; with more scratch memory, a chunk leaves the cache.
+_LEAST_ROWS, _MOST_ROWS = 256, 1 << 15
+_SCRATCH_BYTES = 4 << 20
+
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("duramen_inside_a_chunk", default=False)
+
+
+def n_threads() -> int:
+    """Count the threads to use: the cores this process may run on.
+
+    ``DURAMEN_NUM_THREADS``, or else ``OMP_NUM_THREADS``, sets another number.
+    The second is what joblib sets in its workers, so that nested parallel work
+    does not ask for more cores than there are.
+    """
+    for variable in ("DURAMEN_NUM_THREADS", "OMP_NUM_THREADS"):
+        wanted = os.environ.get(variable, "")
+        if wanted.isdigit() and int(wanted) > 0:
+            return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def rows_per_chunk(scratch_bytes_per_row: int) -> int:
+    """Choose how many rows a chunk has, so that its scratch memory stays within 4 MiB."""
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _SCRATCH_BYTES // max(1, scratch_bytes_per_row)))
+
+
+def for_each_chunk(
+    work: Callable[[slice], None], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
+) -> None:
+    """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
+
+    The slices are of one size, so that all threads end together; with ``fixed``
+    they are of ``rows`` rows whatever the threads, for work whose rounding
+    depends on where a slice ends. Inside the work of another call the slices
+    go one after the other: the cores are busy already.
+
+    After an error in any chunk no further one is begun; once those under way
+    have ended, the error of the earliest is raised, so that it does not depend
+    on the threads. The caller's thread works too, and the others live as long
+    as the call: a forked process never inherits a pool whose threads are gone.
+    """
+    if n_rows <= rows:
+        if n_rows:
+            work(slice(0, n_rows))
+        return
+    threads = 1 if _inside.get() else n_threads()
+    if not fixed:
+        turns = -(-n_rows // (rows * threads))
+        rows = -(-n_rows // (threads * turns))
+    chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+    if min(threads, len(chunks)) <= 1:
+        for chunk in chunks:
+            work(chunk)
+        return
+    _work_together(work, chunks, threads)
+
+
+def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
+    """Add up, entry by entry, what ``work(chunk)`` gives for all chunks, always in the order of the rows.
+
+    The sum depends neither on which thread was faster nor on their number, and what waits for its turn is a
+    few chunks' worth.
+    """
+    if 0 < n_rows <= rows:
+        return tuple(work(slice(0, n_rows)))
+    waiting: dict[int, tuple[Any, ...]] = {}
+    total: list[Any] = []
+    lock = threading.Lock()
+    reached = 0
+
+    def add(chunk: slice) -> None:
+        nonlocal reached
+        part = work(chunk)
+        with lock:
+            waiting[chunk.start] = (chunk.stop, *part)
+            while reached in waiting:
+                reached, *parts = waiting.pop(reached)
+                if total:
+                    total[:] = [whole + one for whole, one in zip(total, parts, strict=True)]
+                else:
+                    total.extend(parts)
+
+    for_each_chunk(add, n_rows, rows, fixed=True)
+    return tuple(total)
+
+
+def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    """Call ``work(part)`` for every part, on all cores; a single part has all of them for itself.
+
+    As for :func:`for_each_chunk`, the error of the earliest part is raised.
+    """
+    threads = 1 if _inside.get() else min(n_threads(), len(parts))
+    if threads > 1:
+        _work_together(work, parts, threads)
+    else:
+        for part in parts:
+            work(part)
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Keep all chunks to the caller's thread: for one of many workers, which have all cores already."""
+    before = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(before)
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+_blas_lock = threading.Lock()
+_blas_limits: list[Any] = []  # one entry a user; the first holds what to restore
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep matrix products inside chunks to one thread each: the chunks have all cores already.
+
+    The limit holds for the whole process, so users are counted, and the last one lifts it.
+    """
+    with _blas_lock:
+        _blas_limits.append(_blas_limits[0] if _blas_limits else _blas().limit(limits=1))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            limit = _blas_limits.pop()
+            if not _blas_limits:
+                limit.restore_original_limits()
+
+
+def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: int) -> None:
+    waiting = iter(enumerate(chunks))
+    lock = threading.Lock()
+    errors: dict[int, BaseException] = {}
+
+    def take_turns() -> None:
+        _inside.set(True)
+        while not errors:
+            with lock:
+                number, chunk = next(waiting, (-1, None))
+            if chunk is None:
+                return
+            try:
+                work(chunk)
+            except BaseException as error:  # also an interrupt, which only the caller's thread receives
+                errors[number] = error
+
+    ended = threading.Semaphore(0)
+
+    def help_out() -> None:
+        try:
+            take_turns()
+        finally:
+            ended.release()
+
+    # each helper in a copy of the caller's context, where NumPy keeps np.errstate
+    helpers = [
+        threading.Thread(target=contextvars.copy_context().run, args=(help_out,), name="duramen")
+        for _ in range(min(threads, len(chunks)) - 1)
+    ]
+    for helper in helpers:
+        helper.start()
+    contextvars.copy_context().run(take_turns)
+    for _ in helpers:
+        _wait(ended, errors, len(chunks))
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[min(errors)]
+
+
+def _wait(ended: threading.Semaphore, errors: dict[int, BaseException], last: int) -> None:
+    """Wait until one more helper has ended, also after an interrupt, which lets no further chunk begin.
+
+    A thread whose ``join`` was interrupted counts as ended in some versions of Python, so it is not asked.
+    """
+    while True:
+        try:
+            ended.acquire()
+        except BaseException as error:  # noqa: PERF203 (rare)
+            errors.setdefault(last, error)
+        else:
+            return

@@ -1,0 +1,16 @@
+"""Samplers: the black box A, which makes few weighted points of many."""
+
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.sensitivity import SensitivitySampler
+
+__all__ = [
+    "AnchoredPoints",
+    "LayeredSampler",
+    "LeverageSampler",
+    "RankedSampler",
+    "Sampler",
+    "SensitivitySampler",
+    "UniformSampler",
+]

@@ -1,0 +1,244 @@
+"""Calibration: adjust sampled weights a little, so that they reproduce totals that are known exactly.
+
+From the anchor a few numbers are known of every point, and so are their totals
+over all points: the loss f, its gradient, and for centres how many points are
+nearest to each. Among all weights near the sampled ones, calibration takes
+those that come close to the totals (Deville and Saerndal 1992, their bounded
+distance): the coreset's objective then agrees with the data's to first order
+around the anchor.
+
+Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
+together they keep their sum. Totals that few sampled points speak for (a rare
+one-hot column, in the sample twice) are met less closely, by a ridge in
+inverse proportion to how many speak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+
+from duramen.arrays import Array, Rows, row_products
+from duramen.ball import Anchor
+from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.bregman import BregmanLoss
+from duramen.losses.centres import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.points import WeightedPoints
+from duramen.trimming import kept_sum
+
+__all__ = ["Calibration", "CalibrationFeatures", "calibration_features"]
+
+
+_MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
+_RIDGE = 10.0  # in points: a total that ten points speak for is met half way
+_ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
+_CHANCE = 5.0  # standard errors
+_STEPS = 50
+_STEP = 2.0**32  # steps a unit of spread
+_CONSTANT = 1e-6  # what varies by less is met anyhow, and rounding would show in it
+_ENOUGH = (
+    1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
+)
+
+
+@dataclass(frozen=True)
+class CalibrationFeatures:
+    """Which numbers are known of a point at the anchor, beside its weight."""
+
+    loss: Loss
+    anchor: Anchor
+    gradient: bool
+    centres: int
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers a point has."""
+        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
+
+    def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
+        """Sum weight times number over all points: (q,)."""
+        parts = [np.array([kept_sum(losses, weights)])]
+        if self.centres:
+            numbers = self.loss.nearest(self.anchor.theta, points.X) if cache is None else cache  # type: ignore[attr-defined]
+            parts.append(np.bincount(numbers, weights, minlength=self.centres))
+        if self.gradient:
+            known = {} if cache is None else {"cache": cache}
+            slopes = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **known)
+            parts.append(np.asarray(slopes).ravel())
+        return np.concatenate(parts)
+
+    def columns(self, points: WeightedPoints) -> Array:
+        """Compute the numbers of few points: (m, q)."""
+        losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
+        return self.columns_of(points.X, points.y, losses, cache)
+
+    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
+        """Compute the numbers of rows whose losses and cache at the anchor are known: (m, q).
+
+        Those of a row are the same, bit for bit, whichever others are with it.
+        """
+        columns = np.zeros((X.shape[0], self.n_columns))
+        columns[:, 0] = losses
+        if self.centres:
+            if cache is None:
+                cache = self.loss.nearest(self.anchor.theta, X)  # type: ignore[attr-defined]
+            columns[np.arange(len(columns)), 1 + cache] = 1.0
+        if self.gradient:
+            self._put_gradients(columns[:, self.centres + 1 :], X, y, cache)
+        return columns
+
+    def _put_gradients(self, columns: Array, X: Rows, y: Array | None, cache: Array | None) -> None:
+        if isinstance(self.loss, LinearLoss) and cache is not None and not sparse.issparse(X):
+            np.multiply(X, cache[:, None], out=columns[:, : X.shape[1]], dtype=np.float64)
+            if self.loss.fit_intercept:
+                columns[:, -1] = cache
+        elif isinstance(self.loss, DistanceLoss) and cache is not None:
+            centres = self.anchor.theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
+            gaps = (centres[cache] - X).astype(np.float64, copy=False)  # as their sum is taken
+            gaps *= self.loss.pull(row_products(gaps, gaps))[:, None]
+            columns.reshape(len(gaps), *centres.shape)[np.arange(len(gaps)), cache] = gaps
+        elif isinstance(self.loss, SoftmaxLoss) and not sparse.issparse(X):
+            pulls = self.loss.pulls(self.anchor.theta, X, y).astype(np.float64, copy=False)
+            slopes = columns.reshape(len(pulls), *self.anchor.theta.shape)
+            np.multiply(pulls[:, :, None], X[:, None, :], out=slopes[:, :, : X.shape[1]])
+            if self.loss.fit_intercept:
+                slopes[:, :, -1] = pulls
+        else:
+            gradients: Any = self.loss.gradients(self.anchor.theta, X, y)
+            gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
+            columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(columns), -1)
+
+
+def calibration_features(
+    loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
+) -> CalibrationFeatures:
+    """Choose what to calibrate a sample of ``size`` points to: as much as it can carry.
+
+    The loss always; the gradient and the counts of centres, the counts alone,
+    or neither. A function of the problem and the size, not of the points.
+    """
+    centres = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
+    centres = centres if centres > 1 else 0
+    smooth = _has_gradients(loss, anchor, points)
+    for gradient, counts in ((smooth, centres), (False, centres)):
+        known = CalibrationFeatures(loss, anchor, gradient, counts)
+        if known.n_columns * _ROWS_A_COLUMN <= size:
+            return known
+    return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
+
+
+def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
+    """Try one point: a divergence of the user's own may lack what a gradient takes."""
+    if type(loss).gradients is Loss.gradients:
+        return False
+    one = points.take(slice(0, 1))
+    try:
+        loss.gradients(anchor.theta, one.X, one.y)
+    except MissingPropertyError:
+        return False
+    return True
+
+
+class Calibration:
+    """The numbers of sampled points, in units of their spread, and the ridge on each.
+
+    Parameters
+    ----------
+    columns : array (m, q)
+        What is known of each sampled point.
+    weights : array (m,)
+        As sampled.
+    """
+
+    def __init__(self, columns: Array, weights: Array) -> None:
+        self.total = float(weights.sum())
+        self.shares = weights / self.total
+        self.means = self.shares @ columns
+        self.design = np.empty((len(weights), columns.shape[1] + 1))
+        self.design[:, 0] = 1.0
+        apart = np.subtract(columns, self.means, out=self.design[:, 1:])
+        largest = np.abs(apart).max(axis=0)
+        self.used = (largest > _CONSTANT * np.abs(self.means)) & np.isfinite(largest)
+        largest = np.where(self.used, largest, 1.0)
+        apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
+        squares = np.square(apart)
+        spread = np.where(self.used, np.sqrt(self.shares @ squares), 1.0)
+        apart /= spread
+        self.spread = largest * spread
+        self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
+        # fourth moments tell how few points a column hangs on: one over their effective number
+        fourth = np.square(self.shares) @ np.square(squares, out=squares)
+        self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
+
+    def weights(self, totals: Array) -> Array:
+        """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample stands for.
+
+        The dual of the bounded distance is convex and smooth; damped Newton steps
+        minimise it. A total farther off than chance allows comes from points that
+        the sample does not have; it is followed no further than chance goes.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = (totals / self.total - self.means) / self.spread
+            off = (
+                np.rint(off * _STEP) / _STEP
+            )  # so that how totals were rounded, in what groups, hardly shows
+        goal = np.ones(len(self.ridge))
+        reach = _CHANCE * self.errors
+        goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        tilt = np.zeros(len(goal))
+        height, factors, bends = self._dual(tilt, goal)
+        stale, last, factor = True, np.inf, None
+        for _ in range(_STEPS):
+            slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
+            if stale:  # the curvature is kept while whole steps do: most of the time goes into it
+                scaled = self.design * np.sqrt(self.shares * bends)[:, None]
+                curved = scaled.T @ scaled
+                curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
+                factor = cho_factor(curved, overwrite_a=True, check_finite=False)
+            step = -cho_solve(factor, slope, check_finite=False)
+            gain = -float(slope @ step)
+            if not gain > _ENOUGH:
+                break
+            length = 1.0
+            while True:
+                there, new_factors, new_bends = self._dual(tilt + length * step, goal)
+                if there <= height - 1e-4 * length * gain or length < 1e-6:
+                    break
+                length /= 2
+            stale = length < 1 or gain > last / 10
+            last = gain
+            tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
+        calibrated = self.shares * factors
+        return np.asarray(calibrated * (self.total / calibrated.sum()))
+
+    def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
+        """Evaluate the dual, the factors that belong to it, and their derivatives."""
+        low, high = 1 / _MOST, _MOST
+        rate = (high - low) / ((1 - low) * (high - 1))
+        score = self.design @ tilt
+        inner = rate * score + np.log((1 - low) / (high - 1))
+        part = expit(inner)
+        height = float(self.shares @ (low * score + (high - low) / rate * np.logaddexp(0, inner)))
+        height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
+        return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
+
+    def residuals(self, values: Array) -> Array:
+        """Regress values on what is known, with the same ridge: what is left at each point.
+
+        To first order the calibrated sum errs as the uncalibrated sum of these
+        residuals does. Each is measured from the regression without its own point,
+        which else would hide a part of it.
+        """
+        weighted = self.design * self.shares[:, None]
+        inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = values - self.design @ (inverse @ (weighted.T @ values))
+        own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
+        return np.asarray(left / np.maximum(1 - own, 0.1))

@@ -1,0 +1,287 @@
+"""Ranks: one selection for every sampler.
+
+Each point has a pseudo-random number u(id) in (0, 1), a mix of a seed and its
+id, and a size measure a = weight times score. Its rank is u / a, and the sample
+of m points is the m smallest ranks. With t the rank that comes next, a sampled
+point was included with probability pi = min(1, a t), and weight / pi estimates
+its share of any sum without bias: priority sampling, which draws without
+replacement (Duffield, Lund and Thorup 2007).
+
+Nothing here depends on the order of the points, or on what was there before:
+the sample is a function of the points that are there now.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from duramen.arrays import Array
+from duramen.parallel import for_each_chunk
+
+__all__ = ["Draw", "apportion", "draw", "scaled", "scaled_weights", "smallest", "uniform_of", "uniforms"]
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_SPREAD = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_STEPS = [(int(shift), int(factor)) for shift, factor in _SPREAD]
+_ALL = 2**64 - 1
+_STEP = 2.0**40  # steps of a share
+
+
+def uniform_of(seed: int, name: int) -> float:
+    """Compute u of one id, in a microsecond.
+
+    Examples
+    --------
+    >>> uniform_of(7, -3) == float(uniforms(7, np.array([-3]))[0])
+    True
+    """
+    return ((_mixed(name * int(_GOLDEN) + _start(seed)) >> 11) + 0.5) * 2.0**-53
+
+
+@functools.lru_cache(maxsize=64)
+def _start(seed: int) -> int:
+    return _mixed(seed + int(_GOLDEN))
+
+
+def _mixed(number: int) -> int:
+    number &= _ALL
+    for shift, factor in _STEPS:
+        number = ((number ^ (number >> shift)) * factor) & _ALL
+    return number ^ (number >> 31)
+
+
+def uniforms(seed: int, ids: Array) -> Array:
+    """Compute u(id): (n,) numbers in (0, 1), by Steele, Lea and Flood's splitmix64 of seed and id.
+
+    Examples
+    --------
+    >>> uniforms(0, np.array([1, 2, 3])) == uniforms(0, np.array([3, 1, 2]))[[1, 2, 0]]
+    array([ True,  True,  True])
+    """
+    start = np.uint64(_start(seed))
+    result = np.empty(len(ids))
+
+    def work(chunk: slice) -> None:
+        number = result[chunk].view(np.uint64)
+        np.multiply(ids[chunk].astype(np.int64, copy=False).view(np.uint64), _GOLDEN, out=number)
+        number += start
+        _mix(number, np.empty_like(number))
+        number >>= np.uint64(11)
+        np.add(number, 0.5, out=result[chunk])
+        result[chunk] *= 2.0**-53
+
+    for_each_chunk(work, len(ids), 1 << 16)
+    return result
+
+
+def _mix(number: Array, scratch: Array) -> None:
+    """Spread every bit over all others, in place."""
+    for shift, factor in _SPREAD:
+        np.right_shift(number, shift, out=scratch)
+        number ^= scratch
+        number *= factor
+    np.right_shift(number, np.uint64(31), out=scratch)
+    number ^= scratch
+
+
+def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
+    """Find the ``m`` smallest ranks, ties by id, and the rank that comes next.
+
+    Infinite ranks are as good as absent. Where no more than m are finite, all
+    of them are found and infinity comes next.
+
+    Returns
+    -------
+    rows : array of at most m positions, in the order of their ranks
+    threshold : float
+
+    Notes
+    -----
+    Cost: one comparison a point, as ranks are random: what every so many of
+    them show of their distribution bounds the m smallest of all.
+
+    Examples
+    --------
+    >>> rows, threshold = smallest(np.array([0.4, 0.1, 0.3, 0.2]), np.arange(4), 2)
+    >>> rows, float(threshold)
+    (array([1, 3]), 0.3)
+    """
+    limit = _probable_limit(ranks, m + 1)
+    rows = np.flatnonzero(ranks <= limit)
+    if len(rows) <= m and np.isfinite(limit):
+        rows = np.flatnonzero(ranks < np.inf)
+    elif not np.isfinite(limit):
+        rows = rows[ranks[rows] < np.inf]
+    if len(rows) > m + 1:
+        order = np.argpartition(ranks[rows], m)
+        rows = rows[ranks[rows] <= ranks[rows[order[m]]]]  # with all that tie there
+    rows = rows[np.lexsort((ids[rows], ranks[rows]))]
+    threshold = float(ranks[rows[m]]) if len(rows) > m else np.inf
+    return rows[:m], threshold
+
+
+def _probable_limit(ranks: Array, m: int) -> float:
+    """Guess a rank that at least m others do not exceed, from every so many of them."""
+    step = len(ranks) // 4096
+    if step < 2:
+        return np.inf
+    seen = ranks[::step]
+    expected = m * len(seen) / len(ranks)
+    place = int(expected + 6 * expected**0.5 + 6)
+    return np.inf if place >= len(seen) else float(np.partition(seen, place)[place])
+
+
+class Draw(NamedTuple):
+    """What was drawn: positions, the probability with which each was included, and its group."""
+
+    rows: Array
+    inclusion: Array
+    groups: Array
+
+
+def draw(seed: int, ranks: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
+    """Draw ``sizes[g]`` points from each group g; ``groups`` None stands for one group.
+
+    Points of infinite rank, and those in groups below zero, are in none.
+    """
+    if groups is None:
+        return _drawn(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
+    few = _candidates(ranks, groups, sizes)
+    short = np.bincount(groups[few][groups[few] >= 0], minlength=len(sizes)) <= sizes
+    if short.any():  # the guess was too low, or there are no more
+        few = np.union1d(few, np.flatnonzero((groups >= 0) & short[groups]))
+    few = few[(groups[few] >= 0) & (ranks[few] < np.inf)]
+    few = few[np.lexsort((ids[few], ranks[few], groups[few]))]
+    mine = groups[few]
+    first = np.searchsorted(mine, np.arange(len(sizes)))
+    next_one = first + sizes
+    thresholds = np.full(len(sizes), np.inf)
+    more = np.bincount(mine, minlength=len(sizes)) > sizes
+    thresholds[more] = ranks[few[next_one[more]]]
+    few = few[np.arange(len(few)) < next_one[mine]]
+    return _drawn(seed, ranks, ids, few, thresholds[groups[few]], groups[few])
+
+
+def _drawn(seed: int, ranks: Array, ids: Array, rows: Array, threshold: Any, group: Any) -> Draw:
+    """Tell with what probability rows came below the threshold; a measure is u over rank."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inclusion = uniforms(seed, ids[rows]) / ranks[rows] * threshold
+    return Draw(rows, np.fmin(inclusion, 1.0), np.full(len(rows), group, dtype=np.int32))
+
+
+def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
+    """Find rows that probably hold the smallest ranks of every group, by a limit for each."""
+    step = len(ranks) // 16384
+    if step < 2:
+        return np.arange(len(ranks))
+    seen, where = ranks[::step], groups[::step]
+    limits = np.full(len(sizes) + 1, np.inf)  # the last: for groups below zero
+    limits[-1] = -np.inf
+    for group, size in enumerate(sizes):
+        mine = seen[where == group]
+        place = int(size / step + 6 * (size / step) ** 0.5 + 6)
+        if place < len(mine):
+            limits[group] = np.partition(mine, place)[place]
+    return np.flatnonzero(ranks <= limits[groups])
+
+
+def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
+    """Divide weights by inclusion probabilities, and scale them so that each group weighs what it did.
+
+    Points that were certain to be included stand for themselves alone and keep
+    their weight, so that the others are scaled to what is left.
+
+    Parameters
+    ----------
+    found : Draw
+    weights : array (n,)
+        Of all points that were drawn from.
+    groups : array (n,) or None
+        As for :func:`draw`.
+    totals : array
+        The weight of each group.
+
+    Examples
+    --------
+    >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
+    >>> scaled_weights(found, np.ones(6), None, np.array([6.0]))
+    array([1.        , 2.22222222, 2.77777778])
+    """
+
+    def rest(group: int, kept: Array) -> float:
+        return _sum_without(found.rows[kept], weights, groups, group)
+
+    return scaled(found, weights[found.rows], totals, rest)
+
+
+def scaled(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
+    """Do what :func:`scaled_weights` does, for whoever holds only what was drawn.
+
+    ``own`` are the weights of the rows found, and ``rest(group, kept)`` must weigh
+    a group less the rows ``found.rows[kept]``.
+    """
+    scaled = own / found.inclusion
+    certain = found.inclusion >= 1
+    for group in np.unique(found.groups):
+        mine = np.flatnonzero(found.groups == group)
+        kept, drawn = mine[certain[mine]], mine[~certain[mine]]
+        left = float(totals[group]) - float(own[kept].sum())
+        if left < 0.5 * totals[group]:  # a difference of sums would lose light points beside heavy ones
+            left = rest(int(group), kept)
+        if len(drawn):
+            scaled[drawn] *= left / scaled[drawn].sum()
+        elif left:  # chance took only those that were certain: they must stand for the others too
+            scaled[mine] *= 1 + left / own[mine].sum()
+    return scaled
+
+
+def _sum_without(rows: Array, weights: Array, groups: Array | None, group: int) -> float:
+    """Weigh a group, less some rows of it."""
+    rest = np.array(weights) if groups is None else np.where(groups == group, weights, 0.0)
+    rest[rows] = 0.0
+    return float(rest.sum())
+
+
+def apportion(shares: Any, capacities: Any, size: int) -> Array:
+    """Share ``size`` out in proportion to ``shares``, within what each can take.
+
+    Whole numbers, in sum ``size`` or all capacities together: no more than its
+    capacity for each, and at least two, or one if they are many. Where a share
+    exceeds its capacity, the rest is shared out among the others; what rounding
+    leaves goes to the largest remainders, the first of equals.
+
+    Examples
+    --------
+    >>> apportion([1.0, 1.0, 8.0], [100, 100, 3], 10)
+    array([4, 3, 3])
+    """
+    room = np.asarray(capacities, dtype=np.int64)
+    size = min(int(size), int(room.sum()))
+    least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
+    if size < least.sum():
+        raise ValueError(f"size={size} is below the {least.sum()} groups that need one each")
+    shares = np.asarray(shares, dtype=np.float64)
+    shares = shares / max(float(shares.max()), np.finfo(float).tiny)
+    shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that how sums were rounded hardly shows
+    low, high = 0.0, float(room.max()) / float(shares.min())
+    for _ in range(100):  # the level at which shares, cut at both ends, add up
+        level = (low + high) / 2
+        if not low < level < high:
+            break
+        if np.clip(level * shares, least, room).sum() < size:
+            low = level
+        else:
+            high = level
+    parts = np.clip(low * shares, least, room)
+    whole = np.floor(parts).astype(np.int64)
+    order = np.argsort(np.where(whole < room, whole - parts, np.inf), kind="stable")
+    whole[order[: size - int(whole.sum())]] += 1
+    return whole

@@ -1,0 +1,175 @@
+"""``duramen paper``: runs, goes on, and says what is wrong before anything takes time."""
+
+import json
+import sys
+from importlib import import_module
+
+import pytest
+from experiments.paper.table1 import Table1
+
+from duramen import __version__
+from experiments.paper import command as paper
+from tests.cli.running import inside
+
+SMALL = ("--made-up", "--rows", 20_000, "--trials", 1)
+
+
+def counted(self, seed):
+    """Stand in for a trial: figures that are known."""
+    fit = {"loss": 1.01, "accuracy": 0.75, "rows": 1000, "building": 0.1, "solving": 0.1}
+    names = [name for _, name in sys.modules["experiments.paper.table1"]._titles()]
+    names += [name.replace("paper", "best") for name in names if "+" in name]
+    full = {**fit, "loss": 1.0, "solving": 19.9}
+    return {"full": full, "ours": full, "fits": dict.fromkeys(names, fit)}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(Table1, "_trial", counted)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_table_is_printed_and_kept(run, tmp_path):
+    out = tmp_path / "new" / "folder"
+    done = run("paper", "table1", *SMALL, "--out", out, "--no-plots")
+    assert (done.code, done.err) == (0, "")
+    row = next(line for line in done.out.splitlines() if line.startswith("| QR+ "))
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        *("QR+", "4,000", "1.025", "x 23.4"),
+        *("1.0100 (1.0100)", "x 100.0", "1.0100 (1.0100)", "x 100.0"),
+    ]
+    assert "in 6 of 6 rows, speed-up in 6 of 6." in done.out
+    assert sorted(one.name for one in out.iterdir()) == ["table1.json", "table1.md"]
+    assert "duramen paper table1 --trials 1 --made-up --rows 20000" in (out / "table1.md").read_text()
+
+
+@pytest.mark.usefixtures("quick")
+def test_json_has_every_figure_as_the_file_has_it(run, tmp_path):
+    done = run("paper", "table1", *SMALL, "--out", tmp_path, "--no-plots", "--json")
+    told, kept = done.json, json.loads((tmp_path / "table1.json").read_text())
+    assert (told["command"], told["which"], told["out"]) == ("paper", "table1", str(tmp_path))
+    assert [one["name"] for one in told["experiments"]] == ["table1"]
+    assert {**told["experiments"][0]["settings"], "duramen": __version__} == kept["settings"]
+    assert told["experiments"][0]["found"] == {name: one["found"] for name, one in kept["steps"].items()}
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, monkeypatch):
+    done = []
+
+    def interrupted(self, seed):
+        if seed == 1 and len(done) == 1:
+            raise KeyboardInterrupt
+        done.append(seed)
+        return counted(self, seed)
+
+    monkeypatch.setattr(Table1, "_trial", interrupted)
+    command = (
+        "paper",
+        "table1",
+        "--made-up",
+        "--rows",
+        20_000,
+        "--trials",
+        2,
+        "--out",
+        tmp_path,
+        "--no-plots",
+    )
+    first = run(*command)
+    assert first.code == 130
+    assert first.err == (
+        f"duramen: interrupted; what is done is kept in {tmp_path}, and the same command goes on from there\n"
+    )
+    done.append("again")
+    assert run(*command).code == 0
+    assert done == [0, "again", 1]
+    assert run(*command, "--fresh").code == 0
+    assert done == [0, "again", 1, 0, 1]
+    done.clear()
+    assert "the same command without --fresh goes on" in run(*command, "--fresh").err
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("table1", "--rows", 30_000), "--rows 30000 is for made-up data; add --made-up"),
+        (("table1", "--made-up", "--data", "."), "--data . and --made-up exclude each other"),
+        (("table1", "--data", "nowhere"), "there is no covertype.parquet in nowhere; name its folder"),
+        (("table2", "--data", "nowhere"), "neither 3D_spatial_network.txt (the UCI 3D Road Network) nor"),
+        (("table1", "--trials", 0), "--trials"),
+        (("table1", "--made-up", "--rows", 100), "--rows"),
+        (("table9",), "table9"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
+    run, tmp_path, monkeypatch, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    done = run("paper", *arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_the_results_that_is_none_is_refused_first(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.paper.data.made_up_covertype", None)  # nothing is loaded before
+    (tmp_path / "file").write_text("mine")
+    done = run("paper", "table1", *SMALL, "--out", tmp_path / "file", "--no-plots")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"duramen: --out {tmp_path / 'file'} is a file; name a folder for the results\n"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    done = run("paper", "table1", *SMALL, "--out", tmp_path / "new", "--no-plots")
+    assert (done.code, done.out) == (2, "")
+    assert f"nothing can be written to {tmp_path}; name another folder" in done.err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_data_of_too_few_rows_are_refused(run, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {f"c{number}": range(30) for number in range(55)}
+    pq.write_table(pa.table(columns), tmp_path / "covertype.parquet")
+    for which in ("table1", "figure3", "attacks", "dynamic"):
+        done = run("paper", which, "--data", tmp_path, "--out", tmp_path / "out", "--no-plots")
+        assert (done.code, done.out) == (2, "")
+        assert done.err == (
+            "duramen: Covertype has 30 rows here, too few to show anything; 20,000 are needed\n"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_results_of_other_data_are_not_mixed(run, tmp_path):
+    assert run("paper", "table1", *SMALL, "--out", tmp_path, "--no-plots").code == 0
+    other = run("paper", "table1", "--made-up", "--rows", 21_000, "--out", tmp_path, "--no-plots")
+    assert other.code == 2
+    assert "rows 20000 and not 21000" in other.err
+
+
+def test_without_matplotlib_the_extra_and_the_way_round_are_named(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = run("paper", "table1", *SMALL, "--out", tmp_path)
+    assert done.code == 2
+    assert "pip install 'duramen[plot]'" in done.err
+    assert "--no-plots" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_is_every_experiment_once(capsys, tmp_path, monkeypatch):
+    made = []
+    wanted = ["table1", "table2", "figure3", "figure3c", "attacks", "dynamic"]
+    monkeypatch.setattr(paper, "_watched", lambda experiment, _: made.append(experiment) or Nothing())
+    for kind in wanted:
+        module = import_module(f"experiments.paper.{kind}")
+        monkeypatch.setattr(getattr(module, kind.capitalize()), "summary", lambda *_: "")
+    assert inside(capsys, "paper", "all", *SMALL, "--out", tmp_path, "--no-plots").code == 0
+    assert [one.name for one in made] == wanted
+    assert {one.trials for one in made} == {1}
+    assert {len(one.table.X) for one in made} == {20_000}
+
+
+class Nothing:
+    """Results of nothing."""
+
+    records: dict = {}  # noqa: RUF012

@@ -1,0 +1,187 @@
+"""What the experiments load or make up, and how they contaminate it."""
+
+import numpy as np
+import pytest
+
+from experiments.paper import data
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Hold files of the shape of the real ones, with 60 rows."""
+    rng = np.random.default_rng(0)
+    cover = {f"column{number}": rng.integers(0, 9, 60) for number in range(54)}
+    pq.write_table(pa.table({**cover, "Cover_Type": np.arange(60) % 7 + 1}), tmp_path / "covertype.parquet")
+    names = ("line_id", "longitude", "latitude", "altitude_m", "total_field_anomaly_nt")
+    lines = {name: 100 * rng.normal(size=60) for name in names}
+    pq.write_table(pa.table(lines), tmp_path / "britain_magnetic_3d.parquet")
+    return tmp_path
+
+
+def test_covertype_is_class_2_against_the_rest(folder):
+    table = data.covertype(folder)
+    assert table.X.shape == (60, 54)
+    np.testing.assert_array_equal(table.y == 1, np.arange(60) % 7 + 1 == 2)
+    assert set(table.y) == {-1, 1}
+
+
+def test_the_survey_has_four_columns(folder):
+    table = data.survey(folder)
+    assert table.X.shape == (60, 4)
+    assert table.y is None
+
+
+@pytest.mark.parametrize("name", ["covertype", "survey", "made_up_covertype", "made_up_survey"])
+def test_columns_are_standardised(folder, name):
+    argument = 500 if name.startswith("made_up") else folder
+    X = getattr(data, name)(argument).X
+    np.testing.assert_allclose(X.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(X.std(axis=0), 1)
+
+
+def test_a_constant_column_stays_finite(folder):
+    table = pq.read_table(folder / "covertype.parquet")
+    constant = table.set_column(3, "column3", pa.array(np.full(60, 4)))
+    pq.write_table(constant, folder / "covertype.parquet")
+    assert (data.covertype(folder).X[:, 3] == 0).all()
+
+
+def test_the_environment_names_the_folder(folder, monkeypatch):
+    monkeypatch.setenv("DURAMEN_DATA", str(folder))
+    assert len(data.survey().X) == 60
+
+
+@pytest.mark.parametrize("load", [data.covertype, data.survey])
+def test_where_there_is_nothing_the_way_out_is_named_in_one_line(load, tmp_path):
+    with pytest.raises(data.MissingDataError, match=r"--data or DURAMEN_DATA, or take --made-up") as raised:
+        load(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_planted_rows_are_moved_and_their_labels_shuffled():
+    base = data.made_up_covertype(3000)
+    found = data.with_planted_rows(base, 300, 500, seed=1)
+    assert found.X.shape == (2500, 54)
+    assert found.X_test.shape == (500, 54)
+    assert found.planted.sum() == 300
+    clean = {row.tobytes() for row in base.X}
+    assert [row.tobytes() in clean for row in found.X] == (~found.planted).tolist()
+    assert all(row.tobytes() in clean for row in found.X_test)
+    # noise of standard deviation 10 on columns of standard deviation 1: 16,200 draws, so within 3%
+    assert found.X[found.planted].std() == pytest.approx(101**0.5, rel=0.03)
+    labels = dict(zip(map(bytes, base.X), base.y, strict=True))
+    assert [labels[bytes(row)] for row in found.X[~found.planted]] == found.y[~found.planted].tolist()
+
+
+def test_far_points_are_added():
+    base = data.made_up_survey(2000)
+    found = data.with_far_points(base, 400, seed=1)
+    np.testing.assert_array_equal(found.X[~found.planted], base.X)
+    assert found.planted.sum() == 400
+    # 1,600 draws of standard deviation 20, and the box: within 10%
+    box = (np.ptp(base.X, axis=0) ** 2).mean() / 12
+    assert found.X[found.planted].std() == pytest.approx((400 + box) ** 0.5, rel=0.1)
+
+
+def test_a_seed_decides_everything():
+    rows, points = data.made_up_covertype(1000), data.made_up_survey(1000)
+    for make in (
+        lambda seed: data.with_planted_rows(rows, 50, 100, seed),
+        lambda seed: data.with_far_points(points, 50, seed),
+    ):
+        first, again, other = make(0), make(0), make(1)
+        for left, right in zip(first, again, strict=True):
+            np.testing.assert_array_equal(left, right)
+        assert not np.array_equal(first.X, other.X)
+
+
+@pytest.fixture
+def road(tmp_path):
+    rows = np.column_stack([np.arange(50), np.random.default_rng(0).normal(size=(50, 3))])
+    np.savetxt(tmp_path / "3D_spatial_network.txt", rows, delimiter=",")
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", [".", "3D_spatial_network.txt"])
+def test_the_road_network_is_taken_where_it_is_given(road, named):
+    table = data.spatial(road / named)
+    assert table.name == "3D Road Network"
+    assert table.X.shape == (50, 4)
+
+
+def test_the_survey_stands_in_under_its_own_name(folder):
+    assert data.spatial(folder).name == "britain_magnetic_3d"
+
+
+def test_without_either_both_are_named(tmp_path):
+    with pytest.raises(data.MissingDataError, match=r"3D_spatial_network.txt .* nor britain_magnetic_3d"):
+        data.spatial(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("1,2,3\n4,5,6\n", "it has 3 columns, and not 4"),
+        ("a,b,c,d\n", "could not convert string"),
+        ("", "it has 1 columns, and not 4"),
+        ("1,2,3,4\n1,2,nan,4\n", "nan in row 1, column 2, counting from 0"),
+        ("1,2,3,4\n1,2", "columns"),
+    ],
+)
+def test_a_file_that_is_no_road_network_is_refused(tmp_path, text, said):
+    (tmp_path / "3D_spatial_network.txt").write_text(text)
+    with pytest.raises(data.MissingDataError, match=said) as raised:
+        data.spatial(tmp_path)
+    assert "3D_spatial_network.txt is not the UCI 3D Road Network: " in str(raised.value)
+    assert str(raised.value).endswith("; pass the original file, or another --data")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("load, file", [("covertype", "covertype"), ("survey", "britain_magnetic_3d")])
+def test_a_parquet_file_that_is_something_else_is_refused(folder, load, file):
+    path = folder / f"{file}.parquet"
+    whole, table = path.read_bytes(), pq.read_table(path)
+    name = table.column_names[3]
+    missing = pa.array([None, *range(1, 60)], type=pa.float64())
+    spoilt = {
+        "original": whole[: len(whole) // 2],
+        "no column|has 1 columns": table.select([0]),
+        "nan in row 0, column": table.set_column(3, name, missing),
+    }
+    for said, wrong in spoilt.items():
+        path.unlink()
+        if isinstance(wrong, bytes):
+            path.write_bytes(wrong)
+        else:
+            pq.write_table(wrong, path)
+        with pytest.raises(data.MissingDataError, match=said) as raised:
+            getattr(data, load)(folder)
+        assert f"{path} is not " in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+def test_covertype_is_downloaded_only_where_that_is_asked_for(tmp_path, monkeypatch):
+    from sklearn.utils import Bunch
+
+    monkeypatch.setenv("DURAMEN_DATA", str(tmp_path))
+    fetched = Bunch(data=np.random.default_rng(0).normal(size=(20, 54)), target=np.arange(20) % 7 + 1)
+    monkeypatch.setattr("sklearn.datasets.fetch_covtype", lambda: fetched)
+    with pytest.raises(data.MissingDataError):
+        data.covertype()
+    table = data.covertype(fetch=True)
+    assert table.X.shape == (20, 54)
+    np.testing.assert_array_equal(table.y == 1, fetched.target == 2)
+
+
+def test_a_download_that_fails_names_the_way_out(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("no network")
+
+    monkeypatch.setenv("DURAMEN_DATA", str(tmp_path))
+    monkeypatch.setattr("sklearn.datasets.fetch_covtype", fail)
+    with pytest.raises(data.MissingDataError, match=r"\(no network\); name the folder .* --data"):
+        data.covertype(fetch=True)

@@ -1,0 +1,159 @@
+"""An experiment is done step by step, kept, and gone on with."""
+
+import json
+
+import pytest
+from experiments.paper.experiment import Experiment, Step, run
+
+
+class Count(Experiment):
+    """Counts its steps, and may fail at one."""
+
+    name = "count"
+
+    def __init__(self, n=3, start=10, fails_at=None):
+        self.n, self.start, self.fails_at, self.done = n, start, fails_at, []
+
+    @property
+    def settings(self):
+        return {"start": self.start, "pair": (1, 2)}
+
+    def steps(self):
+        for number in range(self.n):
+            yield Step(f"step {number}", lambda number=number: self._step(number))
+
+    def _step(self, number):
+        if number == self.fails_at:
+            raise KeyboardInterrupt
+        self.done.append(number)
+        return {"value": self.start + number}
+
+    def page(self, results, command):
+        return f"{command}: {[one['value'] for one in results.of()]}\n![A line](line.svg)\n"
+
+    def summary(self, results):
+        return str(len(results.of()))
+
+    def plots(self, results):
+        return {"line": lambda figure: figure.subplots().plot([one["value"] for one in results.of()])}
+
+
+def values(results):
+    return [one["value"] for one in results.of()]
+
+
+def test_results_page_and_pictures_are_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    seen = []
+    results = run(
+        Count(), tmp_path, command="duramen paper", watch=lambda name, share: seen.append((name, share))
+    )
+    assert values(results) == [10, 11, 12]
+    page = "duramen paper: [10, 11, 12]\n![A line](line.svg)\n"
+    assert (tmp_path / "count.md").read_text() == page
+    assert b"<svg" in (tmp_path / "line.svg").read_bytes()
+    assert (tmp_path / "line.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((tmp_path / "count.json").read_text())
+    assert {name: one["found"] for name, one in kept["steps"].items()} == results.records
+    assert [name for name, _ in seen] == ["step 0", "step 1", "step 2", "drawing"]
+    assert [share for _, share in seen] == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_what_was_interrupted_goes_on(tmp_path):
+    first = Count(fails_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        run(first, tmp_path, command="c", plots=False)
+    assert first.done == [0, 1]
+    assert not (tmp_path / "count.md").exists()
+    second = Count()
+    assert values(run(second, tmp_path, command="c", plots=False)) == [10, 11, 12]
+    assert second.done == [2]
+    assert (tmp_path / "count.md").read_text() == "c: [10, 11, 12]\n"  # no picture, and none is shown
+
+
+def test_what_is_done_is_not_done_again_unless_asked_for(tmp_path):
+    run(Count(), tmp_path, command="c", plots=False)
+    more, fewer, fresh = Count(n=5), Count(n=2), Count(n=2)
+    assert values(run(more, tmp_path, command="c", plots=False)) == [10, 11, 12, 13, 14]
+    assert more.done == [3, 4]
+    assert values(run(fewer, tmp_path, command="c", plots=False)) == [10, 11]
+    assert fewer.done == []
+    run(fresh, tmp_path, command="c", plots=False, fresh=True)
+    assert fresh.done == [0, 1]
+
+
+def test_what_was_thrown_away_does_not_come_back(tmp_path):
+    run(Count(), tmp_path, command="c", plots=False)
+    with pytest.raises(KeyboardInterrupt):
+        run(Count(fails_at=0), tmp_path, command="c", plots=False, fresh=True)
+    again = Count()
+    run(again, tmp_path, command="c", plots=False)
+    assert again.done == [0, 1, 2]
+
+
+def test_a_run_that_found_nothing_is_in_nobodys_way(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(Count(start=20, fails_at=0), tmp_path, command="c", plots=False)
+    assert values(run(Count(), tmp_path, command="c", plots=False)) == [10, 11, 12]
+
+
+def test_results_of_another_version_are_not_mixed(tmp_path, monkeypatch):
+    run(Count(), tmp_path, command="c", plots=False)
+    monkeypatch.setattr("experiments.paper.experiment.__version__", "9.9")
+    with pytest.raises(ValueError, match=r"duramen '.*' and not '9\.9'"):
+        run(Count(), tmp_path, command="c", plots=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_before_the_first_step(tmp_path):
+    experiment = Count()
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        run(experiment, tmp_path / "nowhere", command="c", plots=False)
+    assert experiment.done == []
+
+
+def test_results_of_other_settings_are_left_alone(tmp_path):
+    run(Count(), tmp_path, command="c", plots=False)
+    before = (tmp_path / "count.json").read_bytes()
+    other = Count(start=20)
+    with pytest.raises(
+        ValueError, match=r"other settings \(start 10 and not 20\); take --fresh .* or another"
+    ):
+        run(other, tmp_path, command="c", plots=False)
+    assert other.done == []
+    assert (tmp_path / "count.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 1, "experiment": "count", "settings": null, "steps": {}}',
+        '{"format": 1, "settings": {}, "steps": {"step 0": 3}}',
+        '{"format": 99, "experiment": "count", "settings": {}, "steps": {}}',
+        '{"format": 1, "experiment": "other", "settings": {}, "steps": {}}',
+    ],
+)
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path, text):
+    (tmp_path / "count.json").write_text(text)
+    experiment = Count()
+    with pytest.raises(ValueError, match="--fresh"):
+        run(experiment, tmp_path, command="c", plots=False)
+    assert experiment.done == []
+    assert (tmp_path / "count.json").read_text() == text
+
+
+def test_every_machine_is_named_once(tmp_path, monkeypatch):
+    said = iter(
+        [
+            "2026-01-01, 2 cores, load average 0.1 before the run; Python",
+            "2026-01-01, 2 cores, load average 0.7 before the run; Python",
+            "2026-01-02, 4 cores; Python",
+        ]
+    )
+    monkeypatch.setattr("experiments.paper.experiment.machine", lambda: next(said))
+    results = run(Count(), tmp_path, command="c", plots=False)
+    assert results.where() == (
+        "2026-01-01, 2 cores, load average 0.1 to 0.7 before a step; Python; and 2026-01-02, 4 cores; Python"
+    )

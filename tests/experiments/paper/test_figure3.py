@@ -1,0 +1,93 @@
+"""Figure 3(a) and (b): what the page and the pictures say of the figures."""
+
+import numpy as np
+import pytest
+from experiments.paper.data import made_up_covertype
+from experiments.paper.experiment import Results, run
+from experiments.paper.figure3 import SIZES, Figure3
+from experiments.paper.reported import SAMPLERS
+
+WAYS = [*SAMPLERS, *(f"{method}+" for method in SAMPLERS), "default", "two rounds"]
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    return Figure3(made_up_covertype(4100), 80, 500, trials=2)
+
+
+def results(experiment, ratio):
+    """Make trials whose loss ratios are known; accuracy falls as the loss rises."""
+    records = {}
+    for seed in range(experiment.trials):
+        fits = {}
+        for way in WAYS:
+            for size in experiment.sizes:
+                loss = ratio(way, size) + 0.01 * seed
+                fits[f"{way} {size}"] = {"loss": 2 * loss, "accuracy": 0.8 - (loss - 1) / 10}
+        records[f"trial {seed}"] = {"full": {"loss": 2.0, "accuracy": 0.8}, "fits": fits}
+    return Results(records, ("a machine",))
+
+
+def test_a_coreset_is_at_most_half_of_the_rows(experiment):
+    assert experiment.sizes == (250, 500, 1000)
+    assert Figure3(made_up_covertype(40_000)._replace(), 80, 500).sizes == SIZES
+
+
+def test_tables_hold_means_and_the_worst(experiment):
+    found = results(experiment, lambda way, size: 1 + len(way) / size)
+    page = experiment.page(found, "the command")
+    rows = [line for line in page.splitlines() if line.startswith("| default ")]
+    losses, points = ([cell.strip() for cell in row.strip("|").split("|")][1:] for row in rows)
+    means = np.array([1 + 7 / size + 0.005 for size in experiment.sizes])
+    assert losses == [f"{mean:.3f} ({mean + 0.005:.3f})" for mean in means]
+    lost = 10 * (1 - means)
+    assert points == [f"{mean:+.2f} ({mean - 0.05:+.2f})" for mean in lost]
+    assert losses[0] in experiment.summary(found)
+    assert "80.00% right" in page
+
+
+@pytest.mark.parametrize(
+    "robust_from, said",
+    [
+        (0, "no higher mean loss at 250, 500, 1,000 rows."),
+        (500, "no higher mean loss at 500, 1,000 rows, the plain one at 250 rows."),
+        (9999, "no higher mean loss at no size, the plain one at 250, 500, 1,000 rows."),
+    ],
+)
+def test_it_says_where_plain_holds_too(experiment, robust_from, said):
+    found = results(
+        experiment,
+        lambda way, size: (1.1 if size >= robust_from else 1.3) if way.endswith("+") else 1.2,
+    )
+    for method in SAMPLERS:
+        assert f"- {method}: the robust coreset has {said}" in experiment.page(found, "the command")
+
+
+def test_pictures_show_every_line_with_its_band(experiment):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    found = results(experiment, lambda way, size: 1 + 40 / size + len(way) / 1000)
+    experiment.plots(found)["figure3a"](figure)
+    assert [axes.get_title() for axes in figure.axes] == list(SAMPLERS)
+    for axes, method in zip(figure.axes, SAMPLERS, strict=True):
+        drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+        for way, label in ((method, "plain"), (f"{method}+", "robust (+)"), ("default", "ours: default")):
+            above = [40 / size + len(way) / 1000 + 0.005 for size in experiment.sizes]
+            np.testing.assert_allclose(drawn[label], above)
+        assert len(axes.collections) == 4
+    assert figure.axes[0].get_ylabel()
+    assert all(axes.get_xlabel() == "rows of the coreset" for axes in figure.axes)
+
+
+def test_a_small_run(experiment, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(
+        "experiments.paper.figure3.SIZES", (1000, 1800)
+    )  # fewer rows take the paper's solver longer
+    once = Figure3(experiment.table, experiment.z, experiment.held_out, trials=1)
+    found = run(once, tmp_path, command="the command")
+    fits = found.of()[0]["fits"]
+    assert set(fits) == {f"{way} {size}" for way in WAYS for size in (1000, 1800)}
+    assert fits["default 1800"]["loss"] < fits["default 1000"]["loss"]
+    assert {one.name for one in tmp_path.iterdir()} == {
+        *("figure3.json", "figure3.md", "figure3a.svg", "figure3a.png", "figure3b.svg", "figure3b.png"),
+    }

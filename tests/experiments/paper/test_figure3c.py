@@ -1,0 +1,155 @@
+"""Figure 3(c) on made-up rows: what is recorded, what follows from it, and what the page says of it."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from experiments.paper.data import Table
+from experiments.paper.experiment import Results, run
+from experiments.paper.figure3c import Figure3c, _plant
+
+import duramen as dm
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(1206, 4))
+TABLE = Table("made-up rows", X, np.where(X[:, 0] + RNG.logistic(size=len(X)) > 0, 1, -1))
+FIGURE = Figure3c(TABLE, 12, trials=1, heights=(1, 3), size=100)
+UPDATES = {  # seconds: bucket, insert, delete, solve
+    "ranked": (None, [0.01, 0.01, 9.0], [0.01, 0.01, 9.0], [0.04] * 6),
+    "1": (1000, [0.3] * 3, [0.5] * 3, [0.1] * 6),
+    "3": (250, [0.1] * 3, [0.2] * 3, [0.05] * 6),
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figure3c")
+    return folder, run(FIGURE, folder, command="made by a test", plots=False)
+
+
+def made_up(factor=1.0):
+    """Make a trial of known seconds: an update takes 0.05 s ranked, 0.5 s at height 1, and 0.2 s at height 3."""
+    names = ("bucket", "insert", "delete", "solve")
+    updates = {height: dict(zip(names, parts, strict=True)) for height, parts in UPDATES.items()}
+    everything = {
+        "everything": [3.0, 2.0 * factor, 4.0],
+        "alternation": 10.0 * factor,
+        "anew": [0.3, 0.1, 0.2],
+    }
+    return {**everything, "updates": copy.deepcopy(updates)}
+
+
+def results(*trials):
+    return Results({f"trial {seed}": trial for seed, trial in enumerate(trials)}, ("a machine",))
+
+
+def rows_of(text):
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+
+
+def test_every_height_is_timed_and_its_bucket_is_the_papers(ran):
+    _, found = ran
+    (trial,) = found.of()
+    assert list(trial["updates"]) == ["ranked", "1", "3"]
+    for one in trial["updates"].values():
+        assert [len(one[part]) for part in ("insert", "delete", "solve")] == [3, 3, 6]
+        assert min(one["insert"] + one["delete"] + one["solve"]) > 0
+    whole, quarter = (trial["updates"][height]["bucket"] for height in "13")
+    assert whole == pytest.approx(1200 + 50 - 1.5 * 12, abs=40)  # all but the suspected, and some room
+    assert quarter == -(-whole // 4)
+    assert len(trial["everything"]) == len(trial["anew"]) == 3
+
+
+def test_points_are_put_into_a_tree_at_once():
+    dyn = dm.DynamicCoreset(dm.LogisticLoss(), 100, 12, engine="ranked", random_state=0)
+    dyn.insert(TABLE.X, TABLE.y)
+    ids, anchor, before = dyn.ids, dyn.anchor, dyn.coreset()
+    _plant(dyn, 200)
+    dyn.check_invariants()
+    after = dyn.coreset()
+    assert dyn.engine == "tree"
+    assert dyn.anchor is anchor
+    np.testing.assert_array_equal(dyn.ids, ids)
+    np.testing.assert_array_equal(after.ids[after.suspected], before.ids[before.suspected])
+    assert not np.array_equal(after.ids, before.ids)
+    assert after.total_weight == pytest.approx(len(ids))
+
+
+def test_what_was_done_is_not_done_again(ran, monkeypatch):
+    folder, before = ran
+    monkeypatch.setattr("experiments.paper.figure3c._timed_life", lambda *_: pytest.fail("done already"))
+    assert run(FIGURE, folder, command="made by a test", plots=False).records == before.records
+    kept = json.loads((folder / "figure3c.json").read_text())["settings"]
+    assert kept == {**FIGURE.settings, "duramen": dm.__version__}
+
+
+def test_the_page_is_of_what_was_recorded(ran):
+    folder, found = ran
+    page = (folder / "figure3c.md").read_text()
+    (trial,) = found.of()
+    rows = rows_of(page)
+    for height, one in trial["updates"].items():
+        insert, delete, solve = (np.median(one[part]) for part in ("insert", "delete", "solve"))
+        speed_up = min(trial["everything"]) / ((insert + delete) / 2 + solve)
+        assert rows[height]["over `dm.solve`"] == f"x {speed_up:.1f}"
+    assert "    made by a test\n" in page
+    assert "{" not in page
+
+
+def test_speed_ups_are_those_of_the_seconds():
+    rows = rows_of(FIGURE.page(results(made_up()), "c"))
+    assert [rows[height]["over `dm.solve`"] for height in ("1", "3", "ranked")] == [
+        "x 4.0",
+        "x 10.0",
+        "x 40.0",
+    ]
+    assert [rows[height]["over the paper's solver"] for height in ("1", "3", "ranked")] == [
+        "x 20.0",
+        "x 50.0",
+        "x 200.0",
+    ]
+    assert rows["3"]["over building anew"] == "x 0.7"
+    assert rows["3"]["bucket"] == "250"
+    assert [rows["3"][name] for name in ("insert and coreset", "delete and coreset", "solving")] == [
+        "100.0",
+        "200.0",
+        "50.0",
+    ]
+
+
+def test_means_and_ranges_are_over_the_trials():
+    both = results(made_up(), made_up(0.5))
+    rows = rows_of(FIGURE.page(both, "c"))
+    assert rows["ranked"]["over `dm.solve`"] == "x 30.0"
+    assert rows["ranked"]["from, to"] == "20.0 to 40.0"
+
+
+def test_what_is_said_of_the_best_follows():
+    page = FIGURE.page(results(made_up()), "c")
+    assert "the best tree has height 3: x 10.0" in page
+    assert "comes to x 40.0, 4.0 times as much" in page
+    assert "2.00 s\n(mean over the trials)" in page
+    assert "10.00 s." in page
+    assert "gives no numbers" in page
+    other = made_up()
+    other["updates"]["1"]["solve"] = [0.0] * 6
+    other["updates"]["1"]["insert"] = other["updates"]["1"]["delete"] = [0.01] * 3
+    summary = FIGURE.summary(results(other))
+    assert "the best tree has height 1: x 200.0" in summary
+    assert "0.2 times as much" in summary
+
+
+def test_the_picture_shows_both_engines(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    (draw,) = FIGURE.plots(results(made_up(), made_up(0.5))).values()
+    draw(figure)
+    (axes,) = figure.axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+    np.testing.assert_allclose(lines["tree engine"], [3.0, 7.5])
+    np.testing.assert_allclose(lines["ranked engine"], 30.0)
+    figure.savefig(Path(tmp_path) / "figure3c.svg")
