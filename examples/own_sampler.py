@@ -20,12 +20,12 @@ class RareGroup(dm.RankedSampler):
     def __init__(self, column: int, share: float = 0.3) -> None:
         self.column, self.share = column, share
 
-    def freeze(self, seen: dm.Seen) -> dict[str, Any]:
+    def freeze(self, seen: dm.AnchoredPoints) -> dict[str, Any]:
         marked = seen.points.X[:, self.column] > 0
         weight = seen.points.weights
         return {"rarity": float(weight[marked].sum() / weight.sum())}
 
-    def scores(self, seen: dm.Seen) -> np.ndarray:
+    def scores(self, seen: dm.AnchoredPoints) -> np.ndarray:
         rarity = float(seen.anchor.frozen["rarity"])
         up = self.share / (1 - self.share) * (1 - rarity) / rarity
         return np.where(seen.points.X[:, self.column] > 0, up, 1.0)

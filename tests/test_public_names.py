@@ -3,20 +3,27 @@
 import subprocess
 import sys
 
+import pytest
+
 import duramen as dm
 
 
 def test_public_names():
     assert sorted(dm.__all__) == [
-        "Anchor", "AnchorReport", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
+        "Anchor", "AnchorReport", "AnchoredPoints", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
         "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
-        "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "Seen", "SensitivitySampler",
+        "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "SensitivitySampler",
         "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "Store", "StoreLockedError", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
         "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "scan", "solve", "theory",
         "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)
+
+
+def test_renamed_names_stay_as_aliases():
+    with pytest.warns(DeprecationWarning, match="duramen.AnchoredPoints"):
+        assert dm.Seen is dm.AnchoredPoints
 
 
 def test_importing_brings_in_no_extra():

@@ -3,6 +3,7 @@
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
+from warnings import warn as _warn
 
 from duramen import theory
 from duramen.ball import Anchor, Ball
@@ -62,10 +63,15 @@ _ESTIMATORS = (
     "TruthDiscovery",
 )
 
+_RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
+
 
 if not _TYPE_CHECKING:
 
     def __getattr__(name: str) -> _Any:
+        if name in _RENAMED:
+            _warn(f"duramen.{name} is now duramen.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+            return globals()[_RENAMED[name]]
         if name not in _ESTIMATORS:
             raise AttributeError(f"module 'duramen' has no attribute {name!r}")
         from duramen import estimators

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duramen as dm
-from tests.coreset.cores import assert_same, logistic_core, sparse_core
+from tests.coreset.cores import logistic_core, sparse_core
 from tests.coreset.test_save import FIXTURE
+from tests.support import assert_identical_coreset
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(data, tmp_path_factory):
     except ValueError as error:
         assert str(path) in str(error)  # noqa: PT017 (either is right)
     else:  # in what only other readers look at, such as statistics
-        assert_same(core, dm.load_coreset(FIXTURE))
+        assert_identical_coreset(core, dm.load_coreset(FIXTURE))
 
 
 def test_format_1_still_loads():

@@ -16,14 +16,8 @@ from scipy import sparse
 
 import duramen as dm
 from tests.conformance.cases import CASES, COSH
-from tests.coreset.cores import (
-    CityBlock,
-    assert_same,
-    kmeans_core,
-    logistic_core,
-    own_loss_core,
-    sparse_core,
-)
+from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
+from tests.support import assert_identical_coreset
 
 FIXTURE = Path(__file__).parent / "data" / "format-1.parquet"
 LABELS = {
@@ -75,14 +69,14 @@ def cores(draw):
 @settings(max_examples=100)
 @given(core=cores())
 def test_save_then_load_is_identity(core, tmp_path_factory):
-    assert_same(core, round_trip(core, tmp_path_factory.mktemp("saved", numbered=True)))
+    assert_identical_coreset(core, round_trip(core, tmp_path_factory.mktemp("saved", numbered=True)))
 
 
 @pytest.mark.parametrize("case", STORED, ids=lambda case: case.name)
 def test_every_loss_with_an_anchor_that_was_found(case, tmp_path):
     X, y = case.data(n=200)
     core = dm.robust_coreset(X, y, loss=case.loss, size=40, n_outliers=4, random_state=0)
-    assert_same(core, round_trip(core, tmp_path))
+    assert_identical_coreset(core, round_trip(core, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +98,7 @@ def test_every_loss_with_an_anchor_that_was_found(case, tmp_path):
     ],
 )
 def test_cores_of_many_kinds(make, tmp_path):
-    assert_same(make(), round_trip(make(), tmp_path))
+    assert_identical_coreset(make(), round_trip(make(), tmp_path))
 
 
 def test_signed_zeros_and_tiny_numbers_keep_their_bits(tmp_path):
@@ -112,7 +106,7 @@ def test_signed_zeros_and_tiny_numbers_keep_their_bits(tmp_path):
     core = dm.robust_coreset(
         X, [0, 1, 1, 0], loss=dm.LogisticLoss(), size=4, anchor=np.zeros(3), sampler="uniform"
     )
-    assert_same(core, round_trip(core, tmp_path))
+    assert_identical_coreset(core, round_trip(core, tmp_path))
 
 
 def test_sparse_rows_with_stored_zeros_and_empty_rows(tmp_path):
@@ -120,11 +114,11 @@ def test_sparse_rows_with_stored_zeros_and_empty_rows(tmp_path):
         (np.array([0.0, -0.0, 3.0]), np.array([1, 0, 2]), np.array([0, 1, 1, 3])), shape=(3, 5)
     )
     core = dm.robust_coreset(X, [0, 1, 1], loss=dm.LogisticLoss(), size=3, anchor=np.zeros(6))
-    assert_same(core, round_trip(core, tmp_path))
+    assert_identical_coreset(core, round_trip(core, tmp_path))
     empty = dm.robust_coreset(
         sparse.csr_array((3, 5)), [0, 1, 1], loss=dm.LogisticLoss(), size=3, anchor=np.zeros(6)
     )
-    assert_same(empty, round_trip(empty, tmp_path))
+    assert_identical_coreset(empty, round_trip(empty, tmp_path))
 
 
 def test_the_loaded_anchor_and_the_same_seed_make_the_same_coreset(tmp_path):
@@ -135,7 +129,9 @@ def test_the_loaded_anchor_and_the_same_seed_make_the_same_coreset(tmp_path):
         settings = {"loss": dm.LogisticLoss(), "size": 200, "n_outliers": 30, "sampler": sampler}
         core = dm.robust_coreset(X, y, random_state=7, **settings)
         again = round_trip(core, tmp_path)
-        assert_same(core, dm.robust_coreset(X, y, random_state=7, anchor=again.anchor, **settings))
+        assert_identical_coreset(
+            core, dm.robust_coreset(X, y, random_state=7, anchor=again.anchor, **settings)
+        )
 
 
 def test_solving_on_a_loaded_coreset(tmp_path):
@@ -153,7 +149,7 @@ def test_a_loss_of_ones_own_is_asked_for(tmp_path):
     mine = CityBlock()
     again = round_trip(core, tmp_path, loss=mine)
     assert again.loss is mine
-    assert_same(dataclasses.replace(core, loss=mine), again)
+    assert_identical_coreset(dataclasses.replace(core, loss=mine), again)
     with pytest.raises(
         ValueError, match=r"anchor of shape \(2,\); LogisticLoss.* needs shape \(3,\); pass the"
     ):
@@ -194,7 +190,7 @@ def test_a_loss_that_cannot_say_what_it_is_can_be_saved(tmp_path):
 
 def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
     core = logistic_core()
-    assert_same(core, round_trip(core, tmp_path, loss=dm.LogisticLoss()))
+    assert_identical_coreset(core, round_trip(core, tmp_path, loss=dm.LogisticLoss()))
     for other in (dm.LogisticLoss(fit_intercept=False), dm.KMeansLoss(2), CityBlock()):
         with pytest.raises(
             ValueError, match=r"core.parquet was made for LogisticLoss.* contradicts; leave loss out"
@@ -236,7 +232,7 @@ def test_there_is_no_pickle_in_it(tmp_path):
 def test_a_large_anchor(tmp_path):
     many = dm.Anchor(np.random.default_rng(0).normal(size=(3, 4)), 1.0, np.arange(2**40, 2**40 + 500_000))
     core = dataclasses.replace(kmeans_core(), anchor=many)
-    assert_same(core, round_trip(core, tmp_path))
+    assert_identical_coreset(core, round_trip(core, tmp_path))
 
 
 def failing(*arguments, **given):
@@ -266,7 +262,7 @@ def test_a_save_replaces_what_was_there(tmp_path):
     path.write_text("something else")
     path.chmod(0o640)
     logistic_core().save(str(path))
-    assert_same(logistic_core(), dm.load_coreset(str(path)))
+    assert_identical_coreset(logistic_core(), dm.load_coreset(str(path)))
     assert list(tmp_path.iterdir()) == [path]
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
@@ -282,7 +278,7 @@ def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "link.parquet").symlink_to(tmp_path / "real.parquet")
     logistic_core().save(tmp_path / "link.parquet")
     assert (tmp_path / "link.parquet").is_symlink()
-    assert_same(logistic_core(), dm.load_coreset(tmp_path / "real.parquet"))
+    assert_identical_coreset(logistic_core(), dm.load_coreset(tmp_path / "real.parquet"))
 
 
 def test_where_no_file_can_be(tmp_path):

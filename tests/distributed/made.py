@@ -3,20 +3,6 @@
 import numpy as np
 
 import duramen as dm
-from tests.robust.test_streamed import assert_same, at_once, data
-
-__all__ = [
-    "LOGISTIC",
-    "arrays_of",
-    "assert_same",
-    "at_home",
-    "at_once",
-    "data",
-    "frame_of",
-    "pandas_of",
-    "pieces_of",
-]
-
 
 LOGISTIC = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
 

@@ -6,14 +6,8 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.distributed.site import Site
-from tests.dynamic.model import (
-    PROBLEMS,
-    SUITS,
-    anew,
-    assert_same,
-    quietly,
-    weights_of,
-)
+from tests.dynamic.model import anew
+from tests.support import PROBLEMS, SUITS, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 NAMES = ("berlin", "paris", "quito")
@@ -32,7 +26,7 @@ def assert_law(federation, rows, settings, n_outliers, given=None):
                 rows, settings, n_outliers, given if federation.anchor is None else federation.anchor, shuffle
             )
         return None
-    assert_same(core, anew(rows, settings, n_outliers, federation.anchor, shuffle))
+    assert_same_coreset(core, anew(rows, settings, n_outliers, federation.anchor, shuffle))
     return core
 
 

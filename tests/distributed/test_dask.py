@@ -9,17 +9,8 @@ from scipy import sparse
 import duramen as dm
 from duramen.distributed import dask as dmd
 from tests.conformance.cases import CASES
-from tests.distributed.made import (
-    LOGISTIC,
-    arrays_of,
-    assert_same,
-    at_home,
-    at_once,
-    data,
-    frame_of,
-    pandas_of,
-)
-from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, quietly
+from tests.distributed.made import LOGISTIC, arrays_of, at_home, frame_of, pandas_of
+from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data, quietly
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
@@ -34,7 +25,7 @@ def assert_law(points, collection, **chosen):
     chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
     rows, columns = collection
     core = quietly(dmd.robust_coreset, rows, **columns, **chosen)
-    assert_same(core, at_once(points, **chosen))
+    assert_same_coreset(core, at_once(points, **chosen))
     return core
 
 
@@ -149,7 +140,7 @@ def test_rows_are_known_by_their_numbers_and_keep_their_type(types):
     table = table.set_index("key").sort_index()
     core = dmd.robust_coreset(frame, label="y", features=["x1", "x0"], **LOGISTIC)
     expected = at_home(table, ["x1", "x0"])
-    assert_same(core, expected)
+    assert_same_coreset(core, expected)
     assert core.columns == expected.columns == ("x1", "x0")
     assert core.y.dtype == expected.y.dtype
     assert core.ids.max() < 500
@@ -161,7 +152,7 @@ def test_features_are_all_columns_without_another_role():
     core = dmd.robust_coreset(frame, label="y", weight="heavy", **LOGISTIC)
     assert core.columns == ("0", "x1", "key")
     expected = at_home(table, [0, "x1", "key"], sample_weight=table["heavy"])
-    assert_same(core, expected)
+    assert_same_coreset(core, expected)
 
 
 def test_labels_weights_and_ids_may_be_series():
@@ -182,7 +173,7 @@ def test_arrays_of_unknown_length(with_ids):
     X, y, ids = (column.rechunk({0: 97})[there] for column in (X, columns["y"], columns["ids"]))
     core = dmd.robust_coreset(X, y, ids=ids if with_ids else None, **LOGISTIC)
     ids = points.ids[kept] if with_ids else np.arange(len(kept))
-    assert_same(core, at_once(dm.points(points.X[kept], points.y[kept], ids=ids), **LOGISTIC))
+    assert_same_coreset(core, at_once(dm.points(points.X[kept], points.y[kept], ids=ids), **LOGISTIC))
     assert np.isnan(X.shape[0])  # theirs is left as it was
 
 
@@ -207,7 +198,7 @@ def test_a_reader_that_joins_partitions_where_few_columns_are_needed(tmp_path):
     for features in (["x1"], ["x3", "x1", "x5"], list(table.columns[:20])):
         with dmd.Traffic() as traffic:
             core = dmd.robust_coreset(frame, label="y", features=features, **LOGISTIC)
-        assert_same(core, at_home(table, features))
+        assert_same_coreset(core, at_home(table, features))
         if dask.__version__ >= "2025":  # before, nothing could keep them apart
             assert [len(one.rows) for one in traffic.passes] == [12, 12]  # so that errors name the user's own
 
@@ -217,4 +208,4 @@ def test_a_seed_may_be_a_generator():
     cores = [assert_law(points, frame_of(points), loss=dm.LogisticLoss(), random_state=3) for _ in range(2)]
     frame, columns = frame_of(points)
     chosen = {**LOGISTIC, "random_state": np.random.default_rng(3)}
-    assert_same(cores[0], dmd.robust_coreset(frame, **columns, **chosen))
+    assert_same_coreset(cores[0], dmd.robust_coreset(frame, **columns, **chosen))

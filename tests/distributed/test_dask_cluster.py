@@ -12,8 +12,8 @@ import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from tests.distributed.made import arrays_of, assert_same, at_once, data, frame_of, pandas_of
-from tests.dynamic.model import PROBLEMS, SAMPLERS, quietly
+from tests.distributed.made import arrays_of, frame_of, pandas_of
+from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, at_once, data, quietly
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
@@ -25,7 +25,7 @@ CHOSEN = {"size": 60, "n_outliers": 0.05, "random_state": 3}
 def assert_law(points, collection, **chosen):
     rows, columns = collection
     core = quietly(dmd.robust_coreset, rows, **columns, **{**CHOSEN, **chosen})
-    assert_same(core, at_once(points, **{**CHOSEN, **chosen}))
+    assert_same_coreset(core, at_once(points, **{**CHOSEN, **chosen}))
 
 
 @pytest.mark.usefixtures("on_cluster")
@@ -57,7 +57,7 @@ def test_small_floats_and_rows_that_are_numbered():
     expected = dm.robust_coreset(table[["x0", "x1"]], table["y"], sample_weight=table["heavy"], **chosen)
     assert expected.X.dtype == np.float32
     for rows in (frame, frame.persist()):
-        assert_same(dmd.robust_coreset(rows, label="y", weight="heavy", **chosen), expected)
+        assert_same_coreset(dmd.robust_coreset(rows, label="y", weight="heavy", **chosen), expected)
 
 
 @pytest.mark.usefixtures("on_cluster")

@@ -7,8 +7,8 @@ import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from tests.distributed.made import LOGISTIC, assert_same, at_home, data, frame_of, pandas_of
-from tests.dynamic.model import Heaviest
+from tests.distributed.made import LOGISTIC, at_home, frame_of, pandas_of
+from tests.support import Heaviest, assert_same_coreset, data
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
@@ -80,7 +80,7 @@ def test_a_column_that_was_encoded_is_taken():
     frame = dd.get_dummies(dd.from_pandas(table, npartitions=3).categorize(["s"]))
     features = ["x0", "x1", "s_a", "s_b", "s_c"]
     core = dmd.robust_coreset(frame, label="y", features=features, **LOGISTIC)
-    assert_same(core, at_home(pd.get_dummies(table), features))
+    assert_same_coreset(core, at_home(pd.get_dummies(table), features))
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])

@@ -12,8 +12,8 @@ from duramen import parallel as chunks
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
 from duramen.distributed.dask.partitions import constant, parts_of
-from tests.distributed.made import LOGISTIC, arrays_of, data, frame_of, pandas_of
-from tests.dynamic.model import PROBLEMS
+from tests.distributed.made import LOGISTIC, arrays_of, frame_of, pandas_of
+from tests.support import PROBLEMS, data
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 da = pytest.importorskip("dask.array", reason="needs duramen[dask]")

@@ -12,8 +12,7 @@ import pytest
 import duramen as dm
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from tests.distributed.engine_work import merged, summarized
-from tests.dynamic.model import PROBLEMS, SAMPLERS, quietly
-from tests.robust.test_streamed import assert_same, at_once, cut, data
+from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, at_once, cut, data, quietly
 
 SUITS = [
     ("logistic", "layered"),
@@ -52,7 +51,7 @@ def assert_law(points, asked, one_pass):
     while isinstance(step, Plan):
         step, passes = quietly(finish, one_pass(step)), passes + 1
     assert passes == 2
-    assert_same(step, at_once(points, **asked))
+    assert_same_coreset(step, at_once(points, **asked))
 
 
 @every_suit
@@ -110,7 +109,7 @@ def test_what_was_pickled_goes_with_what_was_not(name, sampler):
         assert merge(pickle.loads(pickle.dumps(other)), one) == whole
         assert Summary.from_bytes(one.to_bytes(), again) == one
         step = quietly(finish, Summary.from_bytes(whole.to_bytes(), again))
-    assert_same(step, at_once(points, **asked_for(name, sampler)))
+    assert_same_coreset(step, at_once(points, **asked_for(name, sampler)))
 
 
 def test_an_error_in_a_worker_names_the_row(pool):

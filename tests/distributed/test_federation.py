@@ -12,15 +12,8 @@ import duramen as dm
 from duramen.distributed.federation import Federation
 from duramen.distributed.site import Site
 from tests.distributed.sites import MOST, NAMES, SEEDS, assert_law
-from tests.dynamic.model import (
-    KINDS,
-    PROBLEMS,
-    SAMPLERS,
-    SUITS,
-    Model,
-    quietly,
-    weights_of,
-)
+from tests.dynamic.model import Model
+from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, quietly, weights_of
 
 
 class Changing(RuleBasedStateMachine):

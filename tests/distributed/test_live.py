@@ -12,9 +12,7 @@ from duramen.distributed import site as sites_module
 from duramen.distributed.federation import Federation
 from duramen.distributed.site import Site, selection_of
 from tests.distributed.sites import assert_law, check, rows_of, together, two_sites
-from tests.dynamic.model import (
-    assert_same,
-)
+from tests.support import assert_same_coreset
 
 
 def test_rows_may_come_while_others_are_asked():
@@ -141,7 +139,7 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
         core = check(federation, [Site(store), both["paris"]], settings)
     with dm.open_store(path, read_only=True) as store:
         federation.sites[0] = Site(store).answer
-        assert_same(federation.coreset(), core)
+        assert_same_coreset(federation.coreset(), core)
         assert selection_of(store, federation._next.outlook) is not None
         federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
         check(federation, [Site(store), both["paris"]], settings)

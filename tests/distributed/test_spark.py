@@ -11,8 +11,7 @@ import pytest
 
 import duramen as dm
 from tests.distributed.needs_spark import LIGHT_JAVA, java_version, skip_without_spark, spark_warnings
-from tests.dynamic.model import PROBLEMS
-from tests.robust.test_streamed import assert_same, at_once, data
+from tests.support import PROBLEMS, assert_same_coreset, at_once, data
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, PAGE = ROOT / "examples" / "spark.py", ROOT / "docs" / "other-engines.md"
@@ -104,7 +103,7 @@ def test_it_is_the_coreset_of_one_machine(name, sampler, layout, spark, example)
     frame = LAYOUTS[layout](frame_of(spark, points, seed=len(name + sampler)))
     label = None if points.y is None else "y"
     core = example.robust_coreset(frame, ["x0", "x1"], label, "heavy", random_state=3, **asked)
-    assert_same(core, at_once(points, random_state=3, **asked))
+    assert_same_coreset(core, at_once(points, random_state=3, **asked))
     assert core.columns == ("x0", "x1")
 
 
@@ -137,7 +136,7 @@ def test_numbers_name_the_rows(spark, example):
     asked = {"loss": PROBLEMS["logistic"].loss, "size": 100, "n_outliers": 0.05, "random_state": 3}
     frame = example.with_row_numbers(frame_of(spark, points).drop("row"))
     core = example.robust_coreset(frame, ["x0", "x1"], "y", **asked)
-    assert_same(core, at_once(dm.points(points.X, points.y), **asked))
+    assert_same_coreset(core, at_once(dm.points(points.X, points.y), **asked))
 
 
 def test_no_rows_at_all(spark, example):

@@ -15,12 +15,7 @@ from duramen.distributed import summarize
 from duramen.distributed.federation import Federation
 from duramen.distributed.site import Site, rows_in, selection_of
 from tests.distributed.sites import check, every_suit, rows_of, two_sites
-from tests.dynamic.model import (
-    PROBLEMS,
-    SAMPLERS,
-    assert_same,
-    quietly,
-)
+from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, quietly
 
 
 def looking(name, sampler, anchor, z, floor=None, **more):
@@ -164,7 +159,7 @@ def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
     guarded = {place: Site(site.rows, max_rows=500) for place, site in both.items()}
     federation = Federation(guarded, **settings, anchor=anchor.anchor)
     core = check(federation, both.values(), settings)
-    assert_same(core, anchor.coreset())
+    assert_same_coreset(core, anchor.coreset())
     with pytest.raises(
         PermissionError, match="site 'berlin': the summary would have 2,000 rows, and max_rows=500"
     ):

@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import (
-    PROBLEMS,
-    SAMPLERS,
-    SUITS,
-    Heaviest,
-    Model,
-    assert_law,
-    assert_same,
-    quietly,
-    weights_of,
-)
+from tests.dynamic.model import Model, assert_law
+from tests.support import PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 every_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
@@ -180,7 +171,7 @@ def test_many_at_once_are_one_after_the_other(kind, name, n):
         quietly(do, many, *change)
         quietly(do_singly, single, *change)
         cores = [quietly(dyn.coreset) for dyn in (many, single)]
-        assert_same(*cores, rtol=1e-12)
+        assert_same_coreset(*cores, rtol=1e-12)
         if kind != "ranked":
             np.testing.assert_array_equal(cores[0].weights, cores[1].weights)
     assert (many.anchor is None) == (single.anchor is None)
@@ -195,15 +186,15 @@ def test_a_row_that_came_and_went_leaves_nothing(sampler):
     for row in range(50):
         (name,) = dyn.insert(X[row], y[row], 10.0 ** (row - 25))
         dyn.delete(name)
-    assert_same(dyn.coreset(), before, rtol=1e-12)
+    assert_same_coreset(dyn.coreset(), before, rtol=1e-12)
     ids = dyn.insert(X, y)
     assert not np.array_equal(dyn.coreset().ids, before.ids)
     dyn.delete(rng.permutation(ids))
-    assert_same(dyn.coreset(), before, rtol=1e-12)
+    assert_same_coreset(dyn.coreset(), before, rtol=1e-12)
     points = dyn.points([7, 3, 11])
     dyn.update([7, 3, 11], X[:3], y[:3], [5.0, 0.0, 2.0])
     dyn.update([7, 3, 11], points.X, points.y, points.weights)
-    assert_same(dyn.coreset(), before, rtol=1e-12)
+    assert_same_coreset(dyn.coreset(), before, rtol=1e-12)
     assert_law(dyn, settings, 0.1)
 
 
@@ -218,8 +209,8 @@ def test_any_order_of_arrivals(sampler):
         for part in np.array_split(rng.permutation(400), rng.integers(1, 30)):
             dyn.insert(X[part], y[part], weights[part], part)
         cores.append(dyn.coreset())
-    assert_same(cores[0], cores[1], rtol=1e-12)
-    assert_same(cores[0], cores[2], rtol=1e-12)
+    assert_same_coreset(cores[0], cores[1], rtol=1e-12)
+    assert_same_coreset(cores[0], cores[2], rtol=1e-12)
 
 
 @every_sampler
@@ -235,14 +226,14 @@ def test_parts_that_are_merged_are_the_whole(name, sampler):
         parts.append(part)
     points = [part.points() for part in parts]
     merged = parts[2].merge(parts[0]).merge(parts[3]).merge(parts[1])
-    assert_same(merged.coreset(), whole.coreset(), rtol=1e-12)
+    assert_same_coreset(merged.coreset(), whole.coreset(), rtol=1e-12)
     assert_law(merged, settings, 0.1)
     merged.check_invariants()
     for index in (0, 1, 3):
         np.testing.assert_array_equal(parts[index].points().X, points[index].X)
     with pytest.raises(ValueError, match="is in both"):
         merged.merge(parts[0])
-    assert_same(merged.coreset(), whole.coreset(), rtol=1e-12)
+    assert_same_coreset(merged.coreset(), whole.coreset(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -254,11 +245,11 @@ def test_weight_zero_is_absent(kind, n):
     with_zeros, without = of_kind(kind), of_kind(kind)
     with_zeros.insert(X, y, weights)
     without.insert(X[1::2], y[1::2], weights[1::2], np.arange(1, 2 * n, 2))
-    assert_same(with_zeros.coreset(), without.coreset(), rtol=1e-12)
+    assert_same_coreset(with_zeros.coreset(), without.coreset(), rtol=1e-12)
     assert (len(with_zeros), len(without)) == (2 * n, n)
     with_zeros.update(np.arange(5), X[:5], y[:5], np.zeros(5))
     without.delete([1, 3])
-    assert_same(with_zeros.coreset(), without.coreset(), rtol=1e-12)
+    assert_same_coreset(with_zeros.coreset(), without.coreset(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -282,7 +273,7 @@ def test_inputs_are_never_changed_nor_kept(kind):
     kept = copy.deepcopy(core)
     dyn.delete(dyn.ids[:100])
     dyn.insert(np.full((50, 2), 9.0), np.ones(50))
-    assert_same(core, kept, rtol=0)
+    assert_same_coreset(core, kept, rtol=0)
     assert points.X.shape == (301, 2)
 
 
@@ -304,7 +295,7 @@ def test_reanchored_is_fed_anew(name, kind):
     fresh.insert(points.X, points.y, points.weights, points.ids)
     assert fresh.anchor.theta.tolist() == dyn.anchor.theta.tolist()
     one, other = quietly(dyn.coreset), quietly(fresh.coreset)
-    assert_same(one, other, rtol=1e-12)
+    assert_same_coreset(one, other, rtol=1e-12)
     dyn.check_invariants()
 
 
@@ -315,10 +306,10 @@ def test_a_copy_and_a_pickle_live_on_by_themselves(kind):
     dyn.insert(LOGISTIC.rows(rng, 300), LOGISTIC.labels(rng, 300))
     before = dyn.coreset()
     for other in (copy.deepcopy(dyn), pickle.loads(pickle.dumps(dyn))):
-        assert_same(other.coreset(), before, rtol=0)
+        assert_same_coreset(other.coreset(), before, rtol=0)
         other.delete(np.arange(250))
         other.check_invariants()
-        assert_same(dyn.coreset(), before, rtol=0)
+        assert_same_coreset(dyn.coreset(), before, rtol=0)
 
 
 # what is gone is gone

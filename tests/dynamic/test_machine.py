@@ -9,20 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import (
-    KINDS,
-    PROBLEMS,
-    SAMPLERS,
-    SUITS,
-    Heaviest,
-    Model,
-    assert_law,
-    assert_same,
-    quietly,
-    suspected_by_sorting,
-    suspects_of,
-    weights_of,
-)
+from tests.dynamic.model import Model, assert_law, suspected_by_sorting, suspects_of
+from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 MOST = 400  # points; beyond them none come
@@ -295,7 +283,7 @@ class Tree(Changing):
                     dyn.coreset()
             return
         core, other = (quietly(dyn.coreset) for dyn in self.dyns)
-        assert_same(core, other, rtol=0)
+        assert_same_coreset(core, other, rtol=0)
         np.testing.assert_array_equal(core.weights, other.weights)
         assert set(core.ids.tolist()) <= set(self.model.points)
         assert len(core) <= self.settings["size"]

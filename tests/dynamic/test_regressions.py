@@ -13,9 +13,10 @@ import duramen as dm
 from duramen.dynamic import state
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.ids import Ids
-from tests.dynamic.model import assert_law, quietly
+from tests.dynamic.model import assert_law
 from tests.dynamic.test_reading import LATE, ROW, assert_same, every_engine, everywhere, live, rows, snapshot
 from tests.dynamic.test_threads import run_together
+from tests.support import quietly
 
 LOGISTIC = dm.LogisticLoss()
 SETTINGS = {"loss": LOGISTIC, "size": 40, "random_state": 0}

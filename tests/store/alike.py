@@ -8,7 +8,7 @@ from uuid import UUID
 import numpy as np
 
 import duramen as dm
-from tests.dynamic.model import PROBLEMS, Problem, quietly, weights_of
+from tests.support import PROBLEMS, Problem, quietly, weights_of
 
 
 class Truth(Problem):

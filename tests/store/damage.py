@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 import duramen as dm
-from tests.dynamic.model import quietly
+from tests.support import quietly
 
 PAGE = 4096
 COLUMNS = 4

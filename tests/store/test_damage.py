@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.coreset.cores import assert_same, logistic_core
-from tests.dynamic.model import quietly
+from tests.coreset.cores import logistic_core
 from tests.store import damage
 from tests.store.damage import PAGE, answers, tried
+from tests.support import assert_identical_coreset, quietly
 
 TRIES = 24  # of each kind of damage to each kind of store: 1,008 in all
 SECONDS = 300  # after which a test hangs
@@ -281,7 +281,7 @@ def _loaded(path, core):
     except (ValueError, OSError) as error:
         assert str(path) in str(error)  # noqa: PT017
         return "error"
-    assert_same(again, core)
+    assert_identical_coreset(again, core)
     return "right"
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import duramen as dm
 from duramen.store import file
-from tests.dynamic.model import quietly
 from tests.store.traces import found_in, ids_in_tables, left_in_arrays, left_in_files
+from tests.support import quietly
 
 TREE = {"engine": "tree", "bucket_size": 16, "sampler": "uniform"}
 

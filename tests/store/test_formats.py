@@ -14,7 +14,7 @@ import pytest
 
 import duramen as dm
 from duramen.store import file as schema
-from tests.dynamic.model import quietly
+from tests.support import quietly
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FORMATS = (1, 2)

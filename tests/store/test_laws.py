@@ -7,8 +7,8 @@ import pytest
 
 import duramen as dm
 from tests.coreset.cores import CityBlock
-from tests.dynamic.model import SAMPLERS, Heaviest, Striped, quietly
 from tests.store.alike import ALL, TREE, Life, Pair, assert_same_anchors
+from tests.support import SAMPLERS, Heaviest, Striped, quietly
 
 RANKED = [(name, "auto", {}) for name in ALL]
 BY_SAMPLER = [("logistic", one, {}) for one in SAMPLERS if one not in ("auto", "own")]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import duramen as dm
-from tests.dynamic.model import quietly
 from tests.store.alike import ALL, TREE, Life, Pair, names
+from tests.support import quietly
 
 SEEDS = st.integers(0, 2**32 - 1)
 SUITS = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.io import open_table
-from tests.robust.test_streamed import assert_same
+from tests.support import assert_same_coreset
 
 pa = pytest.importorskip("pyarrow")
 csv = pytest.importorskip("pyarrow.csv")
@@ -56,7 +56,7 @@ def test_parquet_files_give_the_coreset_of_all_rows(tmp_path, sampler, dtype):
     files(tmp_path, whole, (5, 6, 1700))
     for source in (tmp_path, tmp_path / "*.parquet", str(tmp_path / "part-*"), sorted(tmp_path.iterdir())):
         core = dm.robust_coreset(dm.scan(source, label="y"), sampler=sampler, **CHOSEN)
-        assert_same(core, at_once(whole, sampler=sampler))
+        assert_same_coreset(core, at_once(whole, sampler=sampler))
         assert core.columns == ("a", "b", "c")
         assert core.X.dtype == dtype
 
@@ -67,7 +67,7 @@ def test_so_do_files_of_other_formats(tmp_path, suffix):
     whole = table()
     files(tmp_path, whole, (5, 5, 1700), suffix)
     core = dm.robust_coreset(dm.scan(tmp_path / f"*.{suffix}", label="y"), **CHOSEN)
-    assert_same(core, at_once(whole))
+    assert_same_coreset(core, at_once(whole))
 
 
 def test_so_do_datasets_and_arrow_tables(tmp_path):
@@ -87,7 +87,7 @@ def test_so_do_datasets_and_arrow_tables(tmp_path):
     ):
         core = dm.robust_coreset(dm.scan(source, label="y", features=["c", "a"]), **CHOSEN)
         both = rows_of(whole, ("c", "a"))
-        assert_same(core, dm.robust_coreset(both, whole["y"].to_numpy(), **CHOSEN))
+        assert_same_coreset(core, dm.robust_coreset(both, whole["y"].to_numpy(), **CHOSEN))
         assert core.columns == ("c", "a")
 
 
@@ -102,7 +102,7 @@ def test_folders_may_name_a_column(tmp_path):
     core = dm.robust_coreset(found, **CHOSEN | {"size": 30})
     assert set(np.unique(core.X[:, 3])) == {2024, 2025}
     deep = dm.robust_coreset(dm.scan(tmp_path / "**" / "*.parquet", label="y"), **CHOSEN | {"size": 30})
-    assert_same(deep, at_once(whole, size=30))
+    assert_same_coreset(deep, at_once(whole, size=30))
 
 
 @pytest.mark.parametrize("form", ["arrays", "tuples", "frames", "record batches", "points", "function"])
@@ -125,7 +125,7 @@ def test_any_batches_that_come_again_will_do(form):
     source = (lambda: iter(batches)) if form == "function" else batches
     chosen = CHOSEN | ({"loss": dm.KMeansLoss(2)} if form == "arrays" else {})
     core = dm.robust_coreset(dm.scan(source, **named), **chosen)
-    assert_same(core, dm.robust_coreset(X, None if form == "arrays" else y, **chosen))
+    assert_same_coreset(core, dm.robust_coreset(X, None if form == "arrays" else y, **chosen))
     assert core.columns == (("a", "b", "c") if named else None)
 
 
@@ -134,7 +134,7 @@ def test_weights_and_ids_are_columns(tmp_path):
     weights, ids = rng.integers(0, 4, size=3000), rng.permutation(9000)[:3000]
     files(tmp_path, whole.append_column("w", pa.array(weights)).append_column("id", pa.array(ids)), (800,))
     core = dm.robust_coreset(dm.scan(tmp_path, label="y", weight="w", id="id"), **CHOSEN)
-    assert_same(core, at_once(whole, sample_weight=weights, ids=ids))
+    assert_same_coreset(core, at_once(whole, sample_weight=weights, ids=ids))
 
 
 def test_text_becomes_numbers(tmp_path):
@@ -157,7 +157,7 @@ def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):
     folder, whole = tmp_path_factory.mktemp("cut"), table(600)
     files(folder, whole, sorted(cuts), rows=rows)
     core = dm.robust_coreset(dm.scan(folder, label="y"), **CHOSEN | {"size": 40})
-    assert_same(core, at_once(whole, size=40))
+    assert_same_coreset(core, at_once(whole, size=40))
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -305,7 +305,7 @@ def test_frames_may_have_their_columns_in_any_order():
     frame = table(400).to_pandas()
     batches = [frame[:100], frame[100:][["y", "c", "a", "b"]]]
     core = dm.robust_coreset(dm.scan(batches, label="y"), **CHOSEN)
-    assert_same(core, dm.robust_coreset(frame[["a", "b", "c"]], frame["y"], **CHOSEN))
+    assert_same_coreset(core, dm.robust_coreset(frame[["a", "b", "c"]], frame["y"], **CHOSEN))
     for second in (
         frame[100:].rename(columns={"b": "d"}),
         frame[100:].drop(columns="b"),
@@ -318,7 +318,7 @@ def test_frames_may_have_their_columns_in_any_order():
             label="y",
         )
     nobody = pd.DataFrame({"a": [], "b": [], "c": [], "y": []})
-    assert_same(dm.robust_coreset(dm.scan([nobody, *batches], label="y"), **CHOSEN), core)
+    assert_same_coreset(dm.robust_coreset(dm.scan([nobody, *batches], label="y"), **CHOSEN), core)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -351,7 +351,7 @@ def test_a_filtered_dataset_is_what_is_left_of_it(tmp_path):
     whole = table()
     files(tmp_path, whole, (1000,))
     found = dm.scan(dataset.dataset(tmp_path).filter(dataset.field("a") > 0), label="y")
-    assert_same(dm.robust_coreset(found, **CHOSEN), at_once(whole.filter(whole["a"].to_numpy() > 0)))
+    assert_same_coreset(dm.robust_coreset(found, **CHOSEN), at_once(whole.filter(whole["a"].to_numpy() > 0)))
 
 
 def test_marks_beside_the_data_are_not_data(tmp_path):
@@ -360,7 +360,7 @@ def test_marks_beside_the_data_are_not_data(tmp_path):
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / ".part-00.parquet.crc").write_bytes(b"crc")
     core = dm.robust_coreset(dm.scan(tmp_path / "*", label="y"), **CHOSEN)
-    assert_same(core, at_once(whole))
+    assert_same_coreset(core, at_once(whole))
     found = dm.scan([tmp_path / "part-00.parquet", tmp_path / "part-01.parquet"], label="y")
     assert repr(found) == "Scan of part-00.parquet and 1 more: 300 rows, 3 columns"
 

@@ -12,8 +12,18 @@ from scipy import sparse
 import duramen as dm
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
-from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly
-from tests.robust.test_streamed import assert_same, at_once, cut, data
+from tests.support import (
+    KINDS,
+    PROBLEMS,
+    SAMPLERS,
+    SUITS,
+    Heaviest,
+    assert_same_coreset,
+    at_once,
+    cut,
+    data,
+    quietly,
+)
 
 
 def asked(name="logistic", sampler="leverage", **more):
@@ -94,7 +104,7 @@ def test_bytes_and_pickles_are_the_summary_again(parts):
             assert pickle.loads(pickle.dumps(summary)) == summary
             wired.append(summary.to_bytes())
         step = quietly(finish, reduce(merge, (Summary.from_bytes(one, step) for one in wired)))
-    assert_same(step, at_once(points, **chosen))
+    assert_same_coreset(step, at_once(points, **chosen))
 
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
@@ -105,7 +115,7 @@ def test_a_summary_is_left_as_it_was(name, sampler):
     a, b = summarize(first, step), summarize(rest, step)
     before = a.to_bytes(), b.to_bytes()
     whole = merge(a, b)
-    assert_same(quietly(finish, whole), quietly(finish, whole))
+    assert_same_coreset(quietly(finish, whole), quietly(finish, whole))
     assert (a.to_bytes(), b.to_bytes()) == before
 
 
@@ -117,7 +127,7 @@ def test_the_sample_for_the_anchor_is_one_wherever_the_points_are(sampler, few_s
         chosen = asked(name, sampler, size=100)
         core = at_once(points, **chosen)
         for cuts in ((), (1, 2, 2900), range(0, 3000, 250)):
-            assert_same(through(list(cut(points, cuts)()), plan(**chosen)), core)
+            assert_same_coreset(through(list(cut(points, cuts)()), plan(**chosen)), core)
 
 
 @pytest.mark.parametrize("form", [np.float32, np.asfortranarray, sparse.csr_array])
@@ -128,7 +138,7 @@ def test_rows_of_every_form_go_through_bytes(form):
     step = second(points, **asked())
     parts = [summarize(batch, step).to_bytes() for batch in cut(points, (200,))()]
     core = finish(reduce(merge, (Summary.from_bytes(part, step) for part in parts)))
-    assert_same(core, at_once(points, **asked()))
+    assert_same_coreset(core, at_once(points, **asked()))
 
 
 def test_a_sample_that_misjudged_the_largest_losses_costs_one_more_pass(few_sampled, monkeypatch):
@@ -137,7 +147,7 @@ def test_a_sample_that_misjudged_the_largest_losses_costs_one_more_pass(few_samp
     monkeypatch.setattr(plans, "_floor", lambda losses, sample, share: float(np.sort(losses)[-3]))
     batches = list(cut(points, (1000, 2000))())
     step = through(batches, plan(**chosen), lambda parts: reduce(merge, parts))
-    assert_same(step, at_once(points, **chosen))
+    assert_same_coreset(step, at_once(points, **chosen))
     third = finish(reduce(merge, [summarize(one, second(points, **chosen)) for one in batches]))
     assert isinstance(third, Plan)
     assert third.number == 3
@@ -235,7 +245,7 @@ TENTHS = [0.1, 0.2, 0.3, 0.7, 1.1]  # sums of them are rounded, and in another w
 
 def one_way_and_another(points, cuts=(300, 700), **chosen):
     core = through(list(cut(points, cuts)()), plan(**chosen))
-    assert_same(core, at_once(points, **chosen))
+    assert_same_coreset(core, at_once(points, **chosen))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -298,5 +308,5 @@ def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(
     assert max(held) <= (75 if expected >= 3000 else 110)
     found = finish(reduce(merge, parts))
     assert found.number == (1 if expected > 3000 else 2)
-    assert_same(through(batches, found), at_once(points, **chosen))
+    assert_same_coreset(through(batches, found), at_once(points, **chosen))
     assert plan(**chosen).expecting(100).limit == np.inf

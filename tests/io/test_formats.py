@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from tests.tables.files import WRITERS, arrow_table, gathered, same, written
+from tests.io.files import WRITERS, arrow_table, gathered, same, written
 
 REAL = st.floats(allow_nan=False, allow_infinity=False)
 WORDS = st.text(

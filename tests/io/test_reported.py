@@ -10,7 +10,7 @@ import pytest
 from duramen.io import learn_encoding, open_table
 from duramen.io.opening import is_table
 from duramen.io.table import rows_in_memory
-from tests.tables.files import WRITERS, gathered, written
+from tests.io.files import WRITERS, gathered, written
 
 pd = pytest.importorskip("pandas")
 

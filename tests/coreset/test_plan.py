@@ -6,7 +6,7 @@ import pytest
 import duramen as dm
 from duramen.coreset.settings import ByTheorem
 from duramen.trimming import trimmed_sum
-from tests.robust.test_laws import logistic
+from tests.coreset.test_laws import logistic
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_theorem_2_suspects_what_its_formula_says(beta):
     deviation = loss.deviation(anchor.ball, X)
     lowest = trimmed_sum(np.maximum(losses - deviation, 0), np.ones(5000), (1 + beta) * z)
     epsilon0 = min(epsilon / 16, epsilon * lowest / (16 * (5000 - z) * deviation.max()))
-    seen = dm.Seen(dm.points(X), loss, anchor, losses)
+    seen = dm.AnchoredPoints(dm.points(X), loss, anchor, losses)
     found = ByTheorem(epsilon, beta, 0.1).suspected_weight(seen, z)
     assert epsilon0 < epsilon / 16  # the second term decides, where beta shows
     assert found == pytest.approx((1 + 1 / epsilon0) * z)

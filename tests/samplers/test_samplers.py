@@ -96,7 +96,7 @@ def test_a_frozen_anchor_scores_points_by_themselves(sampler):
     X, y = data()
     anchor = frozen_anchor(sampler, X, y)
     losses = LOGISTIC.values(anchor.theta, X, y)
-    whole = dm.Seen(dm.points(X, y), LOGISTIC, anchor, losses)
+    whole = dm.AnchoredPoints(dm.points(X, y), LOGISTIC, anchor, losses)
     part = whole.take(np.arange(0, len(X), 7))
     np.testing.assert_allclose(sampler.scores(part), sampler.scores(whole)[::7], rtol=1e-12)
     strata = sampler.strata(whole)
@@ -191,8 +191,11 @@ def test_the_leverage_score_is_the_length_of_a_row_of_q():
     sampler = dm.LeverageSampler(directions=9)
     points = dm.points(X, y)
     anchor = dm.Anchor(np.zeros(9), 0.0)
-    seen = dm.Seen(
-        points, LOGISTIC, anchor.freeze(**sampler.freeze(dm.Seen(points, LOGISTIC, anchor, X[:, 0]))), X[:, 0]
+    seen = dm.AnchoredPoints(
+        points,
+        LOGISTIC,
+        anchor.freeze(**sampler.freeze(dm.AnchoredPoints(points, LOGISTIC, anchor, X[:, 0]))),
+        X[:, 0],
     )
     Q = np.linalg.qr(np.column_stack([X, np.ones(600)]))[0]
     oracle = 1 + np.linalg.norm(Q, axis=1) * (600 / 9) ** 0.5
@@ -232,7 +235,7 @@ def test_leverage_refuses_a_frame_of_other_columns():
     with pytest.raises(
         ValueError, match=r"frame has shape \(4, 4\); it is not for 4 directions of 2 columns"
     ):
-        dm.LeverageSampler().scores(dm.Seen(dm.points(X[:, :2], y), LOGISTIC, anchor, X[:, 0]))
+        dm.LeverageSampler().scores(dm.AnchoredPoints(dm.points(X[:, :2], y), LOGISTIC, anchor, X[:, 0]))
 
 
 @pytest.mark.parametrize("directions", [0, -1, 2.5, "8"])
@@ -248,10 +251,10 @@ def test_layers_are_those_of_the_paper():
     loss = dm.KMedianLoss(1)
     points = dm.points(losses[:, None])
     sampler = dm.LayeredSampler()
-    anchor = anchor.freeze(**sampler.freeze(dm.Seen(points, loss, anchor, losses)))
+    anchor = anchor.freeze(**sampler.freeze(dm.AnchoredPoints(points, loss, anchor, losses)))
     low, mean = losses.min(), losses.mean() - losses.min()
     np.testing.assert_allclose(anchor.frozen["layers"], [low, mean])
-    strata = sampler.strata(dm.Seen(points, loss, anchor, losses))
+    strata = sampler.strata(dm.AnchoredPoints(points, loss, anchor, losses))
     inside = losses > low
     np.testing.assert_array_equal(strata[inside], np.floor(np.log2((losses[inside] - low) / mean)))
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duramen.io import learn_encoding, open_table
-from tests.tables.files import WRITERS, arrow_table, gathered, written
+from tests.io.files import WRITERS, arrow_table, gathered, written
 
 
 def read(path):

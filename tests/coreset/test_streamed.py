@@ -16,48 +16,22 @@ from duramen.coreset.build import streamed_coreset
 from duramen.coreset.candidates import BottomK
 from duramen.coreset.passes import Summarizer, plan
 from tests.conformance.cases import CASES
-from tests.dynamic.model import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, quietly, weights_of
+from tests.support import (
+    KINDS,
+    PROBLEMS,
+    SAMPLERS,
+    SUITS,
+    Heaviest,
+    assert_same_coreset,
+    at_once,
+    cut,
+    data,
+    quietly,
+)
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 EXACT = ("threshold", "n_suspected", "n_points", "calibrated", "seed", "sampler")
-
-
-def data(name="logistic", n=400, heavy="real", seed=0, whole=False):
-    """Make points of a problem, with ids that are neither in order nor dense."""
-    problem, rng = PROBLEMS[name], np.random.default_rng(seed)
-    X, y, weights = problem.rows(rng, n, whole), problem.labels(rng, n), weights_of(rng, n, heavy)
-    return dm.points(X, y, weights, rng.permutation(3 * n)[:n] - n)
-
-
-def cut(points, cuts=(), order=None):
-    """Make a function that gives the points in batches; two equal cuts make an empty one."""
-    points = points if order is None else points.take(order)
-    ends = [*sorted(cuts), len(points)]
-    return lambda: (points.take(slice(start, end)) for start, end in zip([0, *ends[:-1]], ends, strict=True))
-
-
-def at_once(points, **chosen):
-    """Build the coreset of all points by the one call."""
-    return quietly(
-        dm.robust_coreset, points.X, points.y, sample_weight=points.weights, ids=points.ids, **chosen
-    )
-
-
-def assert_same(core, other, rtol=1e-9):
-    np.testing.assert_array_equal(core.ids, other.ids)
-    np.testing.assert_allclose(core.weights, other.weights, rtol=rtol)
-    np.testing.assert_allclose(core.inclusion, other.inclusion, rtol=rtol)
-    for name in ("groups", "suspected", "own_weights"):
-        np.testing.assert_array_equal(getattr(core, name), getattr(other, name), err_msg=name)
-    rows = [part.toarray() if sparse.issparse(part) else part for part in (core.X, other.X)]
-    np.testing.assert_array_equal(*rows)
-    assert core.X.dtype == other.X.dtype
-    if core.y is not None:
-        np.testing.assert_array_equal(core.y, other.y)
-    for name in EXACT:
-        assert getattr(core, name) == getattr(other, name), name
-    assert core.n_outliers == pytest.approx(other.n_outliers, rel=1e-12)
 
 
 def assert_law(points, batches=None, *, anchor=None, **chosen):
@@ -65,7 +39,7 @@ def assert_law(points, batches=None, *, anchor=None, **chosen):
     chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
     batches = batches or cut(points, (100, 250))
     core = quietly(streamed_coreset, batches, anchor=anchor, **chosen)
-    assert_same(core, at_once(points, anchor=anchor, **chosen))
+    assert_same_coreset(core, at_once(points, anchor=anchor, **chosen))
     return core
 
 
@@ -158,7 +132,7 @@ def test_a_dynamic_coreset_that_sought_its_anchor_anew_is_the_same():
     dynamic = dm.DynamicCoreset(**chosen)
     dynamic.insert(points.X, points.y, points.weights, points.ids)
     dynamic.reanchor()
-    assert_same(assert_law(points, **chosen), dynamic.coreset())
+    assert_same_coreset(assert_law(points, **chosen), dynamic.coreset())
 
 
 @pytest.mark.parametrize("sampler", RANKED)
@@ -199,7 +173,7 @@ def test_zero_weights_and_their_losses_count_for_nothing():
     again = streamed_coreset(
         cut(without, (50,)), loss=dm.SquaredLoss(), size=60, n_outliers=0.05, random_state=3
     )
-    assert_same(core, again)
+    assert_same_coreset(core, again)
     np.testing.assert_array_equal(core.anchor.theta, again.anchor.theta)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.coreset.choose import loss_bins, split_at
-from tests.robust.test_laws import logistic
+from tests.coreset.test_laws import logistic
 
 
 @given(

@@ -13,8 +13,8 @@ from duramen import parallel as chunks
 from duramen.coreset.build import streamed_coreset
 from duramen.distributed import Summary, finish, merge, plan, summarize
 from tests.conformance.cases import CASES
-from tests.robust.test_passes import one_way_and_another
-from tests.robust.test_streamed import assert_same, at_once, cut, data
+from tests.coreset.test_passes import one_way_and_another
+from tests.support import assert_same_coreset, at_once, cut, data
 
 
 @pytest.mark.parametrize("sampler", ["leverage", "uniform"])
@@ -75,7 +75,7 @@ def test_any_number_of_strata_goes_through_bytes():
     step = finish(summarize(points, plan(**chosen)))
     parts = [summarize(part, step).to_bytes() for part in cut(points, (30_000,))()]
     core = finish(merge(*(Summary.from_bytes(part, step) for part in parts)))
-    assert_same(core, at_once(points, **chosen))
+    assert_same_coreset(core, at_once(points, **chosen))
 
 
 @pytest.mark.parametrize(

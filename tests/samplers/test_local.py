@@ -21,7 +21,7 @@ def test_linear_losses_know_what_their_methods_say(case, form, dtype):
     points = dm.points(form(X.astype(dtype)), y)
     anchor = dm.Anchor(case.theta(rng), radius=0.3)
     theta, X = anchor.theta, points.X
-    part = Local.of(dm.Seen(points, loss, anchor, loss.values(theta, X, y)))
+    part = Local.of(dm.AnchoredPoints(points, loss, anchor, loss.values(theta, X, y)))
     gradients = loss.gradients(theta, X, y)
     gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
     weights, whole = rng.random(500), rng.normal(size=gradients.shape[1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from duramen.io import Encoding, learn_encoding, open_table
 from duramen.io.columns import Kind, NumpyColumn
 from duramen.io.learning import seen_numbers
-from tests.tables.files import arrow_table, gathered, written
+from tests.io.files import arrow_table, gathered, written
 
 PEOPLE = {
     "age": [30.0, None, 50.0, 20.0],

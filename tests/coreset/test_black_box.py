@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.robust.test_laws import logistic
-from tests.sampling.test_samplers import OneInSo
+from tests.coreset.test_laws import logistic
+from tests.samplers.test_samplers import OneInSo
 
 
 def test_a_black_box_of_your_own():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from duramen.io import learn_encoding, open_table
-from tests.tables.files import gathered
+from tests.io.files import gathered
 
 LONG = 150_000  # lines, more than one block of a file
 
