@@ -1,4 +1,4 @@
-"""Dask: two workers against one, beside a sum of the same rows, and the bytes that travel.
+"""Dask: two workers against one, beside a sum of the same rows, and the size of summaries.
 
 ``python -m benchmarks.distributed``. Workers are processes of one thread, and talk over TCP on the loopback.
 """
@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import dask
@@ -20,6 +21,7 @@ from dask.distributed import Client, LocalCluster, wait
 
 import duramen as dm
 from benchmarks.timing import report
+from duramen.distributed import Plan, finish, merge, plan, summarize
 from duramen.distributed import dask as dmd
 
 ROWS, COLUMNS, PARTITIONS = 8_000_000, 10, 32
@@ -42,7 +44,7 @@ def main() -> None:
         report("  the coreset over the sum, one worker", one[0] / one[1])
         report("  the coreset over the sum, two workers", two[0] / two[1])
         report("  two workers that keep memory, times as fast as those", two[0] / fast[0])
-    traffic()
+    summary_sizes()
 
 
 @contextmanager
@@ -91,23 +93,41 @@ def piece(number: int, n: int) -> pd.DataFrame:
 
 
 def coreset(data: Any) -> dm.Coreset:
+    label = {} if hasattr(data, "chunks") else {"label": "y"}
+    return dmd.robust_coreset(data, **label, **problem(data))
+
+
+def problem(data: Any) -> dict[str, Any]:
     chosen = {"size": 2000, "n_outliers": 5000, "random_state": 0}
-    if data.ndim == 2 and hasattr(data, "chunks"):
-        return dmd.robust_coreset(data, loss=dm.KMeansLoss(3), sampler="layered", **chosen)
-    return dmd.robust_coreset(data, label="y", loss=dm.LogisticLoss(), sampler="leverage", **chosen)
+    if hasattr(data, "chunks"):
+        return chosen | {"loss": dm.KMeansLoss(3), "sampler": "layered"}
+    return chosen | {"loss": dm.LogisticLoss(), "sampler": "leverage"}
 
 
-def traffic() -> None:
+def summary_sizes() -> None:
     """Print how large a partition's summary is, for partitions of several sizes."""
-    print("  bytes that leave a partition, at most: in the first pass, in the second, and of its rows")
+    print("  bytes that leave a partition: in the first pass, in the second, and of its rows")
     for n in (25_000, 100_000, 400_000, 1_600_000):
         for kind, make in (("array, layered", rows), ("frame, leverage", frame)):
-            with dmd.Traffic() as heard:
-                coreset(make(4 * n, 4))
-            first, second = (int(one.partitions.max()) for one in heard.passes)
+            first, second = passes(make(4 * n, 4))
             print(
                 f"    {kind:<18}{n:>10,} rows {first:>12,} {second:>12,} {n * COLUMNS * 4:>14,}", flush=True
             )
+
+
+def passes(data: Any) -> Iterator[int]:
+    """Summarize all partitions here, pass after pass, and give the size of the largest summary of each."""
+    step: Any = plan(**problem(data))
+    is_array = hasattr(data, "chunks")
+    blocks = data.to_delayed().ravel() if is_array else data.to_delayed()
+    starts = range(0, 2**62, 2**40)  # ids that no other partition has
+    while isinstance(step, Plan):
+        summaries = []
+        for start, block in zip(starts, dask.compute(*blocks), strict=False):
+            X, y = (block, None) if is_array else (block[NAMES], block["y"])
+            summaries.append(summarize(dm.points(X, y, ids=start + np.arange(len(X))), step))
+        yield max(len(summary.to_bytes()) for summary in summaries)
+        step = finish(reduce(merge, summaries))
 
 
 def timed(call: Callable[[], Any]) -> float:

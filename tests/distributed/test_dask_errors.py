@@ -12,7 +12,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from duramen.distributed import dask as dmd
-from duramen.distributed.dask.partitions import said
+from duramen.distributed.dask.partitions import prefixed
 
 CHOSEN = {"loss": dm.KMeansLoss(2), "size": 50, "random_state": 0}
 
@@ -54,9 +54,9 @@ def test_so_it_is_on_a_cluster(on_cluster):
 
 
 def test_an_error_keeps_its_type_where_that_takes_a_text():
-    assert str(said("partition 3", ValueError("no"))) == "partition 3: no"
+    assert str(prefixed("partition 3", ValueError("no"))) == "partition 3: no"
     for error in (OSError(5, "no"), UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), KeyError("no")):
-        named = said("partition 3", error)
+        named = prefixed("partition 3", error)
         assert isinstance(named, type(error).__mro__[1] if isinstance(error, UnicodeError) else type(error))
         assert "partition 3: " in str(named)
         assert "no" in str(named)
@@ -72,4 +72,4 @@ def test_many_chunks_are_seen_in_little_time():
     from duramen.distributed.dask.partitions import parts_of
 
     parts = parts_of(da.ones((3000, 1), chunks=(1, 1)))
-    assert (parts.rows[-1].first, parts.rows[-1].count) == (2999, 1)
+    assert (parts.firsts[-1], parts.counts[-1]) == (2999, 1)

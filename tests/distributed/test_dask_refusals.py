@@ -33,7 +33,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
 @pytest.mark.parametrize(
     "rows, chosen, error, match",
     [
-        (np.zeros((3, 2)), {}, TypeError, r"found ndarray; for data in memory there is dm\.robust_coreset"),
+        (np.zeros((3, 2)), {}, TypeError, r"found ndarray; for data in memory use dm\.robust_coreset"),
         (pd.DataFrame({"a": [1.0]}), {}, TypeError, r"found DataFrame; .* dm\.robust_coreset"),
         (lazily(**NUMBERS)["a"], {}, TypeError, r"data\.to_frame\(\)"),
         (dask.delayed(unread)(), {}, TypeError, "found Delayed"),
@@ -43,13 +43,13 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (lazily(**NUMBERS), {"label": "yy"}, ValueError, "no column 'yy' \\(label\\); did you mean 'y'"),
         (lazily(**NUMBERS), {"features": ["a", "c"]}, ValueError, "no column 'c' \\(features\\)"),
         (lazily(**NUMBERS), {"features": ["a", "a"]}, ValueError, "'a' is given as features, twice"),
-        (lazily(**NUMBERS), {"features": "a"}, TypeError, "one text; give a list"),
+        (lazily(**NUMBERS), {"features": "a"}, TypeError, "is a string; pass a list"),
         (lazily(**NUMBERS), {"features": ["a", "y"], "label": "y"}, ValueError, "'y' is given as label and"),
         (lazily(**NUMBERS), {"label": "y", "id": "y"}, ValueError, "'y' is given as label and id"),
         (lazily(**NUMBERS), {"id": "a"}, TypeError, "id='a' must be integers; found type float64"),
         (lazily(a="float64", s="str"), {"label": "s"}, TypeError, "label='s' must be numbers; found"),
         (lazily(y="int64"), {"label": "y"}, ValueError, "no column left"),
-        (lazily(**NUMBERS), {"label": "y", "y": UNREAD[:, 0]}, TypeError, "label='y' and y say the same"),
+        (lazily(**NUMBERS), {"label": "y", "y": UNREAD[:, 0]}, TypeError, "label='y' and y mean the same"),
         (
             lazily(**NUMBERS),
             {"y": np.zeros(3)},
@@ -61,7 +61,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (UNREAD, {}, ValueError, r"LogisticLoss\(.*\) needs labels"),
         (UNREAD, {"label": "y"}, TypeError, "label='y' names a column, and a Dask array"),
         (UNREAD, {"y": UNREAD[:9, 0]}, ValueError, "y has 9 values for 10 rows"),
-        (UNREAD, {"y": UNREAD}, ValueError, "y must have one value a row"),
+        (UNREAD, {"y": UNREAD}, ValueError, "y must have one value per row"),
         (UNREAD, {"ids": UNREAD[:, 0]}, TypeError, "ids must be integers"),
         (UNREAD[:, 0], {}, ValueError, "two-dimensional, rows by columns; found shape"),
         (UNREAD.astype(complex), {}, TypeError, "X must be numbers; found type complex"),

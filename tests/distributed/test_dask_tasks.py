@@ -1,6 +1,5 @@
 """What travels, what tasks are called, and what a user sees of them."""
 
-import re
 import sys
 import threading
 
@@ -23,6 +22,20 @@ pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 
 
+class Watch(dask.callbacks.Callback):
+    """Note the tasks that run, and what they return."""
+
+    def __init__(self):
+        self.tasks = []
+        super().__init__(posttask=lambda key, result, *_: self.tasks.append((key, result)))
+
+    def results(self, name):
+        return [result for key, result in self.tasks if dask.utils.key_split(key) == name]
+
+    def count(self, name):
+        return len(self.results(name))
+
+
 @pytest.mark.usefixtures("few_sampled")
 @pytest.mark.parametrize("sampler", RANKED)
 def test_what_travels_does_not_grow_with_the_partitions(sampler):
@@ -30,45 +43,18 @@ def test_what_travels_does_not_grow_with_the_partitions(sampler):
 
     def sizes(n):
         points = data(n=10 * n, heavy="none")
-        with dmd.Traffic() as traffic:
-            chosen = {**LOGISTIC, "n_outliers": 30, "sampler": sampler, "size": 50}
-            X, columns = arrays_of(points, range(n, 10 * n, n))
+        chosen = {**LOGISTIC, "n_outliers": 30, "sampler": sampler, "size": 50}
+        X, columns = arrays_of(points, range(n, 10 * n, n))
+        with Watch() as watch:
             dmd.robust_coreset(X, anchor=PROBLEMS["logistic"].anchor(), **columns, **chosen)
-        assert [one.number for one in traffic.passes] == [1, 2]
-        for one in traffic.passes:
-            assert one.rows.tolist() == [n] * 10
-            assert one.total == one.partitions.sum() + one.merged > one.received > 0
-        assert traffic.total == sum(one.total for one in traffic.passes)
-        return np.array([one.partitions.max() for one in traffic.passes])
+        sent = [watch.results(f"duramen-{word}-pass-summarize") for word in ("first", "second")]
+        assert [len(summaries) for summaries in sent] == [10, 10]
+        return np.array([max(map(len, summaries)) for summaries in sent])
 
     few, many = sizes(1000), sizes(8000)
     growth = 2.0 if sampler == "layered" else 1.05  # its layers are full one after the other
     assert (many < growth * few).all()
     assert many.max() < 8000 * 3 * 8 / 4  # a quarter of the partition
-
-
-def test_traffic_is_heard_by_all_who_listen_and_by_nobody_else():
-    frame, columns = frame_of(data(n=300))
-    with dmd.Traffic() as outer:
-        with dmd.Traffic() as inner:
-            dmd.robust_coreset(frame, **columns, **LOGISTIC)
-        dmd.robust_coreset(frame, **columns, **LOGISTIC)
-    dmd.robust_coreset(frame, **columns, **LOGISTIC)
-    assert len(inner.passes) == 2
-    assert len(outer.passes) == 4
-    assert repr(dmd.Traffic()) == "Traffic: nothing yet"
-    assert re.match(r"pass 1: 3 partitions sent [\d,]+ bytes at most, .*\npass 2: ", repr(inner))
-
-
-class Watch(dask.callbacks.Callback):
-    """Note the tasks that run."""
-
-    def __init__(self):
-        self.keys = []
-        super().__init__(pretask=lambda key, *_: self.keys.append(key))
-
-    def count(self, name):
-        return sum(dask.utils.key_split(key) == name for key in self.keys)
 
 
 def test_one_task_a_partition_and_a_tree_of_merges_under_names_that_the_dashboard_shows():
@@ -124,7 +110,7 @@ def _kept(points, _):
 def test_parts_tell_their_names_and_numbers():
     table = pandas_of(data(n=10)).drop(columns="key")
     parts = parts_of(dd.from_pandas(table, npartitions=3), label="y").numbered()
-    assert [(rows.first, rows.count) for rows in parts.rows] == [(0, 4), (4, 3), (7, 3)]
+    assert (parts.firsts, parts.counts) == ((0, 4, 7), (4, 3, 3))
     assert parts.name(1) == "partition 1 of 3 (index 4 to 7)"
     assert parts.has_labels
     assert not parts.has_ids

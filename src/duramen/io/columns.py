@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
@@ -111,10 +111,28 @@ def checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
     return tuple(names)
+
+
+def column_roles(
+    there: Sequence[Any], path: Path, roles: Mapping[str, Any], features: Iterable[Any] | None
+) -> dict[Any, str]:
+    """Return the role of each column that is given one; refuse absent columns and two roles for one."""
+    if isinstance(features, str):
+        raise TypeError(f"features={features!r} is a string; pass a list of names")
+    found: dict[Any, str] = {}
+    given = [(role, name) for role, name in roles.items() if name is not None]
+    for role, name in [*given, *(("features", name) for name in features or ())]:
+        if name not in there:
+            raise ValueError(absent(name, [str(one) for one in there], path, role))
+        if name in found:
+            both = f"{found[name]} and {role}" if found[name] != role else f"{role}, twice"
+            raise ValueError(f"column {name!r} is given as {both}; a column has one role")
+        found[name] = role
+    return found
 
 
 def arrow(part: str) -> Any:

@@ -2,14 +2,9 @@
 
 >>> from duramen.distributed import dask as dmd
 
-:func:`robust_coreset` is the one call; :class:`Traffic` tells how many bytes it
-sends. Underneath, ``collections`` sees a Dask DataFrame or array as partitions,
-``parts`` works on the points of each, and ``coreset`` makes passes over them.
-:class:`LiveCoreset` is for rows that arrive on the workers and change there.
+``partitions`` reads a Dask DataFrame or array as partitions of points, ``coreset`` makes passes over them.
 """
 
 from duramen.distributed.dask.coreset import robust_coreset
-from duramen.distributed.dask.live import LiveCoreset
-from duramen.distributed.dask.traffic import PassTraffic, Traffic
 
-__all__ = ["LiveCoreset", "PassTraffic", "Traffic", "robust_coreset"]
+__all__ = ["robust_coreset"]
