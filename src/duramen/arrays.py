@@ -8,6 +8,7 @@ becomes rows here, once; an array that is rows already is viewed, never copied.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeAlias
@@ -18,32 +19,31 @@ from scipy import sparse
 
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
-__all__ = [
-    "Array",
-    "Rows",
-    "as_column",
-    "as_rows",
-    "column_names",
-    "dense_block",
-    "frame_rows",
-    "is_frame",
-    "numbered",
-    "numeric_column",
-    "refuse_nonfinite",
-    "row_norms",
-    "row_products",
-    "scratch_rows",
-    "take_rows",
-]
+
+def as_frame(data: Any) -> Any:
+    """Return a data frame or Arrow table as a narwhals frame, and None for anything else."""
+    if not hasattr(type(data), "columns"):
+        return None
+    import narwhals as nw  # here, as it takes 50 ms
+
+    if type(data).__name__ == "RecordBatch":
+        data = sys.modules["pyarrow"].Table.from_batches([data])
+    try:
+        frame = nw.from_native(data, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        frame = nw.from_native(_renamed(data))
+    return frame if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
+
+
+def _renamed(data: Any) -> Any:
+    """Rename the columns of a pandas frame or Arrow table 0, 1, ..., as narwhals wants distinct names."""
+    names = [str(position) for position in range(len(column_names(data)))]
+    return data.set_axis(names, axis=1) if hasattr(data, "set_axis") else data.rename_columns(names)
 
 
 def is_frame(data: Any) -> bool:
-    """Tell whether ``data`` is a data frame or an Arrow table, or promises to become one."""
-    if _is_lazy(data):
-        return True
-    return hasattr(data, "columns") and any(
-        hasattr(data, its) for its in ("iloc", "get_columns", "column_names")
-    )
+    """Return whether ``data`` is a data frame or an Arrow table, also a lazy one."""
+    return as_frame(data) is not None
 
 
 def column_names(frame: Any) -> list[str]:
@@ -51,25 +51,27 @@ def column_names(frame: Any) -> list[str]:
     return [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
 
 
-def frame_rows(frame: Any) -> NDArray[Any]:
-    """Gather a frame's columns in one (n, d) float array.
+def _frame_rows(data: Any) -> NDArray[Any]:
+    """Copy a frame's columns into one (n, d) float array.
 
     float32 is kept where every column fits in it; otherwise float64. A pandas
     frame that already is one block of floats is viewed, not copied.
     """
-    if _is_lazy(frame):
-        raise TypeError("X is a lazy frame; call .collect() on it first")
-    names = column_names(frame)
-    block = _pandas_block(frame)
-    if block is not None:
-        return block
-    named = zip(names, _columns(frame), strict=True)
+    frame = as_frame(data)
+    if not hasattr(frame, "iter_columns"):
+        collect = "collect" if hasattr(data, "collect") else "compute"
+        raise TypeError(f"X is a lazy frame; call .{collect}() on it first")
+    dtypes = set(frame.schema.values())
+    if frame.implementation.is_pandas() and len(dtypes) == 1 and str(*dtypes) in ("Float32", "Float64"):
+        return np.asarray(frame.to_numpy())
+    named = zip(column_names(data), frame.iter_columns(), strict=True)
     columns = [numeric_column(column, f"X, column {name!r},") for name, column in named]
     if not columns:
         return np.empty((len(frame), 0))
-    shared = np.result_type(*(column.dtype for column in columns))
-    small = shared.kind == "f" and shared.itemsize <= 4
-    rows = np.empty((len(columns[0]), len(columns)), dtype=np.float32 if small else np.float64)
+    rows = np.empty(
+        (len(frame), len(columns)),
+        dtype=_float_type(np.result_type(*(column.dtype for column in columns)), "X"),
+    )
     for position, column in enumerate(columns):
         rows[:, position] = column
     return rows
@@ -93,49 +95,34 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
             row = missing[0] // n_columns
             raise ValueError(f"{name} has a masked value in row {row}; fill or drop such rows first")
     values = _as_array(column, name)
-    dtype: Any = getattr(column, "dtype", None)
-    if values.dtype == object and getattr(dtype, "kind", "O") in "biuf":  # pandas' nullable, with gaps
-        kept = dtype.numpy_dtype if dtype.kind == "f" else np.dtype(np.float64)
-        values = column.to_numpy(dtype=kept, na_value=np.nan)
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name, n_columns)
     return values
 
 
-def _is_lazy(data: Any) -> bool:
-    return hasattr(data, "collect") and hasattr(data, "collect_schema") and not hasattr(data, "get_columns")
-
-
-def _columns(frame: Any) -> list[Any]:
-    if hasattr(frame, "iloc"):  # pandas, where two columns may share a name
-        return [frame.iloc[:, position] for position in range(frame.shape[1])]
-    if hasattr(frame, "get_columns"):  # polars
-        return list(frame.get_columns())
-    return list(frame.columns)  # Arrow
-
-
-def _pandas_block(frame: Any) -> NDArray[Any] | None:
-    """Return the values of a pandas frame whose columns all have one NumPy float type."""
-    if not hasattr(frame, "iloc"):
-        return None
-    kinds = set(frame.dtypes)
-    if len(kinds) != 1 or kinds.pop() not in (np.dtype(np.float32), np.dtype(np.float64)):
-        return None
-    return np.asarray(frame)
-
-
 def _as_array(column: Any, name: str) -> NDArray[Any]:
+    series = _as_series(column)
     try:
-        values = np.asarray(column)
+        values = np.asarray(column if series is None else series.to_numpy())
     except ValueError:
         raise  # entries of different lengths: the caller knows what to call them
     except Exception as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
-    if values.ndim != 1 and hasattr(column, "dtype") and not isinstance(column, np.ndarray):
+    if values.ndim != 1 and series is not None:
         raise TypeError(
-            f"{name} has several values a row (type {column.dtype}); give each a column of its own"
+            f"{name} has several values per row (type {series.dtype}); give each a column of its own"
         )
     return values
+
+
+def _as_series(column: Any) -> Any:
+    """Return a column of a frame as a narwhals series, and None for anything else."""
+    if isinstance(column, np.ndarray) or not hasattr(column, "to_numpy"):
+        return None
+    import narwhals as nw
+
+    series = nw.from_native(column, pass_through=True, allow_series=True)
+    return series if isinstance(series, nw.Series) else None
 
 
 def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
@@ -147,8 +134,8 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
         way_out = "pass real numbers"
     for position, value in enumerate(values.ravel()):
         place = f"row {position // n_columns}" + (f", column {position % n_columns}" if n_columns > 1 else "")
-        if value is None:
-            raise ValueError(f"{name} has a missing value (None) in {place}; fill or drop such rows first")
+        if value is None or type(value).__name__ == "NAType":  # pandas' own
+            raise ValueError(f"{name} has a missing value ({value}) in {place}; fill or drop such rows first")
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}")
@@ -191,7 +178,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
     if sparse.issparse(X):
         rows = _csr(X)
     elif is_frame(X):
-        rows, names = frame_rows(X), column_names(X)
+        rows, names = _frame_rows(X), column_names(X)
     else:
         rows = _dense(X, name)
     if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
-from duramen.arrays import column_names, is_frame, numbered
-from duramen.extras import needed
+from duramen.arrays import as_frame, column_names, is_frame, numbered
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
@@ -300,7 +299,7 @@ class _FromBatches(_Source):
             return batch
         y = weights = ids = None
         X = batch
-        if type(batch).__name__ == "RecordBatch" or is_frame(batch):
+        if is_frame(batch):
             X, y, weights, ids = self._columns(batch)
         elif any(value is not None for value in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
@@ -320,8 +319,6 @@ class _FromBatches(_Source):
 
     def _columns(self, frame: Any) -> tuple[Any, Any, Any, Any]:
         """Take a frame apart."""
-        if type(frame).__name__ == "RecordBatch":
-            frame = needed("pyarrow", "reading record batches", "frames").Table.from_batches([frame])
         there = column_names(frame)
         names = [self._roles[role] for role in ("label", "weight", "id")]
         features = self._roles["features"]
@@ -333,8 +330,8 @@ class _FromBatches(_Source):
             if name not in there:
                 raise ValueError(f"there is no column {name!r}; there are {there}")
         self.names = tuple(wanted)
-        X = frame.select(wanted) if hasattr(frame, "select") else frame[wanted]
-        return X, *(None if name is None else frame[name] for name in names)
+        frame = as_frame(frame)
+        return frame.select(wanted), *(None if name is None else frame.get_column(name) for name in names)
 
 
 @final

@@ -134,7 +134,7 @@ class Parts:
         return f"partition {number} of {len(self)}{where}"
 
     def numbered(self) -> Parts:
-        """Return the same with all rows numbered, which takes a pass over one column if counts are unknown."""
+        """Return the same with all rows numbered, which takes a pass over one column if needed."""
         if self.has_ids:
             return self
         counts: Sequence[Any] = self.counts
