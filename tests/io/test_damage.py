@@ -52,7 +52,7 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file .*none.csv"):
         open_table(tmp_path / "none.csv")
     (tmp_path / "data.xlsx").write_bytes(b"hello")
-    with pytest.raises(ValueError, match=r"data.xlsx has no suffix or content that is known; .*Parquet.*npz"):
+    with pytest.raises(ValueError, match=r"data.xlsx has no known suffix or content; .*Parquet.*npz"):
         open_table(tmp_path / "data.xlsx")
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         open_table(tmp_path)
@@ -74,7 +74,7 @@ def test_columns_of_one_name_are_refused(tmp_path):
         ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "'y' has 4 values, 'X' has 3 rows"),
         ({"X": np.zeros((3, 2, 1))}, "'X' has shape"),
         ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "several matrices: 'X', 'Z'"),
-        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be 2 texts"),
+        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be 2 strings"),
         ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
         ({"X": np.array([[object()]])}, "Python objects, which are not unpickled"),
         ({"note": np.float64(1)}, "has no columns"),

@@ -55,7 +55,7 @@ BROKEN = {
     "UTF-16": ("a,b\n1,2\n".encode("utf-16"), "is not UTF-8 text"),
     "text": ("a,b\n1,2\n3,4\n5,six\n7,8\n", r"column 'b' holds numbers and text \('six' in line 4 \(row 2,"),
     "no bytes": ("", "is empty"),
-    "no header": ("\n\n", "is empty; a header line"),
+    "no header": ("\n\n", "is empty; the first line must name"),
     "header only": ("a,b\n", "has no rows"),
     "header without end": ("a,b", "has no rows"),
     "twice": ("a,b,a\n1,2,3\n", "more than one column is called 'a'"),

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.io import Encoding, learn_encoding, open_table
-from duramen.io.columns import Kind, NumpyColumn
+from duramen.io.archive import NumpyColumn
+from duramen.io.columns import Kind
 from duramen.io.learning import seen_numbers
 from tests.io.files import arrow_table, gathered, written
 
@@ -100,9 +101,9 @@ def test_roles_that_cannot_be(tmp_path, roles, message):
 
 
 def test_one_text_is_not_a_list_of_names(tmp_path):
-    with pytest.raises(TypeError, match="features='age' is one text"):
+    with pytest.raises(TypeError, match="features='age' is a string"):
         learn_encoding(people(tmp_path), features="age")
-    with pytest.raises(TypeError, match="one_hot='colour' is one text"):
+    with pytest.raises(TypeError, match="one_hot='colour' is a string"):
         learn_encoding(people(tmp_path), features=["colour"], one_hot="colour")
 
 

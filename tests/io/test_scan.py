@@ -162,7 +162,7 @@ def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):
 
 @pytest.mark.usefixtures("two_threads")
 def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
-    from duramen.io import arrow_files as module
+    from duramen.io import arrow as module
 
     monkeypatch.setattr(module, "_SHARD", 900)
     whole = table()
@@ -261,8 +261,8 @@ def refused(error, match, source, **named):
 def test_what_cannot_be_scanned_is_refused(tmp_path):
     whole = table(100)
     X, y = rows_of(whole), whole["y"].to_numpy()
-    refused(TypeError, "gives them once; pass a list, or a function", iter([X]))
-    refused(TypeError, "gives them once", (batch for batch in [X]))
+    refused(TypeError, "yields them once; pass a list, or a function", iter([X]))
+    refused(TypeError, "yields them once", (batch for batch in [X]))
     refused(TypeError, "int is neither a file", 3)
     refused(FileNotFoundError, "there is no file", tmp_path / "none.parquet")
     refused(FileNotFoundError, "no files that match", tmp_path / "*.csv")
@@ -273,11 +273,11 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     refused(ValueError, "no points", [])
     refused(TypeError, "has 4 parts; for rows with ids pass dm.points", [(X, y, y, y)])
     refused(TypeError, r"batch 0: label=.* this batch has no names", [(X, y)], label="y")
-    refused(TypeError, "features='ab' is one text", whole, features="ab")
-    refused(TypeError, "DataFrame is in memory already", whole.to_pandas(), label="y")
-    refused(TypeError, "ndarray is in memory already", X)
+    refused(TypeError, "features='ab' is a string", whole, features="ab")
+    refused(TypeError, "DataFrame is already in memory", whole.to_pandas(), label="y")
+    refused(TypeError, "ndarray is already in memory", X)
     refused(TypeError, "has both", [str(tmp_path), X])
-    refused(TypeError, "must give something to iterate over; found None", lambda: None)
+    refused(TypeError, "must return an iterable; found None", lambda: None)
     refused(ValueError, "is a folder; name its files", [tmp_path, tmp_path])
     refused(ValueError, "has no rows", dataset.dataset([], schema=whole.schema), label="y")
     refused(ValueError, "2 columns of float64.*3 columns", [(X[:, :2], y), (X, y)])

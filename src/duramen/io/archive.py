@@ -6,7 +6,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,11 +14,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from duramen.io.columns import Kind, NumpyColumn, checked_names, few, shortened
+from duramen.io.columns import (
+    BadCellError,
+    Column,
+    Kind,
+    checked_names,
+    few,
+    readable,
+    refuse_kind,
+    refuse_large,
+)
 from duramen.io.table import Batch, Table
-
-__all__ = ["ArchiveTable"]
-
 
 _Headers: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 _BROKEN = (
@@ -29,13 +34,41 @@ _BROKEN = (
 _KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M": Kind.TIME, "m": Kind.TIME}
 
 
+class NumpyColumn(Column):
+    """A column that is a NumPy array."""
+
+    def __init__(self, values: NDArray[Any], kind: Kind) -> None:
+        self.values, self.kind = values, kind
+
+    def numbers(self) -> NDArray[Any]:
+        refuse_kind(self.kind, "number")
+        refuse_large(self.values)
+        return self.values
+
+    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+        refuse_kind(self.kind, "text")
+        known, codes = np.unique(self.values, return_inverse=True)
+        return codes.reshape(-1).astype(np.int64), known.tolist()
+
+    def whole(self) -> NDArray[np.int64]:
+        refuse_kind(self.kind, "whole")
+        if self.values.dtype == np.uint64:
+            over = np.flatnonzero(self.values > np.iinfo(np.int64).max)
+            if over.size:
+                raise BadCellError(int(over[0]), f"holds {self.values[over[0]]}, beyond the largest int64")
+        return self.values.astype(np.int64)
+
+    def words(self) -> list[str]:
+        refuse_kind(self.kind, "text")
+        return [str(value) for value in self.values.tolist()]
+
+
 class ArchiveTable(Table):
     """An archive of arrays.
 
-    A two-dimensional array (``X``, or the only one) gives the columns x0, x1, ... or those
-    that a one-dimensional array of text ``columns`` names. A one-dimensional array with one
-    value a row is a column of its own name. An array is in memory as a whole once a batch of
-    it was read. Nothing is unpickled.
+    The columns of a two-dimensional array are called x0, x1, ... or as a one-dimensional array
+    of text ``columns`` says. A one-dimensional array with one value per row is a column of its
+    own name. An array is in memory as a whole once a batch of it was read. Nothing is unpickled.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,21 +76,16 @@ class ArchiveTable(Table):
         self._loaded: dict[str, NDArray[Any]] = {}
         headers = _headers(path)
         matrix = _matrix_key(path, headers)
-        self._sources: dict[str, tuple[str, int | None]] = {}
-        names = []
-        if matrix:
-            names = self._matrix_names(headers, headers[matrix][0][1])
-            self._sources = {name: (matrix, place) for place, name in enumerate(names)}
-        beside = [
-            key for key, (shape, _) in headers.items() if len(shape) == 1 and not self._is_names(key, names)
-        ]
+        names = self._matrix_names(headers, headers[matrix][0][1]) if matrix else []
+        self._sources: dict[str, tuple[str, int | None]] = {
+            name: (str(matrix), place) for place, name in enumerate(names)
+        }
+        used = "columns" if names else None
+        beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != used]
         self.columns = checked_names(path, [*names, *beside])
         self._sources.update({key: (key, None) for key in beside})
         self.n_rows = _common_length(path, headers, [*([matrix] if matrix else []), *beside])
         self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}
-
-    def _is_names(self, key: str, names: Sequence[str]) -> bool:
-        return key == "columns" and bool(names)
 
     def _matrix_names(self, headers: _Headers, n_columns: int) -> list[str]:
         if "columns" not in headers:
@@ -65,14 +93,17 @@ class ArchiveTable(Table):
         shape, dtype = headers["columns"]
         if shape != (n_columns,) or dtype.kind != "U":
             raise ValueError(
-                f"{self.path}: 'columns' must be {n_columns} texts, one name for each column of the matrix; "
+                f"{self.path}: 'columns' must be {n_columns} strings, one for each column of the matrix; "
                 f"it has shape {shape} and type {dtype}"
             )
         return [str(name) for name in self._load("columns")]
 
     def _load(self, key: str) -> NDArray[Any]:
         if key not in self._loaded:
-            with _readable(self.path), np.load(self.path, allow_pickle=False) as archive:
+            with (
+                readable(self.path, "a .npz file", *_BROKEN),
+                np.load(self.path, allow_pickle=False) as archive,
+            ):
                 self._loaded[key] = archive[key]
         return self._loaded[key]
 
@@ -80,8 +111,8 @@ class ArchiveTable(Table):
         total = self.n_rows or 0
         for first in range(skip, total, n_rows):
             rows = slice(first, min(first + n_rows, total))
-            held = {name: partial(self._column, name, rows) for name in columns}
-            yield Batch(self, first, rows.stop / total, rows.stop - first, held)
+            read = {name: partial(self._column, name, rows) for name in columns}
+            yield Batch(self, first, rows.stop / total, rows.stop - first, read)
 
     def _column(self, name: str, rows: slice) -> NumpyColumn:
         key, place = self._sources[name]
@@ -89,22 +120,10 @@ class ArchiveTable(Table):
         return NumpyColumn(array[rows] if place is None else array[rows, place], self.kinds[name])
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, PermissionError):
-        raise
-    except _BROKEN as error:
-        raise ValueError(
-            f"{path} is damaged, cut short, or not a .npz file: {shortened(str(error), 160)}"
-        ) from error
-
-
 def _headers(path: Path) -> _Headers:
     """Read the shapes and types of the arrays, not the arrays."""
     headers: _Headers = {}
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    with readable(path, "a .npz file", *_BROKEN), zipfile.ZipFile(path) as archive:
         for entry in archive.namelist():
             with archive.open(entry) as file:
                 version = npy.read_magic(file)
@@ -136,7 +155,7 @@ def _common_length(path: Path, headers: _Headers, keys: Sequence[str]) -> int:
         if headers[key][0][0] != n_rows:
             raise ValueError(
                 f"{path}: {key!r} has {headers[key][0][0]} values, {keys[0]!r} has {n_rows} rows; "
-                "every array needs one value a row"
+                "every array needs one value per row"
             )
     return n_rows
 

@@ -1,8 +1,7 @@
-"""Columns of a batch: numbers, categories or ids, whatever the file holds."""
+"""Columns of a batch: what they hold, and how messages name them."""
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,37 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from duramen.extras import needed
+Category: TypeAlias = str | int | float | bool
 
-__all__ = [
-    "NUMERIC",
-    "ArrowColumn",
-    "BadCellError",
-    "Category",
-    "Column",
-    "Kind",
-    "NumpyColumn",
-    "TextColumn",
-    "absent",
-    "arrow",
-    "checked_names",
-    "codes_of_numbers",
-    "few",
-    "kind_of",
-    "large",
-    "looks_like",
-    "plain_number",
-    "readable",
-    "rebatched",
-    "refuse_kind",
-    "refuse_large",
-    "shortened",
-    "skipping",
-]
+EXACT = 2**53
+"""Up to here float64 holds every whole number."""
 
 
 class Kind(Enum):
-    """What a column holds; the value is how a message calls it."""
+    """What a column holds, in the words of messages."""
 
     WHOLE = "whole numbers"
     REAL = "numbers"
@@ -65,7 +41,7 @@ NUMERIC = frozenset({Kind.WHOLE, Kind.REAL, Kind.SINGLE, Kind.FLAG, Kind.CODE, K
 
 
 class BadCellError(ValueError):
-    """A value that cannot be used: its row in the batch (None: all of them), and what is wrong with it."""
+    """A value that cannot be used: its row in the batch (None: the whole column), why, and what to do."""
 
     def __init__(self, row: int | None, problem: str, way_out: str = "") -> None:
         super().__init__(problem)
@@ -84,8 +60,8 @@ def few(names: Sequence[str], most: int = 8) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def absent(name: str, there: Sequence[str], path: Path, role: str = "") -> str:
-    """Say that a column is not there, and which ones are.
+def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
+    """Write the message about a column that is not there, with the names that are.
 
     Examples
     --------
@@ -93,16 +69,14 @@ def absent(name: str, there: Sequence[str], path: Path, role: str = "") -> str:
     "people.csv has no column 'agee'; did you mean 'age'? It has 'age', 'size'"
     """
     by_lower = {other.strip().lower(): other for other in reversed(there)}
-    close = [by_lower[key] for key in get_close_matches(str(name).strip().lower(), list(by_lower), n=3)]
-    rest = f"it has {few(there)}"
-    if close:
-        rest = f"did you mean {' or '.join(repr(other) for other in close)}? It has {few(there)}"
+    close = [repr(by_lower[key]) for key in get_close_matches(str(name).strip().lower(), by_lower, n=3)]
+    hint = f"did you mean {' or '.join(close)}? It" if close else "it"
     wanted = f" ({role})" if role else ""
-    return f"{path} has no column {name!r}{wanted}; {rest}"
+    return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
 
 
 def shortened(text: str, width: int = 60) -> str:
-    """Put a text on one line, cut where it is long."""
+    """Write a text on one line, cut to ``width`` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: width - 3] + "..."
 
@@ -135,59 +109,17 @@ def column_roles(
     return found
 
 
-def arrow(part: str) -> Any:
-    """Import a part of pyarrow, or say what to install."""
-    return needed(f"pyarrow.{part}" if part else "pyarrow", "reading this file", "frames")
-
-
 @contextmanager
-def readable(path: Path, what: str) -> Iterator[None]:
-    """Turn what pyarrow raises on a damaged file into one ValueError that names the file."""
-    pa = arrow("")
+def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the errors that a damaged file causes into one ValueError that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
-            raise
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except errors as error:
         raise ValueError(
             f"{path} is damaged, cut short, or not {what}: {shortened(str(error), 160)}"
         ) from error
-
-
-def skipping(pieces: Iterable[tuple[Any, float]], n_rows: int) -> Iterator[tuple[Any, float]]:
-    """Leave out the first ``n_rows`` rows of record batches."""
-    for piece, done in pieces:
-        if piece.num_rows > n_rows:
-            yield piece.slice(n_rows), done
-        n_rows = max(0, n_rows - piece.num_rows)
-
-
-def rebatched(pieces: Iterable[tuple[Any, float]], n_rows: int) -> Iterator[tuple[Any, float]]:
-    """Regroup record batches, each with the share of the file read, into Arrow tables of ``n_rows`` rows.
-
-    Nothing is copied; what is left at the end comes as one shorter table.
-    """
-    pa = arrow("")
-    waiting: list[Any] = []
-    count = 0
-    for rest, done in pieces:
-        while count + rest.num_rows >= n_rows:
-            waiting.append(rest.slice(0, n_rows - count))
-            rest = rest.slice(n_rows - count)
-            full, waiting, count = waiting, [], 0
-            yield pa.Table.from_batches(full), done
-            del full
-        if rest.num_rows:
-            waiting.append(rest)
-            count += rest.num_rows
-    if waiting:
-        yield pa.Table.from_batches(waiting), 1.0
-
-
-Category: TypeAlias = str | int | float | bool
-
-EXACT = 2**53
-"""Up to here float64 holds every whole number."""
 
 
 class Column(ABC):
@@ -200,7 +132,7 @@ class Column(ABC):
 
     @abstractmethod
     def numbers(self) -> NDArray[Any]:
-        """Return a numeric array, NaN where a value is missing; without a copy where that can be."""
+        """Return a numeric array, NaN where a value is missing; copied only if it must be."""
 
     @abstractmethod
     def texts(self) -> tuple[NDArray[np.int64], list[str]]:
@@ -252,19 +184,20 @@ def refuse_large(values: NDArray[Any]) -> None:
     if values.max() <= EXACT and values.min() >= -EXACT:
         return
     row = int(np.flatnonzero((values > EXACT) | (values < -EXACT))[0])
-    raise BadCellError(row, *large(values[row]))
+    raise too_large(row, values[row])
 
 
-def large(value: Any) -> tuple[str, str]:
-    """Say what is wrong with a whole number beyond 2**53, and what to do."""
-    return (
+def too_large(row: int, value: Any) -> BadCellError:
+    """Return the error about a whole number beyond 2**53."""
+    return BadCellError(
+        row,
         f"holds {value}, beyond 2**53, where float64 rounds whole numbers",
         "leave the column out of the features (--features), or store it as float64 if rounding is fine",
     )
 
 
 def refuse_kind(kind: Kind, wanted: str) -> None:
-    """Refuse a column that as a whole is of another kind."""
+    """Refuse a column of another kind than "number", "text" or "whole"."""
     if wanted == "number" and kind not in NUMERIC and kind is not Kind.CATEGORY:
         raise BadCellError(None, f"holds {kind.value}, not numbers")
     if wanted == "text" and kind not in (Kind.TEXT, Kind.EMPTY):
@@ -274,248 +207,6 @@ def refuse_kind(kind: Kind, wanted: str) -> None:
 
 
 def plain_number(value: Any) -> Category:
-    """Write a whole number as an int."""
+    """Return a number as an int if it is whole."""
     number = float(value)
     return int(number) if number.is_integer() else number
-
-
-class NumpyColumn(Column):
-    """A column that is a NumPy array."""
-
-    def __init__(self, values: NDArray[Any], kind: Kind) -> None:
-        self.values, self.kind = values, kind
-
-    def numbers(self) -> NDArray[Any]:
-        refuse_kind(self.kind, "number")
-        refuse_large(self.values)
-        return self.values
-
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
-        refuse_kind(self.kind, "text")
-        known, codes = np.unique(self.values, return_inverse=True)
-        return codes.reshape(-1).astype(np.int64), known.tolist()
-
-    def whole(self) -> NDArray[np.int64]:
-        refuse_kind(self.kind, "whole")
-        if self.values.dtype == np.uint64:
-            over = np.flatnonzero(self.values > np.iinfo(np.int64).max)
-            if over.size:
-                raise BadCellError(int(over[0]), f"holds {self.values[over[0]]}, beyond the largest int64")
-        return self.values.astype(np.int64)
-
-    def words(self) -> list[str]:
-        refuse_kind(self.kind, "text")
-        return [str(value) for value in self.values.tolist()]
-
-
-_WHOLE = r"^-?(0|[1-9][0-9]*)$"
-_DIGITS = r"^-?[0-9]+$"
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-
-
-def kind_of(dtype: Any) -> Kind:
-    """Tell what a column of an Arrow type holds."""
-    types = arrow("types")
-    if types.is_dictionary(dtype):
-        inner = kind_of(dtype.value_type)
-        return Kind.CATEGORY if inner in (Kind.WHOLE, Kind.REAL, Kind.SINGLE) else inner
-    tests = {
-        Kind.EMPTY: types.is_null,
-        Kind.FLAG: types.is_boolean,
-        Kind.WHOLE: types.is_integer,
-        Kind.REAL: lambda held: types.is_float64(held) or types.is_decimal(held),
-        Kind.SINGLE: types.is_floating,
-        Kind.TEXT: _is_text,
-        Kind.TIME: lambda held: types.is_temporal(held) or types.is_duration(held),
-    }
-    return next((kind for kind, test in tests.items() if test(dtype)), Kind.OTHER)
-
-
-def _is_text(dtype: Any) -> bool:
-    types = arrow("types")
-    view = getattr(types, "is_string_view", None)
-    return types.is_string(dtype) or types.is_large_string(dtype) or bool(view and view(dtype))
-
-
-class ArrowColumn(Column):
-    """A column of the file's own type."""
-
-    def __init__(self, values: Any, kind: Kind) -> None:
-        self.kind = kind
-        self.values = values.chunk(0) if values.num_chunks == 1 else _joined(values)
-
-    def numbers(self) -> NDArray[Any]:
-        refuse_kind(self.kind, "number")
-        pa, types = arrow(""), arrow("types")
-        values = self.values
-        if types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        if types.is_decimal(values.type) or types.is_null(values.type):
-            values = values.cast(pa.float64())
-        if types.is_boolean(values.type) and values.null_count:
-            values = values.cast(pa.uint8())
-        if types.is_int64(values.type) or types.is_uint64(values.type):
-            _refuse_large(values)
-        return values.to_numpy(zero_copy_only=False)
-
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
-        refuse_kind(self.kind, "text")
-        values = _as_text(self.values).dictionary_encode()
-        codes = values.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return codes, values.dictionary.to_pylist()
-
-    def whole(self) -> NDArray[np.int64]:
-        refuse_kind(self.kind, "whole")
-        _refuse_missing(self.values)
-        pa = arrow("")
-        try:
-            return self.values.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:
-            values = self.values.to_numpy(zero_copy_only=False)
-            row = int(np.flatnonzero(values > np.iinfo(np.int64).max)[0])
-            raise BadCellError(row, f"holds {values[row]}, beyond the largest int64") from None
-
-    def words(self) -> list[str]:
-        refuse_kind(self.kind, "text")
-        _refuse_missing(self.values)
-        return _as_text(self.values).to_pylist()
-
-
-class TextColumn(Column):
-    """A column of a text file: it is read as what is asked for."""
-
-    def __init__(self, values: Any, kind: Kind) -> None:
-        self.kind = kind
-        self.values = values.chunk(0) if values.num_chunks == 1 else _joined(values)
-
-    def numbers(self) -> NDArray[Any]:
-        pa, compute = arrow(""), arrow("compute")
-        if self.kind is Kind.FLAG:
-            return self.flags()
-        values = self._cast(pa.float64(), "a number").to_numpy(zero_copy_only=False)
-        with np.errstate(invalid="ignore"):
-            over = np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values))
-        if over.size:
-            texts = compute.utf8_trim_whitespace(self.values.take(pa.array(over)))
-            spelled = compute.match_substring_regex(texts, _DIGITS).to_numpy(zero_copy_only=False)
-            for place in np.flatnonzero(spelled):
-                text = texts[int(place)].as_py()
-                if abs(int(text)) > EXACT:
-                    raise BadCellError(int(over[place]), *large(text))
-        return values
-
-    def flags(self) -> NDArray[Any]:
-        pa = arrow("")
-        return self._cast(pa.bool_(), "true or false").cast(pa.uint8()).to_numpy(zero_copy_only=False)
-
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
-        return self._typed().texts()
-
-    def whole(self) -> NDArray[np.int64]:
-        pa, compute = arrow(""), arrow("compute")
-        _refuse_missing(self.values)
-        fine = compute.match_substring_regex(self.values, _WHOLE).to_numpy(zero_copy_only=False)
-        if not fine.all():
-            row = int(np.flatnonzero(~fine)[0])
-            shown = shortened(self.values[row].as_py())
-            raise BadCellError(row, f"holds {shown!r}, which is not a plain whole number")
-        return self._cast(pa.int64(), "an int64").to_numpy(zero_copy_only=False)
-
-    def words(self) -> list[str]:
-        return self._typed().words()
-
-    def _typed(self) -> ArrowColumn:
-        pa = arrow("")
-        return ArrowColumn(pa.chunked_array([self.values]), Kind.TEXT)
-
-    def _cast(self, dtype: Any, what: str) -> Any:
-        pa, compute = arrow(""), arrow("compute")
-        try:
-            return self.values.cast(dtype)
-        except pa.ArrowInvalid:
-            trimmed = compute.utf8_trim_whitespace(self.values)
-        try:
-            return trimmed.cast(dtype)
-        except pa.ArrowInvalid:
-            row = _first_failing(trimmed, dtype)
-        shown = shortened(self.values[row].as_py())
-        raise BadCellError(row, f"holds {shown!r}, which is not {what}") from None
-
-
-def looks_like(values: Any) -> Kind:
-    """Tell what the texts of a column look like, as ``kind_of`` does of a typed one."""
-    pa, compute = arrow(""), arrow("compute")
-    values = values.drop_null()
-    if not len(values):
-        return Kind.EMPTY
-    trimmed = compute.utf8_trim_whitespace(values)
-    if _castable(trimmed, pa.float64()):
-        if not _all(compute.match_substring_regex(trimmed, _DIGITS)):
-            return Kind.REAL
-        return Kind.WHOLE if _all(compute.match_substring_regex(trimmed, _WHOLE)) else Kind.CODE
-    if _castable(trimmed, pa.bool_()):
-        return Kind.FLAG
-    if any(_castable(trimmed, dtype) for dtype in (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))):
-        return Kind.TIME
-    numbers = compute.match_substring_regex(trimmed, _NUMBER).to_numpy(zero_copy_only=False)
-    return Kind.MIXED if 2 * numbers.sum() > len(numbers) else Kind.TEXT
-
-
-def _joined(values: Any) -> Any:
-    """Make one array of a column in several pieces."""
-    pa = arrow("")
-    if pa.types.is_dictionary(values.type):  # the pieces may number their values differently
-        values = pa.chunked_array(
-            [piece.dictionary_decode() for piece in values.chunks], type=values.type.value_type
-        )
-    joined = values.combine_chunks()
-    return joined if isinstance(joined, pa.Array) else joined.chunk(0)
-
-
-def _as_text(values: Any) -> Any:
-    pa = arrow("")
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.cast(pa.large_string())
-
-
-def _refuse_large(values: Any) -> None:
-    compute = arrow("compute")
-    ends = compute.min_max(values)
-    low, high = ends["min"].as_py(), ends["max"].as_py()
-    if low is None or (low >= -EXACT and high <= EXACT):
-        return
-    over = compute.or_kleene(compute.greater(values, EXACT), compute.less(values, -EXACT))
-    row = int(np.flatnonzero(over.fill_null(False).to_numpy(zero_copy_only=False))[0])
-    raise BadCellError(row, *large(values[row].as_py()))
-
-
-def _refuse_missing(values: Any) -> None:
-    if values.null_count:
-        raise BadCellError(
-            int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]), "has no value"
-        )
-
-
-def _castable(values: Any, dtype: Any) -> bool:
-    try:
-        values.cast(dtype)
-    except arrow("").ArrowInvalid:
-        return False
-    return True
-
-
-def _all(mask: Any) -> bool:
-    return bool(mask.to_numpy(zero_copy_only=False).all())
-
-
-def _first_failing(values: Any, dtype: Any) -> int:
-    """Find the first value that cannot be cast, by halving; the cost is that of two casts."""
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _castable(values.slice(low, middle - low), dtype):
-            low = middle
-        else:
-            high = middle
-    return low

@@ -48,7 +48,7 @@ def used_features(
         if name is not None:
             _take(table, name, role, taken)
     if isinstance(features, str):
-        raise TypeError(f"features={features!r} is one text; give a list of names")
+        raise TypeError(f"features={features!r} is a string; pass a list of names")
     if features is None:
         chosen = tuple(name for name in table.columns if name not in taken and name not in table.index)
         _tell_index(table, taken)
@@ -97,7 +97,7 @@ def one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | 
     if one_hot == "auto":
         return frozenset(name for name in used if table.kinds[name] in CHOSEN)
     if isinstance(one_hot, str):
-        raise TypeError(f'one_hot={one_hot!r} is one text; give a list of names, or "auto"')
+        raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
     names = tuple(one_hot)
     for name in names:
         if name not in table.kinds:

@@ -1,10 +1,11 @@
-"""Data that is read, not held: files, Arrow datasets, and whatever gives its batches again and again."""
+"""Data that is read in batches, not held: files, Arrow datasets, and iterables of batches."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -18,26 +19,23 @@ from duramen.progress import Bar
 if TYPE_CHECKING:
     from duramen.io import Encoding, Table
 
-__all__ = ["Scan", "scan"]
-
-
 T = TypeVar("T")
-Part = Callable[[], Iterator[tuple[int, WeightedPoints]]]
+Part = Callable[[], Iterator[tuple[int, WeightedPoints]]]  # the rows before a batch, and the batch
 Progress = Callable[[int, float, int], Any]
 
 
 @final
 class Scan:
-    """Data that can be read batch by batch, as often as is needed: what :func:`scan` returns."""
+    """Data that can be read batch by batch, as often as needed: what :func:`scan` returns."""
 
-    def __init__(self, source: _Source, progress: bool | Progress) -> None:
+    def __init__(self, source: _TableSource | _BatchSource, progress: bool | Progress) -> None:
         self._source, self._progress = source, progress
-        self._counted = source.n_rows  # None until a pass has told
+        self._counted = source.n_rows  # None until a pass has counted
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows:,} rows"
         columns = "" if self.names is None else f", {len(self.names)} columns"
-        return f"Scan of {self._source.told}: {rows}{columns}"
+        return f"Scan of {self._source.title}: {rows}{columns}"
 
     def __iter__(self) -> Iterator[WeightedPoints]:
         """Read all batches, in order, as points."""
@@ -47,17 +45,17 @@ class Scan:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The columns of X; None where they have no names, or of frames that were not read yet."""
+        """The columns of X; None if they have no names, or are frames that were not read yet."""
         return self._source.names
 
     @property
     def classes(self) -> list[Any] | None:
-        """What the labels 0, 1, ... stand for, where they were text."""
+        """What the labels 0, 1, ... stand for, if they were text."""
         return self._source.classes
 
     @property
     def n_rows(self) -> int | None:
-        """How many rows there are; None where only a pass over them tells."""
+        """The number of rows; None where only a pass over them tells."""
         return self._source.n_rows
 
     def passed(
@@ -71,28 +69,28 @@ class Scan:
         Parameters
         ----------
         begin : function
-            Makes what one thread gathers.
+            Makes what one thread collects into.
         take : function
-            Called with it, how many rows stand before a batch, and the batch.
+            Called with that, the number of rows before a batch, and the batch.
         told : function
             Called after every batch with the share that is done, and how many rows that were.
 
         Returns
         -------
         list
-            What was gathered: one for each thread, at least one.
+            What was collected: one entry for each thread, at least one.
 
         Raises
         ------
         ValueError
-            If a file is another than it was when the scan was made.
+            If a file has changed since the scan was made.
         """
-        self._source.check_unchanged()
+        self._source.refuse_changed()
         found: dict[int, T] = {}
         lock = threading.Lock()
         n_rows = 0
 
-        def look(part: Part) -> None:
+        def read(part: Part) -> None:
             nonlocal n_rows
             mine = found.setdefault(threading.get_ident(), begin())
             for first, points in part():
@@ -101,21 +99,34 @@ class Scan:
                     n_rows += len(points)
                     told(n_rows / max(1, self._counted or 2 * n_rows), n_rows)
 
-        side_by_side(look, self._source.parts())
-        self._source.check_unchanged()
+        side_by_side(read, self._source.parts())
+        self._source.refuse_changed()
         self._counted = n_rows
         return list(found.values()) or [begin()]
 
     @contextmanager
     def shown(self) -> Iterator[Progress]:
-        """Give what to call after every batch; a bar goes when the work is done."""
-        told: Any = self._progress
-        bar = _Bar() if told is True else None
+        """Yield what to call after every batch; a bar on standard error goes when the work is done."""
+        if self._progress is not True:
+            yield self._progress or _show_nothing
+            return
+        bar, current = Bar(shown=True), 0
+
+        def show(number: int, share: float, rows: int) -> None:
+            nonlocal current
+            if number != current:
+                bar.begin(f"pass {number}")
+                current = number
+            bar.at(share, rows)
+
         try:
-            yield bar or told or _silent
+            yield show
         finally:
-            if bar is not None:
-                bar.close()
+            bar.close()
+
+
+def _show_nothing(number: int, share: float, rows: int) -> None:
+    """Ignore the progress."""
 
 
 def scan(
@@ -129,9 +140,9 @@ def scan(
     impute: str | None = None,
     progress: bool | Progress = False,
 ) -> Scan:
-    """Say where data is that does not fit in memory: :func:`duramen.robust_coreset` and ``fit`` take it as X.
+    """Describe data that does not fit in memory: :func:`duramen.robust_coreset` and ``fit`` take it as X.
 
-    Nothing is read yet, but the files' headers; and, if text is to become
+    Nothing is read yet but the files' headers; and, if text is to become
     numbers or missing values are to be imputed, all rows once.
 
     Parameters
@@ -140,18 +151,18 @@ def scan(
         A file (Parquet, CSV, TSV, Arrow, Feather, .npz), a folder of Parquet
         files, a pattern such as ``"data/*.parquet"``, or a list of files, all with
         the same columns; a ``pyarrow.dataset.Dataset``; or batches: a list of them,
-        an object that can be iterated over again and again, or a function that
-        gives an iterator each time it is called. A batch is an array X, a tuple
+        an object that can be iterated over repeatedly, or a function that
+        returns an iterator each time it is called. A batch is an array X, a tuple
         (X, y) or (X, y, weights), a data frame or record batch, or points with ids
         that are distinct over all batches.
     label, weight, id : str, optional
-        Columns of labels, weights, and whole numbers that name the rows. Without
-        ``id``, their numbers over all files or batches do.
+        The columns of labels, weights, and whole numbers that identify the rows. Without
+        ``id``, rows are numbered over all files or batches.
     features : iterable of str, optional
         The columns of X; by default all that have no other role.
     one_hot, impute
         For files and datasets: which columns of text become columns of 0 and 1
-        ("auto" for all), and whether a missing number is the column's "mean",
+        ("auto" for all), and whether a missing number becomes the column's "mean",
         "median" or "zero".
     progress : bool or function
         True shows a bar on standard error (``pip install 'duramen[progress]'``); a
@@ -165,7 +176,7 @@ def scan(
     Raises
     ------
     FileNotFoundError, TypeError, ValueError
-        If it is not there, cannot be read twice, or its files have different columns.
+        If the source does not exist, cannot be read twice, or its files have different columns.
 
     Examples
     --------
@@ -181,98 +192,99 @@ def scan(
     if not (isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
     if isinstance(features, str):
-        raise TypeError(f"features={features!r} is one text; give a list of names")
-    named = None if features is None else list(features)
-    roles: dict[str, Any] = {"label": label, "features": named, "weight": weight, "id": id}
-    from duramen.io import learn_encoding, open_table
-    from duramen.io.arrow_files import DatasetTable, is_dataset
-
-    table: Table | None = None
-    if (is_frame(source) and not is_dataset(source)) or hasattr(source, "__array_interface__"):
-        raise TypeError(
-            f"a {type(source).__name__} is in memory already; pass it as X, or a list of such to scan them"
-        )
-    if isinstance(source, (str, Path)) or _are_paths(source):
-        table = open_table([*source] if _are_paths(source) else source)
-    elif is_dataset(source):
-        table = DatasetTable(source)
+        raise TypeError(f"features={features!r} is a string; pass a list of names")
+    roles: dict[str, Any] = {"label": label, "weight": weight, "id": id}
+    columns = None if features is None else list(features)
+    table = _open(source)
     if table is not None:
-        encoding = learn_encoding(table, **roles, one_hot=one_hot, impute=impute)
+        from duramen.io import learn_encoding
+
+        encoding = learn_encoding(table, features=columns, one_hot=one_hot, impute=impute, **roles)
         if encoding.text_ids:
             raise TypeError(
-                f"the column {id!r} holds text, and ids are whole numbers; leave id= out, and core.ids are "
+                f"the column {id!r} holds text, and ids are whole numbers; omit id=, and core.ids are "
                 "row numbers"
             )
-        return Scan(_FromTable(table, encoding), progress)
+        return Scan(_TableSource(table, encoding), progress)
     if one_hot or impute:
         raise TypeError("one_hot= and impute= are for files and Arrow datasets; encode batches yourself")
-    return Scan(_FromBatches(source, roles), progress)
+    return Scan(_BatchSource(source, columns, roles), progress)
 
 
-class _Source:
-    """Where batches come from."""
+def _open(source: Any) -> Table | None:
+    """Open a source as a table; None if it is batches."""
+    if _is_arrow(source):
+        from duramen.io.arrow import DatasetTable
 
-    names: tuple[str, ...] | None = None
-    classes: list[Any] | None = None
-    n_rows: int | None = None
-    told: str
+        return DatasetTable(source)
+    if is_frame(source) or hasattr(source, "__array_interface__"):
+        raise TypeError(
+            f"a {type(source).__name__} is already in memory; pass it as X, or scan a list of batches"
+        )
+    if isinstance(source, (str, Path)) or _are_paths(source):
+        from duramen.io import open_table
 
-    def parts(self) -> list[Part]:
-        raise NotImplementedError
+        return open_table(source)
+    return None
 
-    def check_unchanged(self) -> None:
-        """Raise ValueError if it is another than it was."""
+
+def _is_arrow(source: Any) -> bool:
+    """Return whether ``source`` is an Arrow dataset or an Arrow table, without importing pyarrow."""
+    names = {f"{base.__module__}.{base.__name__}" for base in type(source).__mro__}
+    return bool(names & {"pyarrow._dataset.Dataset", "pyarrow.lib.Table"})
+
+
+def _are_paths(source: Any) -> bool:
+    if not isinstance(source, (list, tuple)):
+        return False
+    paths = [isinstance(one, (str, Path)) for one in source]
+    if any(paths) and not all(paths):
+        raise TypeError("a list to scan holds either files or batches, and this one has both")
+    return any(paths)
 
 
 @final
-class _FromTable(_Source):
-    """A table in files."""
+class _TableSource:
+    """The rows of a table, encoded."""
 
     def __init__(self, table: Table, encoding: Encoding) -> None:
         self._table, self._encoding = table, encoding
         self.names, self.classes, self.n_rows = encoding.names, encoding.classes, table.n_rows
-        self.told = str(table.path.name)
+        self.title = table.path.name
+        self.refuse_changed = table.refuse_changed
 
     def parts(self) -> list[Part]:
-        return [_Reading(shard, self._encoding) for shard in self._table.shards()]
+        return [partial(self._read, shard) for shard in self._table.shards()]
 
-    def check_unchanged(self) -> None:
-        self._table.refuse_changed()
-
-
-@final
-class _Reading:
-    """One part of a table, read as points."""
-
-    def __init__(self, shard: Table, encoding: Encoding) -> None:
-        self._shard, self._encoding = shard, encoding
-
-    def __call__(self) -> Iterator[tuple[int, WeightedPoints]]:
-        for batch, rows in self._encoding.read(self._shard):
-            first = self._shard.offset + batch.first
+    def _read(self, shard: Table) -> Iterator[tuple[int, WeightedPoints]]:
+        for batch, rows in self._encoding.read(shard):
+            first = shard.offset + batch.first
             ids = np.arange(first, first + len(rows), dtype=np.int64) if rows.ids is None else rows.ids
             with numbered(first):
-                points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # the encoding looked
+                points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked
             yield first, points
 
 
 @final
-class _FromBatches(_Source):
-    """Batches that somebody gives."""
+class _BatchSource:
+    """Batches that the user gives."""
 
-    told = "batches"
+    title = "batches"
+    classes = n_rows = None
 
-    def __init__(self, source: Any, roles: dict[str, Any]) -> None:
+    def __init__(self, source: Any, features: list[str] | None, roles: dict[str, str | None]) -> None:
         if not callable(source) and (not isinstance(source, Iterable) or iter(source) is source):
-            raise TypeError(
-                f"a scan reads its batches twice, and {type(source).__name__} "
-                + (
-                    "gives them once; pass a list, or a function that makes the iterator anew"
-                    if isinstance(source, Iterable)
-                    else "is neither a file, an Arrow dataset, nor something to iterate over"
-                )
+            problem = (
+                "yields them once; pass a list, or a function that returns an iterator"
+                if isinstance(source, Iterable)
+                else "is neither a file, an Arrow dataset, nor an iterable"
             )
-        self._source, self._roles = source, roles
+            raise TypeError(f"a scan reads its batches twice, and {type(source).__name__} {problem}")
+        self._source, self._features, self._roles = source, features, roles
+        self.names: tuple[str, ...] | None = None
+
+    def refuse_changed(self) -> None:
+        """Accept that nobody can tell."""
 
     def parts(self) -> list[Part]:
         return [self._read]
@@ -280,9 +292,7 @@ class _FromBatches(_Source):
     def _read(self) -> Iterator[tuple[int, WeightedPoints]]:
         batches = self._source() if callable(self._source) else self._source
         if not isinstance(batches, Iterable):
-            raise TypeError(
-                f"a function that gives batches must give something to iterate over; found {batches!r}"
-            )
+            raise TypeError(f"a function that is scanned must return an iterable; found {batches!r}")
         first = 0
         for number, batch in enumerate(batches):
             try:
@@ -294,14 +304,13 @@ class _FromBatches(_Source):
                 first += len(points)
 
     def _points(self, batch: Any, first: int) -> WeightedPoints | None:
-        """Make points of a batch; None if it has no rows."""
+        """Read a batch as points; None if it has no rows."""
         if isinstance(batch, WeightedPoints):
             return batch
-        y = weights = ids = None
-        X = batch
+        X, y, weights, ids = batch, None, None, None
         if is_frame(batch):
             X, y, weights, ids = self._columns(batch)
-        elif any(value is not None for value in self._roles.values()):
+        elif self._features is not None or any(name is not None for name in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
         elif isinstance(batch, tuple):
             if not 1 <= len(batch) <= 3:
@@ -317,48 +326,19 @@ class _FromBatches(_Source):
             ids = np.arange(first, first + n_rows, dtype=np.int64)
         return WeightedPoints(X, y, weights, ids)
 
-    def _columns(self, frame: Any) -> tuple[Any, Any, Any, Any]:
-        """Take a frame apart."""
-        there = column_names(frame)
-        names = [self._roles[role] for role in ("label", "weight", "id")]
-        features = self._roles["features"]
-        wanted = [name for name in there if name not in names] if features is None else features
-        if self.names is not None and features is None and set(wanted) != set(self.names):
+    def _columns(self, batch: Any) -> tuple[Any, ...]:
+        """Return X, labels, weights and ids of a frame; the columns of X in the order of the first batch."""
+        there, others = column_names(batch), self._roles.values()
+        wanted = self._features
+        if wanted is None:
+            wanted = [name for name in there if name not in others]
+        if self.names is None:
+            self.names = tuple(wanted)
+        elif set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, those of the batches before are {[*self.names]}")
-        wanted = wanted if self.names is None else [*self.names]  # in the order of the first batch
-        for name in [*wanted, *(name for name in names if name is not None)]:
+        for name in [*self.names, *(name for name in others if name is not None)]:
             if name not in there:
                 raise ValueError(f"there is no column {name!r}; there are {there}")
-        self.names = tuple(wanted)
-        frame = as_frame(frame)
-        return frame.select(wanted), *(None if name is None else frame.get_column(name) for name in names)
-
-
-@final
-class _Bar:
-    """A bar on standard error, for whoever did not bring one."""
-
-    def __init__(self) -> None:
-        self._bar, self._number = Bar(shown=True), 0
-
-    def __call__(self, number: int, share: float, rows: int) -> None:
-        if number != self._number:
-            self._bar.begin(f"pass {number}")
-            self._number = number
-        self._bar.at(share, rows)
-
-    def close(self) -> None:
-        self._bar.close()
-
-
-def _are_paths(source: Any) -> bool:
-    if not isinstance(source, (list, tuple)):
-        return False
-    paths = [isinstance(one, (str, Path)) for one in source]
-    if any(paths) and not all(paths):
-        raise TypeError("a list for a scan is of files or of batches, and this one has both")
-    return bool(source) and all(paths)
-
-
-def _silent(number: int, share: float, rows: int) -> None:
-    """Show nothing."""
+        frame = as_frame(batch)
+        X = frame.select(*self.names)
+        return X, *(None if name is None else frame.get_column(name) for name in others)
