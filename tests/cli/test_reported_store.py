@@ -155,5 +155,5 @@ def test_options_of_another_command_are_told_as_such(run, files, tmp_path):
     assert run("store", "init", store, "--loss", "logistic", "--label", "ill").code == 0
     done = run("store", "insert", store, files / "rows.parquet")
     assert done.code == 2
-    assert "(--one-hot name), take it for the ids (--id name)" in done.err
+    assert "(--one-hot name), use it as the ids (--id name)" in done.err
     assert done.err.endswith("these are options of duramen store init\n")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from duramen.io import Encoding, learn_encoding, open_table
 from duramen.io.archive import NumpyColumn
 from duramen.io.columns import Kind
-from duramen.io.learning import seen_numbers
+from duramen.io.learning import number_learner
 from tests.io.files import arrow_table, gathered, written
 
 PEOPLE = {
@@ -199,7 +199,7 @@ def test_a_pass_is_made_only_if_something_must_be_learned(tmp_path):
 def test_means_are_exact_and_medians_too(values, cuts):
     array = np.array(values)
     edges = sorted({0, len(values), *(min(cut, len(values)) for cut in cuts)})
-    mean, median = seen_numbers("mean", 1), seen_numbers("median", 1)
+    mean, median = number_learner("mean", 1), number_learner("median", 1)
     for start, stop in itertools.pairwise(edges):
         for seen in (mean, median):
             seen.add(NumpyColumn(array[start:stop], Kind.REAL), start)
@@ -211,7 +211,7 @@ def test_the_sampled_median_is_near_and_the_same_for_all_batches():
     values = np.random.default_rng(0).random(300_000)
     found = set()
     for size in (300_000, 70_001, 4_096):
-        seen = seen_numbers("median", 1)
+        seen = number_learner("median", 1)
         for start in range(0, len(values), size):
             seen.add(NumpyColumn(values[start : start + size], Kind.REAL), start)
         found.add(seen.result())

@@ -69,7 +69,7 @@ def test_what_is_skipped_may_be_anything(tmp_path):
 
 @pytest.mark.parametrize("skip", [-1, True, 1.0])
 def test_a_skip_that_is_none(tmp_path, skip):
-    with pytest.raises(ValueError, match="it is a number of rows, 0 or more"):
+    with pytest.raises(ValueError, match="must be a number of rows, 0 or more"):
         open_table(written(tmp_path, "a.npz", numbers())).batches(skip=skip)
 
 
@@ -103,7 +103,7 @@ def test_the_index_of_a_frame_is_no_feature_unless_it_is_named(tmp_path, suffix)
     table = open_table(path)
     index = "__index_level_0__"
     assert index in table.columns
-    with pytest.warns(UserWarning, match=f"{index}' was the index of a pandas frame, and is no feature"):
+    with pytest.warns(UserWarning, match=f"{index}' was the index of a pandas frame, and is not used"):
         assert learn_encoding(table, label="y").features == ("a",)
     encoding = learn_encoding(table, label="y", id=index)  # and nothing is said
     assert encoding.features == ("a",)
@@ -141,7 +141,7 @@ def test_the_delimiter_is_what_header_and_rows_agree_on(tmp_path, text, columns)
 
 def test_a_column_of_text_may_be_the_id(tmp_path):
     path = written(tmp_path, "a.parquet", pa.table({"who": ["x", "y"], "when": ["x", "y"], "a": [1.0, 2.0]}))
-    with pytest.raises(ValueError, match=r"take it for the ids \(--id who\)"):
+    with pytest.raises(ValueError, match=r"use it as the ids \(--id who\)"):
         learn_encoding(open_table(path))
     with pytest.raises(ValueError, match="column 'when' holds text") as error:
         learn_encoding(open_table(path), id="who")

@@ -210,7 +210,10 @@ def test_files_with_other_columns_are_refused_before_a_row_is_read(tmp_path):
     other = tmp_path / "2.parquet"
     for part, match in (
         (whole.drop_columns(["b"]), r"2.parquet has no column 'b', which .*1.parquet has"),
-        (whole.append_column("d", whole["a"]), r"2.parquet has a column 'd', which .*1.parquet has not"),
+        (
+            whole.append_column("d", whole["a"]),
+            r"2.parquet has a column 'd', which .*1.parquet does not have",
+        ),
         (
             whole.set_column(0, "a", pa.array(["x"] * 100)),
             "2.parquet: column 'a' has type string, in .* double",

@@ -29,7 +29,7 @@ from duramen.io.columns import (
     shortened,
     too_large,
 )
-from duramen.io.table import Batch, Files, Mark, Shard, Table, mark_of
+from duramen.io.table import Batch, Files, Mark, Shard, Table, mark_of, refuse_other_columns
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -396,8 +396,10 @@ class DatasetTable(ArrowTable):
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
         name = f"the Arrow {'table' if self._in_memory else 'dataset'}"
         self._set_schema(files[0].parent if files else Path(name), source.schema)
-        for fragment in fragments[1:]:
-            _refuse_other_columns(fragments[0], fragment)
+        types = [{field.name: str(field.type) for field in one.physical_schema} for one in fragments]
+        paths = [getattr(one, "path", "a part of the dataset") for one in fragments]
+        for its, path in zip(types[1:], paths[1:], strict=True):
+            refuse_other_columns(types[0], paths[0], its, path)
         self.n_rows = source.num_rows if self._in_memory else source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
@@ -420,19 +422,6 @@ def _fragments(source: Any) -> list[Any]:
         return list(source.get_fragments())
     except ValueError:  # ArrowInvalid is one
         return []
-
-
-def _refuse_other_columns(first: Any, other: Any) -> None:
-    """Raise ValueError if two files have different columns, or columns of different types."""
-    paths = [str(getattr(one, "path", "a part of the dataset")) for one in (first, other)]
-    mine, its = ({field.name: str(field.type) for field in one.physical_schema} for one in (first, other))
-    for one, there, path in ((mine, its, paths[1]), (its, mine, paths[0])):
-        lacking = [name for name in one if name not in there]
-        if lacking:
-            raise ValueError(f"{path} has no column {few(lacking)}, which another file has")
-    for name, kind in mine.items():
-        if its[name] != kind:
-            raise ValueError(f"{paths[1]}: column {name!r} has type {its[name]}, in {paths[0]} it is {kind}")
 
 
 class ArrowFiles(Files, ArrowTable):

@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: learned once, kept with the data, applied to every batch."""
+"""How the columns of a table become numbers: learned once, saved with the data, applied to every batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from duramen.io.columns import BadCellError, Category, Column, few, shortened
 from duramen.io.table import Batch, Table, rows_in_memory
 
-__all__ = ["IMPUTE", "LABEL", "Choice", "EncodedRows", "Encoding", "Number", "named", "part_of", "spelled"]
-
-
-IMPUTE = "fill it, drop the row, or ask for imputing (--impute mean, median or zero; in Python impute=)"
+IMPUTE = "fill it, drop the row, or impute it (--impute mean, median or zero; in Python impute=)"
 """What to do about a missing value."""
 
 LABEL = "the label is never imputed; drop the row"
-"""The same of a label."""
+"""What to do about a missing label."""
+
+_FORMAT = 1
+_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
 
 
 def spelled(category: Category) -> str:
@@ -32,7 +32,7 @@ def spelled(category: Category) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A column used as it is; ``fill`` stands in for what is missing (None: refused)."""
+    """A column used as it is; ``fill`` replaces missing values (None: they are refused)."""
 
     name: str
     fill: float | None = None
@@ -49,7 +49,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Choice:
-    """A column with one of the ``categories`` a row: one-hot as a feature, 0..k-1 as a label.
+    """A column with one of the ``categories`` per row: one-hot as a feature, 0..k-1 as a label.
 
     ``of`` says what they are: "text", "number" or "flag". They are sorted.
     """
@@ -68,12 +68,12 @@ class Choice:
         return tuple(f"{self.name}={spelled(category)}" for category in self.categories)
 
     def codes(self, column: Column, way_out: str = IMPUTE) -> NDArray[np.int64]:
-        """Return the place of each value among the categories; one that is missing or new is refused."""
+        """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
         missing = -1 if self.fill is None else known[self.fill]
         table = np.array([*(known.get(value, -2) for value in values), missing], dtype=np.int64)
-        found = table[codes]  # -1, the last, is what is missing
+        found = table[codes]  # code -1, the last entry, is for missing values
         if found.size and found.min() < 0:
             row = int(np.flatnonzero(found < 0)[0])
             if codes[row] < 0:
@@ -86,7 +86,7 @@ class Choice:
         return (
             f"holds {shown}, which was not there when the encoding was learned",
             f"known are {few([spelled(category) for category in self.categories], 5)}; correct the value, "
-            "leave the row out, or learn the encoding anew from data that have it",
+            "drop the row, or learn the encoding from data that include it",
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -99,18 +99,13 @@ class Choice:
         }
 
 
-def part_of(state: dict[str, Any]) -> Number | Choice:
-    """Read what ``to_json`` wrote."""
+def _part_from_json(state: dict[str, Any]) -> Number | Choice:
     if state["kind"] == "number":
         fill = state["fill"]
         return Number(str(state["name"]), None if fill is None else float(fill))
     if state["kind"] != "choice" or state["of"] not in ("text", "number", "flag"):
         raise ValueError(f"unknown part {state['kind']!r}")
     return Choice(str(state["name"]), state["of"], tuple(state["categories"]), state["fill"])
-
-
-_FORMAT = 1
-_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
 
 
 @dataclass(frozen=True)
@@ -138,7 +133,7 @@ class EncodedRows:
 class Encoding:
     """Which columns are the features, the label, the weight and the id, and how each becomes numbers.
 
-    Made by :func:`learn_encoding`; equal to another one that encodes alike.
+    Made by :func:`learn_encoding`; two encodings are equal if they encode alike.
 
     Attributes
     ----------
@@ -149,11 +144,11 @@ class Encoding:
     label_choice : Choice or None
         The classes of a label that is not a number.
     text_ids : bool
-        Whether ids are text; else they are whole numbers.
+        Whether ids are text; otherwise they are whole numbers.
     single : bool
-        Whether X is float32: all features that are numbers were, when it was learned.
+        Whether X is float32, as all features that are numbers were when it was learned.
     impute : str or None
-        What was asked for missing values.
+        What missing values become.
     """
 
     parts: tuple[Number | Choice, ...]
@@ -172,7 +167,7 @@ class Encoding:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are read: pass them to ``Table.batches`` and no other is."""
+        """The columns that are read."""
         rest = (self.label, self.weight, self.id)
         return (*self.features, *(name for name in rest if name is not None))
 
@@ -187,13 +182,10 @@ class Encoding:
         return list(self.label_choice.categories) if self.label_choice else None
 
     def without(self, *roles: str) -> Encoding:
-        """Return the same encoding without the "label", the "weight" or the "id".
-
-        For data that lack them, as those to predict.
-        """
+        """Return the same encoding without the "label", "weight" or "id", for data that lack them."""
         for role in roles:
             if role not in ("label", "weight", "id"):
-                raise ValueError(f"there is no role {role!r} to leave out; label, weight and id are")
+                raise ValueError(f"role {role!r} must be 'label', 'weight' or 'id'")
         gone: dict[str, Any] = dict.fromkeys(roles)
         if "label" in roles:
             gone["label_choice"] = None
@@ -204,9 +196,9 @@ class Encoding:
     def read(
         self, table: Table, n_rows: int | None = None, skip: int = 0
     ) -> Iterator[tuple[Batch, EncodedRows]]:
-        """Read a table's needed columns in batches, and encode each.
+        """Read the columns that are needed in batches, and encode each.
 
-        By default a batch is at most 8 MB as numbers, categories one-hot, and 65,536 rows.
+        By default a batch has at most 8 MB of numbers, categories one-hot, and 65,536 rows.
 
         Examples
         --------
@@ -223,13 +215,11 @@ class Encoding:
         Raises
         ------
         ValueError
-            If a column is not there or holds what it did not at learning, a value is missing
+            If a column is absent or holds another kind of values than before, a value is missing
             and not imputed, or infinite, or a category is new. The message names the file,
             the column and the row.
         """
-        y = None
-        if self.label is not None:
-            y = self._label(batch, self.label)
+        y = self._labels(batch)
         weights = None
         if self.weight is not None:
             weights = _plain_numbers(batch, self.weight, "the weight")
@@ -241,41 +231,39 @@ class Encoding:
         X = (np.empty if plain else np.zeros)(
             (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
         )
-        numbers: list[tuple[int, NDArray[Any]]] = []
+        numbers: dict[int, tuple[Number, NDArray[Any]]] = {}
         place = 0
         for part in self.parts:
             with named(batch, part.name):
                 column = batch.column(part.name)
                 if isinstance(part, Number):
-                    numbers.append((place, column.numbers()))
+                    numbers[place] = part, column.numbers()
                 else:
                     X[np.arange(len(batch)), place + part.codes(column)] = 1
             place += part.width
-        if not _fill(X, numbers):
-            self._refuse_or_impute(X, batch)
+        if not _fill(X, {place: values for place, (_, values) in numbers.items()}):
+            for place, (part, _) in numbers.items():
+                if part.fill is not None:
+                    X[np.isnan(X[:, place]), place] = part.fill
+            self._refuse_nonfinite(X, batch)
         return X
 
-    def _refuse_or_impute(self, X: NDArray[Any], batch: Batch) -> None:
-        place = 0
-        for part in self.parts:
-            if isinstance(part, Number) and part.fill is not None:
-                column = X[:, place]
-                column[np.isnan(column)] = part.fill
-            place += part.width
-        bad = ~np.isfinite(X)
-        if bad.any():
-            row = int(np.flatnonzero(bad.any(axis=1))[0])
-            place = int(np.flatnonzero(bad[row])[0])
-            if np.isnan(X[row, place]):
-                _refuse(batch, self.names[place], row, "has no value", IMPUTE)
-            _refuse(batch, self.names[place], row, "is infinite, or too large", "correct it or drop the row")
+    def _refuse_nonfinite(self, X: NDArray[Any], batch: Batch) -> None:
+        bad = np.argwhere(~np.isfinite(X))
+        if not len(bad):
+            return
+        row, place = bad[0].tolist()
+        if np.isnan(X[row, place]):
+            _refuse(batch, self.names[place], row, "has no value", IMPUTE)
+        _refuse(batch, self.names[place], row, "is infinite, or too large", "correct it or drop the row")
 
-    def _label(self, batch: Batch, name: str) -> NDArray[np.float64]:
+    def _labels(self, batch: Batch) -> NDArray[np.float64] | None:
+        if self.label is None:
+            return None
         if self.label_choice is None:
-            return _plain_numbers(batch, name, "the label")
-        with named(batch, name):
-            codes = self.label_choice.codes(batch.column(name), LABEL)
-        return codes.astype(np.float64)
+            return _plain_numbers(batch, self.label, "the label")
+        with named(batch, self.label):
+            return self.label_choice.codes(batch.column(self.label), LABEL).astype(np.float64)
 
     def _ids(self, batch: Batch) -> NDArray[np.int64] | list[str] | None:
         if self.id is None:
@@ -311,9 +299,9 @@ def _fields(state: dict[str, Any]) -> dict[str, Any]:
     if state["format"] != _FORMAT:
         raise ValueError(f"it has format {state['format']!r}, this version reads {_FORMAT}")
     return {
-        "parts": tuple(part_of(part) for part in state["features"]),
+        "parts": tuple(_part_from_json(part) for part in state["features"]),
         **{role: state[role] for role in ("label", "weight", "id", "impute")},
-        "label_choice": None if state["classes"] is None else part_of(state["classes"]),
+        "label_choice": None if state["classes"] is None else _part_from_json(state["classes"]),
         "text_ids": state["ids"] == "text",
         "single": state["dtype"] == "float32",
     }
@@ -321,7 +309,7 @@ def _fields(state: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def named(batch: Batch, name: str) -> Iterator[None]:
-    """Add the file, the column and the place to what is wrong with a value."""
+    """Add the file, the column and the row to an error about a value."""
     try:
         yield
     except BadCellError as error:
@@ -335,7 +323,7 @@ def _refuse(batch: Batch, name: str, row: int | None, problem: str, way_out: str
 
 
 def _plain_numbers(batch: Batch, name: str, role: str) -> NDArray[np.float64]:
-    """Read a label or weight: numbers, none missing, none infinite."""
+    """Read labels or weights: numbers, none of them missing or infinite."""
     with named(batch, name):
         values = np.array(batch.column(name).numbers(), dtype=np.float64)
     _refuse_where(batch, name, np.isnan(values), "has no value", f"{role} is never imputed; drop the row")
@@ -348,14 +336,14 @@ def _refuse_where(batch: Batch, name: str, bad: NDArray[Any], problem: str, way_
         _refuse(batch, name, int(np.flatnonzero(bad)[0]), problem, way_out)
 
 
-def _fill(X: NDArray[Any], numbers: list[tuple[int, NDArray[Any]]]) -> bool:
-    """Copy columns into X, a few rows at a time, and tell whether all values are finite."""
+def _fill(X: NDArray[Any], numbers: dict[int, NDArray[Any]]) -> bool:
+    """Copy columns into X, a few rows at a time, and return whether all values are finite."""
     finite = True
     rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(X), rows):
             block = X[start : start + rows]
-            for place, values in numbers:
+            for place, values in numbers.items():
                 block[:, place] = values[start : start + rows]
             finite = finite and bool(np.isfinite(block.sum()))
     return finite

@@ -1,4 +1,4 @@
-"""A table in one or several files, read in batches: what all formats share."""
+"""A table in one or several files, read in batches: what all formats have in common."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from duramen.io.columns import NUMERIC, Column, Kind, absent, few
 
 Mark: TypeAlias = tuple[int, int, int, int]
 
-_BYTES = 8 << 20  # of a batch; with twice as much a store is hardly quicker, and takes 100 MB more
+_BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
 
 
@@ -30,7 +30,7 @@ def rows_in_memory(width: int) -> int:
 
 
 def mark_of(path: Path) -> Mark | None:
-    """Give what tells a file from what it was or will be; None if it is gone."""
+    """Return what changes whenever a file is changed or replaced; None if it is gone."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -40,16 +40,16 @@ def mark_of(path: Path) -> Mark | None:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a table that follow each other.
+    """Consecutive rows of a table.
 
     Attributes
     ----------
     table : Table
-        Where they are from.
+        The table they are from.
     first : int
-        The number of the first of them in the table, from 0.
+        The number of the first row in the table, from 0.
     done : float
-        The share of the file that is read once this batch is here, from 0 to 1.
+        The share of the file that has been read, from 0 to 1.
     """
 
     table: Table
@@ -62,13 +62,13 @@ class Batch:
         return self.n_rows
 
     def column(self, name: str) -> Column:
-        """Return one column; ValueError with what is there if it is not."""
+        """Return one column; ValueError if it was not read."""
         if name not in self.held:
             raise ValueError(absent(name, tuple(self.held), self.table.path))
         return self.held[name]()
 
     def place(self, row: int) -> str:
-        """Say where a row of this batch is in the file."""
+        """Describe where a row of this batch is in the file."""
         return self.table.place(self.first + row)
 
 
@@ -82,17 +82,17 @@ class Table(ABC):
     kinds : dict of str to Kind
         What each column holds.
     n_rows : int or None
-        None where only a pass over the file tells.
+        None where only a pass over the file would tell.
     nbytes : int
         The size of the file.
     index : tuple of str
-        Columns that were the index of a pandas frame: no feature unless they are named.
+        Columns that were the index of a pandas frame: not features unless they are named.
     marks : dict of Path to Mark
-        What the files were when they were opened; several passes must not read different ones.
+        By which a file that changes between passes is noticed.
     offset : int
-        The number of its first row in the table that it is a shard of; 0 for a whole table.
+        For a shard, the number of its first row in the whole table.
     typed : bool
-        Whether the file says what its columns hold. In a text file it is what the first rows look like.
+        Whether the file says what its columns hold, or it is guessed from the first rows of a text file.
     """
 
     path: Path
@@ -113,13 +113,12 @@ class Table(ABC):
         Parameters
         ----------
         n_rows : int, optional
-            At most so many rows are in memory as one batch; by default what 8 MB hold, and no
-            more than 65,536. Some formats also hold a piece of the file: a block of a text
-            file, a record batch of an Arrow file.
+            By default what fits in 8 MB, and no more than 65,536. Some formats also hold a piece
+            of the file in memory: a block of a text file, a record batch of an Arrow file.
         columns : iterable of str, optional
-            Only these are read; all by default.
+            The columns to read; all by default.
         skip : int
-            Begin after so many rows; nothing is made of their values.
+            The number of rows to skip; their values are not interpreted.
         """
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
@@ -128,29 +127,29 @@ class Table(ABC):
         if n_rows is None:
             n_rows = rows_in_memory(len(wanted))
         if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1:
-            raise ValueError(f"n_rows={n_rows!r}: a batch has at least one row")
+            raise ValueError(f"n_rows={n_rows!r} must be 1 or more: a batch has at least one row")
         if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
-            raise ValueError(f"skip={skip!r}: it is a number of rows, 0 or more")
+            raise ValueError(f"skip={skip!r} must be a number of rows, 0 or more")
         return self._unchanged(self._read(n_rows, wanted, skip))
 
     def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Refuse a file that is another than was opened, or became another on the way."""
+        """Refuse files that change before or during the pass."""
         self.refuse_changed()
         yield from batches
         self.refuse_changed()
 
     def refuse_changed(self) -> None:
-        """Raise ValueError if a file is another than was opened."""
+        """Raise ValueError if a file has changed since it was opened."""
         for path, mark in self.marks.items():
             if mark_of(path) != mark:
                 raise ValueError(f"{path} changed while it was read; start again when it is complete")
 
     def shards(self) -> list[Table]:
-        """Cut it into tables that can be read side by side, each without the others."""
+        """Split the table into parts that can be read in parallel."""
         return [self]
 
     def type_of(self, name: str) -> str:
-        """Name the type of a column, for a comparison with another file."""
+        """Return the type of a column, to compare it with that of another file."""
         kind = self.kinds[name]
         return "numbers" if kind in NUMERIC else kind.value
 
@@ -159,11 +158,11 @@ class Table(ABC):
         """Read the batches; the arguments are checked."""
 
     def place(self, row: int) -> str:
-        """Say where a row is in the file, for a message."""
+        """Describe where a row is in the file, for a message."""
         return f"row {row} (counting from 0)"
 
     def why_text(self, name: str) -> str:
-        """Say where the first text of a column is, for a message; "" if the file says its type."""
+        """Describe where the first text of a column is, for a message; "" if the file is typed."""
         return ""
 
     def __repr__(self) -> str:
@@ -172,16 +171,16 @@ class Table(ABC):
 
 
 class Shard(Table):
-    """A part of a table that can be read without the rest of it.
+    """A part of a table that can be read by itself.
 
     Parameters
     ----------
     whole : Table
-        Of which it is a part; messages say where in it a row is.
+        The table it is a part of; messages give a row's place in it.
     part : Table
         What reads the part.
     offset : int
-        The number of its first row in the whole.
+        The number of its first row in the whole table.
     """
 
     def __init__(self, whole: Table, part: Table, offset: int) -> None:
@@ -208,15 +207,16 @@ class Files(Table):
     Parameters
     ----------
     path : Path
-        What was asked for: a folder, or a pattern.
+        The folder or pattern.
     parts : sequence of Table
-        All are looked at before a row is read: one whose columns differ is refused.
+        One whose columns differ is refused before a row is read.
     """
 
     def __init__(self, path: Path, parts: Sequence[Table]) -> None:
         first = parts[0]
-        for part in parts[1:]:
-            _refuse_other_columns(first, part)
+        types = [{name: part.type_of(name) for name in part.columns} for part in parts]
+        for part, its in zip(parts[1:], types[1:], strict=True):
+            refuse_other_columns(types[0], first.path, its, part.path)
         self.path, self.parts = path, tuple(parts)
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
@@ -270,14 +270,15 @@ def _kind(name: str, parts: Sequence[Table]) -> Kind:
     return next((kind for kind in kinds if kind not in NUMERIC), kinds[0])
 
 
-def _refuse_other_columns(first: Table, other: Table) -> None:
-    """Raise ValueError if a file has other columns than the first, or other types of them."""
-    for name in first.columns:
-        if name not in other.kinds:
-            raise ValueError(f"{other.path} has no column {name!r}, which {first.path} has")
-        mine, its = first.type_of(name), other.type_of(name)
-        if mine != its:
-            raise ValueError(f"{other.path}: column {name!r} has type {its}, in {first.path} it is {mine}")
-    more = [name for name in other.columns if name not in first.kinds]
+def refuse_other_columns(
+    types: Mapping[str, str], path: Any, other_types: Mapping[str, str], other: Any
+) -> None:
+    """Raise ValueError if a file has other columns than the first one, or other types of them."""
+    for name, kind in types.items():
+        if name not in other_types:
+            raise ValueError(f"{other} has no column {name!r}, which {path} has")
+        if other_types[name] != kind:
+            raise ValueError(f"{other}: column {name!r} has type {other_types[name]}, in {path} it is {kind}")
+    more = [name for name in other_types if name not in types]
     if more:
-        raise ValueError(f"{other.path} has a column {few(more)}, which {first.path} has not")
+        raise ValueError(f"{other} has a column {few(more)}, which {path} does not have")
