@@ -23,7 +23,6 @@ from duramen.io.columns import (
     Column,
     Kind,
     checked_names,
-    few,
     readable,
     refuse_kind,
     shortened,
