@@ -1,8 +1,8 @@
-"""Rows: the one form in which data goes through the library.
+"""Rows: the one form in which the library handles data.
 
 Rows are a two-dimensional float32 or float64 NumPy array in any memory order,
-or a CSR array. What a user has (lists, frames, integers, other sparse formats)
-becomes rows here, once; an array that is rows already is viewed, never copied.
+or a CSR array. Lists, frames, integers and other sparse formats are converted
+here, once; an array that is already in this form is viewed, never copied.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from scipy import sparse
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
 
+def is_frame(data: Any) -> bool:
+    """Return whether ``data`` is a data frame or an Arrow table, also a lazy one."""
+    kind = type(data)
+    return hasattr(kind, "columns") and (hasattr(kind, "iloc") or hasattr(kind, "schema"))
+
+
 def as_frame(data: Any) -> Any:
-    """Return a data frame or Arrow table as a narwhals frame, and None for anything else."""
-    if not hasattr(type(data), "columns"):
-        return None
+    """Return a data frame or Arrow table as a narwhals frame."""
     import narwhals as nw  # here, as it takes 50 ms
 
     if type(data).__name__ == "RecordBatch":
         data = sys.modules["pyarrow"].Table.from_batches([data])
     try:
-        frame = nw.from_native(data, pass_through=True)
+        return nw.from_native(data)
     except nw.exceptions.DuplicateError:
-        frame = nw.from_native(_renamed(data))
-    return frame if isinstance(frame, (nw.DataFrame, nw.LazyFrame)) else None
+        return nw.from_native(_renamed(data))
 
 
 def _renamed(data: Any) -> Any:
@@ -41,14 +44,10 @@ def _renamed(data: Any) -> Any:
     return data.set_axis(names, axis=1) if hasattr(data, "set_axis") else data.rename_columns(names)
 
 
-def is_frame(data: Any) -> bool:
-    """Return whether ``data`` is a data frame or an Arrow table, also a lazy one."""
-    return as_frame(data) is not None
-
-
 def column_names(frame: Any) -> list[str]:
     """List the names of a frame's columns, as text."""
-    return [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+    names = frame.column_names if hasattr(type(frame), "column_names") else frame.columns
+    return [str(name) for name in names]
 
 
 def _frame_rows(data: Any) -> NDArray[Any]:
@@ -68,10 +67,8 @@ def _frame_rows(data: Any) -> NDArray[Any]:
     columns = [numeric_column(column, f"X, column {name!r},") for name, column in named]
     if not columns:
         return np.empty((len(frame), 0))
-    rows = np.empty(
-        (len(frame), len(columns)),
-        dtype=_float_type(np.result_type(*(column.dtype for column in columns)), "X"),
-    )
+    shared = np.result_type(*(column.dtype for column in columns))
+    rows = np.empty((len(frame), len(columns)), dtype=_float_type(shared, "X"))
     for position, column in enumerate(columns):
         rows[:, position] = column
     return rows
@@ -80,14 +77,8 @@ def _frame_rows(data: Any) -> NDArray[Any]:
 def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
     """Read one column or sequence as a numeric array; missing values become NaN.
 
-    ``n_columns`` above 1 says that it is a table written row after row, for the
-    row number in the message.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it holds a masked value, or anything but numbers and booleans; the
-        message names the first such row.
+    A masked value, or anything but numbers and booleans, is refused with its row; ``n_columns``
+    above 1 means that the column is a raveled table.
     """
     if isinstance(column, np.ma.MaskedArray):
         missing = np.flatnonzero(np.ma.getmaskarray(column))
@@ -105,7 +96,7 @@ def _as_array(column: Any, name: str) -> NDArray[Any]:
     try:
         values = np.asarray(column if series is None else series.to_numpy())
     except ValueError:
-        raise  # entries of different lengths: the caller knows what to call them
+        raise  # entries of different lengths: the caller has a message for them
     except Exception as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
     if values.ndim != 1 and series is not None:
@@ -139,9 +130,7 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}")
-    raise TypeError(
-        f"{name} has type {values.dtype}, which is not a numeric one; convert it to numbers first"
-    )
+    raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
 
 
 Array: TypeAlias = NDArray[Any]
@@ -151,7 +140,7 @@ _GROUP = 4096  # columns; einsum's order of summation changes with the shape bey
 
 
 def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
-    """Turn ``X`` into rows: checked, and copied only where it has to be.
+    """Convert ``X`` to rows: checked, and copied only if necessary.
 
     Parameters
     ----------
@@ -159,7 +148,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
         float32 and float64 keep their type and memory; float16 becomes float32;
         integers and booleans become float64.
     check_values : bool
-        Also refuse NaN and infinity, which takes one pass over the data, and no rows at all.
+        Also refuse NaN and infinity, which takes one pass over the data, and empty data.
     name : str
         What to call it in messages.
 
@@ -191,22 +180,15 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
 
 
 def as_column(values: Any, n_rows: int, name: str) -> Array:
-    """Turn labels, weights or ids into a numeric array of one value a row, without a needless copy.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not numeric, not one-dimensional, of another length than
-        ``n_rows``, or holds NaN or infinity; the first bad row is named.
-    """
+    """Convert labels, weights or ids to a numeric array of one finite value per row, copied if necessary."""
     try:
         column = numeric_column(values, name)
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
-        raise ValueError(f"{name} must hold one number a row; its entries have different lengths") from None
+        raise ValueError(f"{name} must hold one number per row; its entries have different lengths") from None
     if column.ndim != 1:
-        raise ValueError(f"{name} must have one value a row, shape ({n_rows},); found shape {column.shape}")
+        raise ValueError(f"{name} must have one value per row, shape ({n_rows},); found shape {column.shape}")
     if len(column) != n_rows:
         raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
     if column.dtype.kind == "f":
@@ -222,10 +204,10 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:
-    """Return consecutive rows in C order and aligned: a view where they are so already.
+    """Return consecutive rows in C order and aligned: a view if they already are.
 
-    In C order a row's sum of products is always taken in the same order, so
-    its loss is the same, bit for bit, wherever the row stands.
+    In C order a row's products are always summed in the same order, so that
+    its loss is the same, bit for bit, at any position.
     """
     block = rows[chunk]
     if block.flags.c_contiguous and block.flags.aligned:
@@ -236,7 +218,7 @@ def dense_block(rows: Array, chunk: slice) -> Array:
 def take_rows(rows: Rows, which: Array) -> Rows:
     """Copy the rows numbered ``which``, as fast as their layout allows.
 
-    ``take`` is many times faster than indexing, but first copies an array that is not in C order, all of it.
+    ``take`` is many times faster than indexing, but copies all of an array that is not in C order first.
     """
     if sparse.issparse(rows) or not rows.flags.c_contiguous:
         return rows[which]
@@ -244,7 +226,7 @@ def take_rows(rows: Rows, which: Array) -> Rows:
 
 
 def scratch_rows(rows: Rows) -> int:
-    """Choose how many rows to copy at a time into C order, where they are not in it: 4 MiB of them."""
+    """Return how many rows to copy into C order at a time, if they are not in it: 4 MiB of them."""
     if sparse.issparse(rows):
         return rows_per_chunk(16 * rows.nnz // max(1, rows.shape[0]))
     if rows.flags.c_contiguous:
@@ -255,9 +237,9 @@ def scratch_rows(rows: Rows) -> int:
 def row_products(block: Array, other: Array) -> Array:
     """Sum the products of each row of a dense block with ``other``: (d,), or (b, d) row by row.
 
-    Not by BLAS, whose sums depend on where a row stands: equal rows must have
-    equal losses, and a row the same loss in every grouping. It costs no more.
-    Wide rows go in fixed groups of columns, within what einsum sums in one go.
+    BLAS is not used, as its sums depend on a row's position: equal rows must have
+    equal losses, in every grouping. This costs no more. Wide rows are summed in
+    fixed groups of columns, which einsum sums at once.
     """
     subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
     if block.shape[1] <= _GROUP:
@@ -270,7 +252,7 @@ def row_products(block: Array, other: Array) -> Array:
 
 
 def row_norms(rows: Rows) -> Array:
-    """Compute the Euclidean norm of each row, also where its square would overflow or vanish.
+    """Compute the Euclidean norm of each row, also if its square would overflow or underflow.
 
     Cost: one pass; scratch memory is one chunk.
     """
@@ -308,7 +290,7 @@ def _scaled_norms(block: Rows) -> Array:
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
-    """Raise ValueError if there is a NaN or an infinity, naming the first row that has one."""
+    """Raise ValueError that names the first row with NaN or infinity, if there is one."""
     if sparse.issparse(rows):
         bad = np.flatnonzero(~np.isfinite(rows.data))
         if bad.size:
@@ -321,7 +303,7 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
     def work(chunk: slice) -> None:
         block = rows[chunk]
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(block.sum()):  # one addition a value: twice as fast as looking at each
+            if np.isfinite(block.sum()):  # one addition per value: twice as fast as testing each
                 return
         bad = ~np.isfinite(block)
         if bad.any():
@@ -334,7 +316,7 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
 
 @contextmanager
 def numbered(before: int) -> Iterator[None]:
-    """Have an error about a row of a batch give its number among all rows, of which ``before`` came before.
+    """Correct the row number in an error about a batch that follows ``before`` other rows.
 
     Examples
     --------
@@ -396,7 +378,7 @@ def _dense(X: Any, name: str) -> Array:
 
 def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     if dtype.kind not in "biuf":
-        raise TypeError(f"{name} has type {dtype}, which is not a numeric one; encode it as numbers first")
+        raise TypeError(f"{name} has type {dtype}, which is not numeric; encode it as numbers first")
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 

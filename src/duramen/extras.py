@@ -1,15 +1,13 @@
-"""Packages that only some of what a coreset does needs: imported when that is asked for, not before."""
+"""Optional packages, imported only when they are needed."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-__all__ = ["needed"]
-
 
 def needed(module: str, who: str, extra: str) -> Any:
-    """Import a module that an extra of this library brings; if it is not there, say what to install.
+    """Import a module that an extra of this library installs; the error names the extra if it is missing.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing"]
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that takes the place of ``path`` at the end, or vanishes after an error."""
-    target = path.resolve()  # of a link, what it points to is replaced
+    """Open a temporary file that replaces ``path`` at the end, and is removed after an error."""
+    target = path.resolve()  # the target of a link is replaced, not the link
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'core.parquet'}")
     if not target.parent.is_dir():

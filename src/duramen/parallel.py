@@ -1,10 +1,10 @@
 """Chunks of rows, on every core.
 
-Work over many rows is cut into chunks, so that scratch memory does not grow
+Work over many rows is split into chunks, so that scratch memory does not grow
 with the number of rows. NumPy releases the interpreter's lock inside its
 kernels, so plain threads keep every core busy. Each chunk writes into its own
-slice of the result: neither the number of threads nor the order in which they
-run shows in it.
+slice of the result, which therefore does not depend on the number of threads
+or the order in which they run.
 """
 
 from __future__ import annotations
@@ -19,18 +19,8 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = [
-    "for_each_chunk",
-    "n_threads",
-    "one_blas_thread",
-    "rows_per_chunk",
-    "side_by_side",
-    "sum_over_chunks",
-]
-
-
-# Measured, in docs/speed.md: on shorter chunks two threads spend their time handing the interpreter's lock to
-# each other; with more scratch memory, a chunk leaves the cache.
+# Measured, in docs/speed.md: on shorter chunks two threads spend their time passing the interpreter's lock to
+# each other; with more scratch memory, a chunk does not fit in the cache.
 _LEAST_ROWS, _MOST_ROWS = 256, 1 << 15
 _SCRATCH_BYTES = 4 << 20
 
@@ -38,11 +28,11 @@ _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("duramen_inside_a
 
 
 def n_threads() -> int:
-    """Count the threads to use: the cores this process may run on.
+    """Return how many threads to use: the cores this process may run on.
 
     ``DURAMEN_NUM_THREADS``, or else ``OMP_NUM_THREADS``, sets another number.
-    The second is what joblib sets in its workers, so that nested parallel work
-    does not ask for more cores than there are.
+    joblib sets the second in its workers, so that nested parallel work
+    does not use more cores than there are.
     """
     for variable in ("DURAMEN_NUM_THREADS", "OMP_NUM_THREADS"):
         wanted = os.environ.get(variable, "")
@@ -54,7 +44,7 @@ def n_threads() -> int:
 
 
 def rows_per_chunk(scratch_bytes_per_row: int) -> int:
-    """Choose how many rows a chunk has, so that its scratch memory stays within 4 MiB."""
+    """Return how many rows a chunk has, so that its scratch memory stays within 4 MiB."""
     return max(_LEAST_ROWS, min(_MOST_ROWS, _SCRATCH_BYTES // max(1, scratch_bytes_per_row)))
 
 
@@ -63,12 +53,12 @@ def for_each_chunk(
 ) -> None:
     """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
 
-    The slices are of one size, so that all threads end together; with ``fixed``
-    they are of ``rows`` rows whatever the threads, for work whose rounding
-    depends on where a slice ends. Inside the work of another call the slices
-    go one after the other: the cores are busy already.
+    The slices have equal sizes, so that all threads end together; with ``fixed``
+    they have ``rows`` rows for any number of threads, for work whose rounding
+    depends on where a slice ends. Nested calls run on the caller's thread, as
+    the cores are already busy.
 
-    After an error in any chunk no further one is begun; once those under way
+    After an error in a chunk no further chunk is started; once those under way
     have ended, the error of the earliest is raised, so that it does not depend
     on the threads. The caller's thread works too, and the others live as long
     as the call: a forked process never inherits a pool whose threads are gone.
@@ -90,10 +80,9 @@ def for_each_chunk(
 
 
 def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
-    """Add up, entry by entry, what ``work(chunk)`` gives for all chunks, always in the order of the rows.
+    """Add up the results of ``work(chunk)``, entry by entry, always in the order of the rows.
 
-    The sum depends neither on which thread was faster nor on their number, and what waits for its turn is a
-    few chunks' worth.
+    So the sum does not depend on the threads; at most a few results wait for their turn.
     """
     if 0 < n_rows <= rows:
         return tuple(work(slice(0, n_rows)))
@@ -119,7 +108,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
 
 
 def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
-    """Call ``work(part)`` for every part, on all cores; a single part has all of them for itself.
+    """Call ``work(part)`` for every part, on all cores; a single part may use all of them itself.
 
     As for :func:`for_each_chunk`, the error of the earliest part is raised.
     """
@@ -133,7 +122,7 @@ def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """Keep all chunks to the caller's thread: for one of many workers, which have all cores already."""
+    """Run all chunks on the caller's thread, for one of many workers that use all cores together."""
     before = _inside.set(True)
     try:
         yield
@@ -147,12 +136,12 @@ def _blas() -> ThreadpoolController:
 
 
 _blas_lock = threading.Lock()
-_blas_limits: list[Any] = []  # one entry a user; the first holds what to restore
+_blas_limits: list[Any] = []  # one entry per user; the first restores the limit
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep matrix products inside chunks to one thread each: the chunks have all cores already.
+    """Run matrix products inside chunks on one thread each, as the chunks use all cores.
 
     The limit holds for the whole process, so users are counted, and the last one lifts it.
     """
@@ -209,9 +198,9 @@ def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: 
 
 
 def _wait(ended: threading.Semaphore, errors: dict[int, BaseException], last: int) -> None:
-    """Wait until one more helper has ended, also after an interrupt, which lets no further chunk begin.
+    """Wait until one more helper has ended, also after an interrupt, which stops further chunks.
 
-    A thread whose ``join`` was interrupted counts as ended in some versions of Python, so it is not asked.
+    ``join`` is not used, as an interrupted thread counts as ended in some versions of Python.
     """
     while True:
         try:

@@ -11,8 +11,6 @@ from scipy import sparse
 
 from duramen.arrays import Array, Rows, as_column, as_rows, take_rows
 
-__all__ = ["WeightedPoints", "checked_ids", "checked_weights", "points"]
-
 
 @final
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -22,14 +20,14 @@ class WeightedPoints:
     Parameters
     ----------
     X : array, list of lists, data frame, Arrow table, or sparse matrix
-        One row a point. float32 and float64 arrays are viewed, not copied.
+        One row per point. float32 and float64 arrays are viewed, not copied.
     y : sequence of numbers, optional
-        One label a row.
+        One label per row.
     weights : sequence of non-negative numbers, optional
-        One weight a row; 1 by default. Weight 2 means what two copies mean,
-        weight 0 what absence means.
+        One weight per row; 1 by default. Weight 2 is equivalent to two copies,
+        weight 0 to absence.
     ids : sequence of distinct integers, optional
-        What names the rows; their numbers 0, 1, ... by default.
+        One id per row; the row numbers 0, 1, ... by default.
 
     Attributes
     ----------
@@ -73,7 +71,7 @@ class WeightedPoints:
 
     @classmethod
     def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
-        """Check all but the values of X: for whoever finds NaN and infinity by other means."""
+        """Check everything but whether the values of X are finite."""
         made = cls.__new__(cls)
         made._make(X, y, weights, ids, check_values=False)
         return made
@@ -93,7 +91,7 @@ class WeightedPoints:
 
     @property
     def n_columns(self) -> int:
-        """How many columns a row has."""
+        """The number of columns of X."""
         return int(self.X.shape[1])
 
     @property
@@ -120,7 +118,7 @@ class WeightedPoints:
         IndexError
             If a position is out of range, or a mask has another length.
         ValueError
-            If a position stands twice: ids must stay distinct.
+            If a position is repeated: ids must stay distinct.
 
         Examples
         --------
@@ -157,7 +155,7 @@ class WeightedPoints:
         ------
         ValueError
             If there are none, their columns differ in number, only some have
-            labels, dense meets sparse, or an id stands in two of them.
+            labels, some are dense and some sparse, or an id occurs in two of them.
 
         Examples
         --------
@@ -181,7 +179,7 @@ class WeightedPoints:
 
 
 def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
-    """Make :class:`WeightedPoints` of data: what every function that takes points works on.
+    """Make :class:`WeightedPoints` of data, which every function that takes points works on.
 
     Examples
     --------
@@ -193,7 +191,7 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
 
 
 def checked_weights(weights: Any, n: int) -> Array:
-    """Turn weights into (n,) float64; raise if one is negative, or they add up to infinity."""
+    """Convert weights to (n,) float64; refuse negative ones, and an infinite total."""
     heavy = as_column(weights, n, "weights").astype(np.float64, copy=False)
     negative = np.flatnonzero(heavy < 0)
     if negative.size:
@@ -206,7 +204,7 @@ def checked_weights(weights: Any, n: int) -> Array:
 
 
 def checked_ids(ids: Any, n: int) -> Array:
-    """Turn ids into (n,) int64; raise if one is no integer, too large, or stands twice."""
+    """Convert ids to (n,) int64; refuse anything but distinct integers within int64."""
     named = as_column(ids, n, "ids")
     if named.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers; found type {named.dtype}, for instance {named[0]!r} in row 0")
@@ -220,7 +218,7 @@ def checked_ids(ids: Any, n: int) -> Array:
 
 
 def _refuse_repeats(ids: Array) -> None:
-    """Raise ValueError if an id stands twice, naming the first row that repeats one."""
+    """Raise ValueError that names the first row whose id is repeated, if there is one."""
     if ids.size < 2 or (ids[1:] > ids[:-1]).all():
         return
     order = np.argsort(ids, kind="stable")

@@ -1,4 +1,4 @@
-"""Randomness comes in as a seed or a generator; nothing touches NumPy's global state."""
+"""Seeds and generators: nothing touches NumPy's global random state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["generator", "spawn"]
-
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Turn None, a seed, a Generator or scikit-learn's RandomState into a Generator.
+    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator.
 
     Examples
     --------

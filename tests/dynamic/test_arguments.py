@@ -121,7 +121,7 @@ ARRIVALS = [
     ((TWO, [1, np.inf]), ValueError, "y has inf in row 1"),
     ((ROW, "yes"), TypeError, "y holds 'yes'"),
     ((TWO, [1, None]), ValueError, r"y has a missing value \(None\) in row 1"),
-    ((TWO, [[1, -1], [1, 1]]), ValueError, r"y must have one value a row.*found shape \(2, 2\)"),
+    ((TWO, [[1, -1], [1, 1]]), ValueError, r"y must have one value per row.*found shape \(2, 2\)"),
     ((ROW, 1, -1.0), ValueError, "weights must not be negative; row 0 has -1.0"),
     ((TWO, BOTH, [1, -2]), ValueError, "weights must not be negative; row 1 has -2.0"),
     ((ROW, 1, np.nan), ValueError, "weights has NaN in row 0"),
@@ -179,7 +179,7 @@ IDS = [
     ((TWO, [1000]), ValueError, "ids has 1 values for 2 rows"),
     ((TWO, []), ValueError, "ids has 0 values for 2 rows"),
     ((ROW, [1000, 1001]), ValueError, "ids has 2 values for 1 rows"),
-    ((TWO, [[1000], [1001]]), ValueError, "ids must have one value a row"),
+    ((TWO, [[1000], [1001]]), ValueError, "ids must have one value per row"),
     ((ROW, 1000.0), TypeError, r"ids must be integers; found type float64, for instance .*1000.0"),
     ((TWO, [1000.0, 1001.5]), TypeError, "ids must be integers; found type float64"),
     ((ROW, True), TypeError, "ids must be integers; found type bool"),
@@ -222,7 +222,7 @@ MISSING = [
     ([True, False], TypeError, "ids must be integers; found type bool"),
     ([None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 0"),
     ([1, None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 1"),
-    ([[1, 2], [3, 4]], ValueError, r"ids must have one value a row.*found shape \(2, 2\)"),
+    ([[1, 2], [3, 4]], ValueError, r"ids must have one value per row.*found shape \(2, 2\)"),
     ([1, "ann"], TypeError, "ids"),
 ]
 

@@ -28,9 +28,6 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.trimming import outlier_weight
 
-__all__ = ["Ask", "Federation", "Site", "at_site"]
-
-
 Ask = Callable[[Plan], Any]
 """How a site is asked: takes a plan, and gives a Summary, its bytes, or a future of either."""
 

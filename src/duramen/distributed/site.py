@@ -26,9 +26,6 @@ from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler
 from duramen.samplers.base import has_frozen
 
-__all__ = ["Site", "are_alike", "held_points", "rows_in", "selection_of"]
-
-
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 _A_MOVE = 2.0**-103  # of the largest sum there was, by which a move may err: see duramen.dynamic.sums
 _SHARE = 1e-11  # of a total, by which it may be off
