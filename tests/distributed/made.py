@@ -3,6 +3,7 @@
 import numpy as np
 
 import duramen as dm
+from tests.support import assert_same_coreset, at_once, quietly
 
 LOGISTIC = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
 
@@ -55,3 +56,14 @@ def arrays_of(points, cuts=(100, 250), order=None):
         for name, column in more.items()
         if column is not None
     }
+
+
+def assert_law(points, collection, **chosen):
+    """Build the coreset of a collection, and compare it with that of all points at once."""
+    chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
+    rows, columns = collection
+    from duramen.distributed import dask as dmd
+
+    core = quietly(dmd.robust_coreset, rows, **columns, **chosen)
+    assert_same_coreset(core, at_once(points, **chosen))
+    return core

@@ -10,8 +10,8 @@ import duramen as dm
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask.partitions import parts_of
 from tests.conformance.cases import CASES
-from tests.distributed.made import LOGISTIC, arrays_of, at_home, frame_of, pandas_of
-from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data, quietly
+from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, frame_of, pandas_of
+from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
@@ -19,15 +19,6 @@ dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
 pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
-
-
-def assert_law(points, collection, **chosen):
-    """Build the coreset of a collection, and compare it with that of all points at once."""
-    chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
-    rows, columns = collection
-    core = quietly(dmd.robust_coreset, rows, **columns, **chosen)
-    assert_same_coreset(core, at_once(points, **chosen))
-    return core
 
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
@@ -43,6 +34,7 @@ def test_it_is_the_coreset_of_one_machine(name, sampler):
     assert core.columns == ("x0", "x1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("synchronous")
 @pytest.mark.parametrize("sampler", RANKED)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -77,6 +69,7 @@ def test_the_anchor_it_finds_is_the_same(name, sampler, make):
     np.testing.assert_array_equal(core.anchor.theta, expected.anchor.theta)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_neither_partitions_nor_their_order_show(draw):
@@ -111,11 +104,13 @@ def test_a_skewed_partition_among_empty_ones(sampler):
     assert_law(points, arrays_of(points, cuts), loss=dm.LogisticLoss(), sampler=sampler)
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes", None])
+@pytest.mark.parametrize(
+    "scheduler", ["threads", "synchronous", pytest.param("processes", marks=pytest.mark.slow), None]
+)
 @pytest.mark.parametrize("make", [frame_of, arrays_of])
-def test_every_scheduler(scheduler, make, two_processes):
+def test_every_scheduler(scheduler, make, request):
     points = data(n=2000)
-    pool = {"pool": two_processes} if scheduler == "processes" else {}
+    pool = {"pool": request.getfixturevalue("two_processes")} if scheduler == "processes" else {}
     chosen = {} if scheduler is None else {"scheduler": scheduler}
     with dask.config.set(**chosen, **pool):
         assert_law(points, make(points, range(0, 2000, 171)), loss=dm.LogisticLoss())

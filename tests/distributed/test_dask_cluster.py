@@ -12,20 +12,15 @@ import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from tests.distributed.made import arrays_of, frame_of, pandas_of
-from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, at_once, data, quietly
+from tests.distributed.made import arrays_of, assert_law, frame_of, pandas_of
+from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, data
 
 dask = pytest.importorskip("dask", reason="needs duramen[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
 pytest.importorskip("distributed", reason="needs duramen[dask]")
 
+pytestmark = pytest.mark.slow
 CHOSEN = {"size": 60, "n_outliers": 0.05, "random_state": 3}
-
-
-def assert_law(points, collection, **chosen):
-    rows, columns = collection
-    core = quietly(dmd.robust_coreset, rows, **columns, **{**CHOSEN, **chosen})
-    assert_same_coreset(core, at_once(points, **{**CHOSEN, **chosen}))
 
 
 @pytest.mark.usefixtures("on_cluster")

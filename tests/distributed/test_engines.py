@@ -1,10 +1,9 @@
 """Laws that every engine relies on, run by the plainest one: processes that share nothing, pickles and bytes."""
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import reduce
 from itertools import repeat
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -28,13 +27,6 @@ UNEVEN = (0, 40, 40, 9000, 21_999)  # two parts are empty, and one has one row
 CUTS = [(11_000,), UNEVEN, tuple(range(3000, N, 3000))]
 
 
-@pytest.fixture(scope="module")
-def pool():
-    """Two processes that know nothing of this one."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as made:
-        yield made
-
-
 def asked_for(name, sampler):
     return {
         "loss": PROBLEMS[name].loss,
@@ -54,42 +46,45 @@ def assert_law(points, asked, one_pass):
     assert_same_coreset(step, at_once(points, **asked))
 
 
+@pytest.mark.slow
 @every_suit
-def test_processes_that_merge_as_they_come(name, sampler, pool):
+def test_processes_that_merge_as_they_come(name, sampler, two_processes):
     points = data(name, n=N)
     parts = list(cut(points, UNEVEN, np.random.default_rng(0).permutation(N))())
 
     def one_pass(step):
-        waiting = [pool.submit(summarize, part, step) for part in parts]
+        waiting = [two_processes.submit(summarize, part, step) for part in parts]
         return reduce(merge, (done.result() for done in as_completed(waiting)))
 
     assert_law(points, asked_for(name, sampler), one_pass)
 
 
+@pytest.mark.slow
 @every_suit
 @pytest.mark.parametrize("cuts", CUTS, ids=len)
-def test_processes_that_are_sent_bytes_and_send_bytes(name, sampler, cuts, pool):
+def test_processes_that_are_sent_bytes_and_send_bytes(name, sampler, cuts, two_processes):
     points = data(name, n=N, heavy="none")
     parts = [pickle.dumps(part) for part in cut(points, cuts)()]
 
     def one_pass(step):
         sent = pickle.dumps(step)
-        made = list(pool.map(summarized, parts, repeat(sent)))
+        made = list(two_processes.map(summarized, parts, repeat(sent)))
         while len(made) > 1:  # a tree, merged by the workers
             threes = [made[at : at + 3] for at in range(0, len(made), 3)]
-            made = list(pool.map(merged, threes, repeat(sent)))
+            made = list(two_processes.map(merged, threes, repeat(sent)))
         assert type(made[0]) is bytes
         return Summary.from_bytes(made[0], step)
 
     assert_law(points, asked_for(name, sampler), one_pass)
 
 
+@pytest.mark.slow
 @every_suit
-def test_bytes_are_the_same_in_every_process(name, sampler, pool):
+def test_bytes_are_the_same_in_every_process(name, sampler, two_processes):
     points, step = data(name, n=500), plan(**asked_for(name, sampler))
     for _ in range(2):
         here = summarize(points, step)
-        there = pool.submit(summarized, pickle.dumps(points), pickle.dumps(step)).result()
+        there = two_processes.submit(summarized, pickle.dumps(points), pickle.dumps(step)).result()
         assert there == here.to_bytes()
         step = quietly(finish, here)
     assert isinstance(step, dm.Coreset)
@@ -112,9 +107,10 @@ def test_what_was_pickled_goes_with_what_was_not(name, sampler):
     assert_same_coreset(step, at_once(points, **asked_for(name, sampler)))
 
 
-def test_an_error_in_a_worker_names_the_row(pool):
+@pytest.mark.slow
+def test_an_error_in_a_worker_names_the_row(two_processes):
     points = data(n=100, heavy="none")
     labels = np.where(np.arange(100) == 70, 7, points.y)
     bad = dm.points(points.X, labels, ids=points.ids)
     with pytest.raises(ValueError, match="row 70 has 7"):
-        pool.submit(summarize, bad, plan(**asked_for("logistic", "layered"))).result()
+        two_processes.submit(summarize, bad, plan(**asked_for("logistic", "layered"))).result()

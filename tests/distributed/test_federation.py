@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pytest
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -153,7 +154,7 @@ class Changing(RuleBasedStateMachine):
 
 
 # rows are made by seeds, which do not shrink: it would take minutes to no avail
-TestChanging = Changing.TestCase
+TestChanging = pytest.mark.slow(Changing.TestCase)
 TestChanging.settings = hypothesis_settings(
     max_examples=40, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
 )

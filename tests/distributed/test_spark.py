@@ -25,7 +25,11 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-pytestmark = [pytest.mark.skipif(not SCRIPT.exists(), reason="not in a checkout"), spark_warnings]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SCRIPT.exists(), reason="not in a checkout"),
+    spark_warnings,
+]
 
 
 @pytest.fixture(scope="module")

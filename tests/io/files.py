@@ -96,3 +96,10 @@ def same(one, other):
 
 def arrow_table(**columns):
     return pa.table(columns)
+
+
+def some_numbers(n=40):
+    rng = np.random.default_rng(0)
+    return pa.table(
+        {"key": np.arange(n), "a": rng.normal(size=n), "b": rng.integers(0, 9, n), "y": np.ones(n)}
+    )

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duramen.io import learn_encoding, open_table
-from tests.io.files import WRITERS, arrow_table, gathered, written
+from tests.io.files import WRITERS, arrow_table, gathered, some_numbers, written
 
 
 def read(path):
@@ -116,3 +116,30 @@ def test_a_long_file_is_not_held_in_memory(tmp_path, name):
     for batch, rows in encoding.read(opened, 5_000):
         assert pa.total_allocated_bytes() - before < X.nbytes / 3
         np.testing.assert_array_equal(rows.X, X[batch.first : batch.first + len(batch)])
+
+
+@pytest.mark.parametrize("name", [*WRITERS])
+@pytest.mark.parametrize("when", ["before", "between"])
+def test_a_file_that_changes_is_not_read_on(tmp_path, name, when):
+    path = written(tmp_path, name, some_numbers())
+    table = open_table(path)
+    assert sum(len(batch) for batch in table.batches(7)) == 40
+    batches = table.batches(7)
+    if when == "between":
+        next(batches)
+    other = tmp_path / "other"
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+    with pytest.raises(ValueError, match=f"{name} changed while it was read"):
+        list(batches)
+    assert sum(len(batch) for batch in open_table(path).batches()) == 40
+
+
+def test_one_of_several_files_that_changes_or_goes(tmp_path):
+    for name in ("a.parquet", "b.parquet"):
+        pq.write_table(some_numbers(), tmp_path / name)
+    for table in (open_table(tmp_path), open_table(tmp_path / "*.parquet")):
+        assert sum(len(batch) for batch in table.batches()) == 80
+    (tmp_path / "b.parquet").unlink()
+    with pytest.raises(ValueError, match=r"b\.parquet changed while it was read"):
+        list(table.batches())

@@ -90,7 +90,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("case", LATE)
-@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz"])
+@pytest.mark.parametrize("name", ["data.csv", pytest.param("data.csv.gz", marks=pytest.mark.slow)])
 def test_a_line_far_down_is_named(tmp_path, case, name):
     line, message = LATE[case]
     lines = long_lines()
@@ -164,3 +164,22 @@ def test_a_gzip_file_cut_short_is_refused(tmp_path, cut):
     whole = gzip.compress("\n".join(long_lines()[:50_000]).encode())
     with pytest.raises(ValueError, match=r"data.csv.gz is damaged, cut short"):
         read(tmp_path, whole[: int(len(whole) * cut)], name="data.csv.gz", features=["a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ('id;"a, net";y\n1;2.5;0\n', ("id", "a, net", "y")),
+        ('"a;b",y\n1,0\n', ("a;b", "y")),
+        ("id;a, net;y\n1;2.5;0\n", ("id", "a, net", "y")),
+        ("a|b,y\n1,0\n", ("a|b", "y")),
+        ("a;b\n1,5;2\n", ("a", "b")),
+        ("a,b\n", ("a", "b")),
+        ("a\n1\n", ("a",)),
+        ('"a\n,b";y\n1;0\n', ("a\n,b", "y")),
+    ],
+)
+def test_the_delimiter_is_what_header_and_rows_agree_on(tmp_path, text, columns):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    assert open_table(path).columns == columns

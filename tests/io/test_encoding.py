@@ -7,6 +7,7 @@ import statistics
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -240,3 +241,76 @@ def test_damaged_json_is_refused(tmp_path, damage):
     for broken in ({**state, **damage}, {key: state[key] for key in state if key not in damage}, []):
         with pytest.raises(ValueError, match="not an encoding that this version can read"):
             Encoding.from_json(broken)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.npz"])
+def test_a_whole_number_beyond_what_floats_hold_is_named(tmp_path, name):
+    path = written(tmp_path, name, pa.table({"a": [1.0, 2, 3], "k": [5, 2**60, 1]}))
+    table = open_table(path)
+    with pytest.raises(ValueError, match=rf"column 'k' holds {2**60}, beyond 2\*\*53.* in row 1 "):
+        next(learn_encoding(table).read(table))
+
+
+@pytest.mark.parametrize("missing", [None, 7])
+def test_a_large_number_beside_a_missing_one(tmp_path, missing):
+    path = written(tmp_path, "a.parquet", pa.table({"k": pa.array([missing, 2**60])}))
+    with pytest.raises(ValueError, match=r"beyond.* in row 1 "):
+        next(learn_encoding(open_table(path)).read(open_table(path)))
+
+
+def test_a_batch_counts_the_columns_that_categories_become(tmp_path):
+    n = 5000
+    path = written(tmp_path, "a.parquet", pa.table({"c": [f"c{row % 1000}" for row in range(n)]}))
+    table = open_table(path)
+    encoding = learn_encoding(table, one_hot=["c"])
+    assert [len(rows) for _, rows in encoding.read(table)] == [1024] * 4 + [904]
+    assert [len(batch) for batch in table.batches()] == [n]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_the_index_of_a_frame_is_not_a_feature_unless_it_is_named(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    frame = pd.DataFrame({"a": np.arange(9.0), "y": np.arange(9.0)})[2:].query("a != 4")
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        import pyarrow.feather
+
+        pyarrow.feather.write_feather(pa.Table.from_pandas(frame), path)
+    table = open_table(path)
+    index = "__index_level_0__"
+    assert index in table.columns
+    with pytest.warns(UserWarning, match=f"{index}' was the index of a pandas frame, and is not used"):
+        assert learn_encoding(table, label="y").features == ("a",)
+    encoding = learn_encoding(table, label="y", id=index)  # and nothing is said
+    assert encoding.features == ("a",)
+    np.testing.assert_array_equal(gathered(encoding, table).ids, frame.index)
+    assert learn_encoding(table, label="y", features=["a", index]).features == ("a", index)
+
+
+def test_a_column_of_text_may_be_the_id(tmp_path):
+    path = written(tmp_path, "a.parquet", pa.table({"who": ["x", "y"], "when": ["x", "y"], "a": [1.0, 2.0]}))
+    with pytest.raises(ValueError, match=r"use it as the ids \(--id who\)"):
+        learn_encoding(open_table(path))
+    with pytest.raises(ValueError, match="column 'when' holds text") as error:
+        learn_encoding(open_table(path), id="who")
+    assert "--id" not in str(error.value)
+
+
+def test_a_feature_called_id_is_warned_of(tmp_path):
+    table = open_table(written(tmp_path, "a.parquet", pa.table({"Id": [1, 2], "a": [1.0, 2.0]})))
+    with pytest.warns(UserWarning, match=r"column 'Id' is used as a feature; .*\(--id Id\)"):
+        learn_encoding(table)
+    learn_encoding(table, features=["Id", "a"])  # it was asked for
+    learn_encoding(table, id="Id")
+
+
+def test_codes_with_leading_zeros_are_not_numbers(tmp_path):
+    codes = ["01234", "1234", "5"]
+    (tmp_path / "a.csv").write_text("\n".join(["zip", *codes]) + "\n")
+    write = written(tmp_path, "a.parquet", pa.table({"zip": codes}))
+    encodings = [learn_encoding(open_table(path), one_hot=["zip"]) for path in (tmp_path / "a.csv", write)]
+    assert encodings[0].names == encodings[1].names == ("zip=01234", "zip=1234", "zip=5")
+    (tmp_path / "b.csv").write_text("n\n2\n2.0\n10\n0\n0.5\n-1\n")
+    numbers = learn_encoding(open_table(tmp_path / "b.csv"), one_hot=["n"])
+    assert numbers.names == ("n=-1", "n=0", "n=0.5", "n=2", "n=10")

@@ -1,5 +1,6 @@
 """A table is the same rows whatever its format and the size of batches."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from tests.io.files import WRITERS, arrow_table, gathered, same, written
+from duramen.io.opening import is_table
+from duramen.io.table import rows_in_memory
+from tests.io.files import WRITERS, arrow_table, gathered, same, some_numbers, written
 
 REAL = st.floats(allow_nan=False, allow_infinity=False)
 WORDS = st.text(
@@ -156,3 +159,66 @@ def test_several_parquet_files_are_one_table(tmp_path):
         open_table(parts)
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         open_table(parts / "q*.parquet")
+
+
+@pytest.mark.parametrize("name", [*WRITERS])
+@pytest.mark.parametrize("skip", [0, 1, 11, 12, 39, 40, 400])
+def test_rows_after_those_that_are_skipped(tmp_path, name, skip):
+    table = open_table(written(tmp_path, name, some_numbers()))
+    encoding = learn_encoding(table, label="y", id="key")
+    found = list(encoding.read(table, 7, skip))
+    assert [batch.first for batch, _ in found] == list(range(skip, 40, 7))
+    whole = gathered(encoding, table)
+    for batch, rows in found:
+        np.testing.assert_array_equal(rows.X, whole.X[batch.first : batch.first + len(batch)])
+        np.testing.assert_array_equal(rows.ids, whole.ids[batch.first : batch.first + len(batch)])
+    if found:
+        assert 0.9 < found[-1][0].done <= 1
+        assert sum(len(batch) for batch, _ in found) == 40 - skip
+
+
+def test_what_is_skipped_may_be_anything(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,x\n,2\n3,4\n")
+    table, encoding = (
+        open_table(path),
+        learn_encoding(open_table(written(tmp_path, "a.npz", some_numbers())), features=["a", "b"]),
+    )
+    with pytest.raises(ValueError, match="line 2"):
+        list(encoding.read(table))
+    with pytest.raises(ValueError, match="line 3"):
+        list(encoding.read(table, None, 1))
+    assert [rows.X.tolist() for _, rows in encoding.read(table, None, 2)] == [[[3.0, 4.0]]]
+
+
+@pytest.mark.parametrize("skip", [-1, True, 1.0])
+def test_a_skip_that_is_not_a_number_of_rows(tmp_path, skip):
+    with pytest.raises(ValueError, match="must be a number of rows, 0 or more"):
+        open_table(written(tmp_path, "a.npz", some_numbers())).batches(skip=skip)
+
+
+@pytest.mark.parametrize("width", [0, 1, 16, 17, 54, 1000, 10**6])
+def test_a_batch_is_eight_megabytes_at_most(width):
+    n = rows_in_memory(width)
+    assert 256 <= n <= 65536
+    assert n == 256 or 8 * width * n <= 8 << 20
+    assert n == 65536 or 8 * width * 2 * n > 8 << 20
+
+
+@pytest.mark.parametrize(
+    "said", [b"{", b"null", b"[]", b'{"index_columns": 3}', json.dumps({"index_columns": [{}, "z"]}).encode()]
+)
+def test_pandas_metadata_may_be_nonsense(tmp_path, said):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1.0, 2.0]}).replace_schema_metadata({b"pandas": said}), path)
+    assert open_table(path).index == ()
+
+
+def test_which_files_are_tables(tmp_path):
+    for name in WRITERS:
+        path = written(tmp_path, name, some_numbers())
+        assert is_table(path)
+    (tmp_path / "a.parquet").rename(tmp_path / "a.dat")
+    assert is_table(tmp_path / "a.dat")
+    (tmp_path / "a.txt").write_text("17\n")
+    assert not is_table(tmp_path / "a.txt")

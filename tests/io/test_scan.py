@@ -151,6 +151,7 @@ def test_text_becomes_numbers(tmp_path):
 
 
 @pytest.mark.usefixtures("two_threads")
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 600), max_size=5), st.integers(1, 300))
 def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):

@@ -1,12 +1,14 @@
-"""Data frames of three makes, read alike."""
+"""Rows: data frames of several libraries, and norms."""
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 import duramen as dm
+from duramen.arrays import row_norms
 
 COLUMNS = {"age": [31.0, 44.0, 58.0], "visits": [1, 0, 7], "member": [True, False, True]}
 EXPECTED = np.array([[31.0, 1, 1], [44, 0, 0], [58, 7, 1]])
@@ -86,9 +88,19 @@ def test_pandas_nullable_columns():
         dm.points([[1.0], [2.0]], y=pd.Series([None, 1], dtype="Int64"))
 
 
-def test_pandas_frames_with_two_columns_of_one_name():
-    frame = pd.DataFrame([[1, 2.5], [3, 4.5]], columns=["a", "a"])
-    np.testing.assert_array_equal(dm.points(frame).X, [[1, 2.5], [3, 4.5]])
+def test_two_columns_of_one_name():
+    pandas = pd.DataFrame([[1, 2.5], [3, 4.5]], columns=["a", "a"])
+    arrow = pa.Table.from_arrays([pa.array([1, 3]), pa.array([2.5, 4.5])], names=["a", "a"])
+    for frame in (pandas, arrow):
+        np.testing.assert_array_equal(dm.points(frame).X, [[1, 2.5], [3, 4.5]])
+
+
+def test_a_narwhals_frame_and_columns_of_unusual_names():
+    import narwhals as nw
+
+    np.testing.assert_array_equal(dm.points(nw.from_native(pl.DataFrame(COLUMNS))).X, EXPECTED)
+    frame = pd.DataFrame({0: [1.0, 2.0], "column_names": [3, 4]})
+    np.testing.assert_array_equal(dm.points(frame).X, [[1, 3], [2, 4]])
 
 
 def test_categories_are_refused():
@@ -119,8 +131,9 @@ def test_columns_with_several_values_a_row_are_refused():
 
 
 def test_a_missing_boolean():
-    for frame in (pa.table({"a": [True, None]}), pl.DataFrame({"a": [True, None]})):
-        with pytest.raises(ValueError, match=r"column 'a', has a missing value \(None\) in row 1"):
+    nullable = pd.DataFrame({"a": pd.array([True, None], dtype="boolean")})
+    for frame in (pa.table({"a": [True, None]}), pl.DataFrame({"a": [True, None]}), nullable):
+        with pytest.raises(ValueError, match=r"column 'a', has a missing value \((None|<NA>)\) in row 1"):
             dm.points(frame)
 
 
@@ -134,3 +147,20 @@ class Unreadable:
 def test_a_column_that_cannot_be_read_says_why():
     with pytest.raises(TypeError, match="y cannot be read as numbers: not implemented for Int128"):
         dm.points([[1.0], [2.0]], y=Unreadable())
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1.0, 1e160, 1e200])
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sparse.csr_array])
+def test_norms_do_not_overflow_or_vanish(form, scale):
+    unit = np.random.default_rng(0).normal(size=(50, 4))
+    unit[3] = 0
+    unit[:, 1] = 0
+    np.testing.assert_allclose(
+        row_norms(form(unit * scale)), np.linalg.norm(unit, axis=1) * scale, rtol=1e-12
+    )
+
+
+def test_norms_of_rows_of_every_size_together():
+    X = np.array([[3e-200, 4e-200], [3.0, 4.0], [3e200, 4e200], [0.0, 0.0]])
+    for rows in (X, sparse.csr_array(X)):
+        np.testing.assert_allclose(row_norms(rows), [5e-200, 5.0, 5e200, 0.0], rtol=1e-14)
