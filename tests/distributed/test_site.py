@@ -184,7 +184,7 @@ def test_what_is_wrong_is_told_with_the_name_of_the_site():
         raise OSError("no route to host")
 
     refused(RuntimeError, "site 'b' did not answer: OSError: no route", {"a": both["berlin"], "b": broken})
-    refused(TypeError, "site 1 answered with int; bring back", [both["berlin"], lambda plan: 7])
+    refused(TypeError, "site 1 answered with int; return what Site.answer", [both["berlin"], lambda plan: 7])
     refused(TypeError, "site 'a' must be a Site, or a function.*found int", {"a": 3})
     refused(ValueError, "site 0: these 3 bytes are no summary", [lambda plan: b"abc"])
     other = plan(**settings | {"random_state": 4})
@@ -213,9 +213,9 @@ def test_rows_that_are_not_alike_are_refused_also_by_a_frozen_anchor():
     other = Site(dm.DynamicCoreset(**settings))
     other.insert(X, y > 0, ids=np.arange(-50, 0))
     federation.sites["tokyo"] = other
-    with pytest.raises(ValueError, match="labels of the sites do not go together: site 'tokyo' has"):
+    with pytest.raises(ValueError, match="labels of the sites do not agree: site 'tokyo' has"):
         federation.coreset()
-    with pytest.raises(ValueError, match="do not go together"):
+    with pytest.raises(ValueError, match="do not agree"):
         federation.reanchor()
     del federation.sites["tokyo"]
     check(federation, both.values(), settings)

@@ -1,15 +1,16 @@
 """A federation: the coreset of rows that change on many sites, merged on demand.
 
 Once there is an anchor, one question to every site is enough. The answers tell
-how much all rows weigh together, hence how much of it to suspect; what they
-were asked to hold for that is a quarter more than it took the last time. Only
-where that is too little, they are asked again. So every site answers for one
-moment of its own, and rows may come and go while others are asked.
+the total weight, hence how much weight to suspect; sites are asked to send a
+quarter more suspects than were needed the last time, and are asked again only
+if that is too little. Every site answers for one moment of its own, so rows may
+be inserted and deleted at one site while another is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
 
@@ -29,37 +30,37 @@ from duramen.losses.softmax import SoftmaxLoss
 from duramen.trimming import outlier_weight
 
 Ask = Callable[[Plan], Any]
-"""How a site is asked: takes a plan, and gives a Summary, its bytes, or a future of either."""
+"""A function that sends a plan to a site and returns a Summary, its bytes, or a future of either."""
 
-_ROOM = 1.25  # times the weight to suspect: so much may it grow before sites must be asked twice
-_MARGIN = 1e-6  # as in the passes: more than what rounding makes of sums of weights
+_ROOM = 1.25  # by which the weight to suspect may grow before sites must be asked twice
+_MARGIN = 1e-6  # as in the passes: more than the rounding of sums of weights
 
 
 @final
 class Federation:
-    """The coreset of the rows of all sites: at any moment what one machine would make of them.
+    """The robust coreset of the rows of many sites, which stay where they are.
 
-    At any moment ``coreset()`` is what :func:`duramen.robust_coreset` would make of
-    all rows that are there, with the same anchor and seed.
+    At any moment ``coreset()`` is what :func:`duramen.robust_coreset` would build from
+    all rows together, with the same anchor and seed.
 
     Parameters
     ----------
     sites : mapping of names to sites, or a sequence of sites
-        Each a :class:`Site`, or a function that takes a plan to one and brings back what ``Site.summary`` or
-        ``Site.answer`` gives. It may bring back a future (whatever has ``result()``), so that all sites work
-        at the same time.
+        Each a :class:`Site`, or a function that takes a plan and returns what ``Site.summary`` or
+        ``Site.answer`` returns for it. It may return a future (anything with ``result()``), so that
+        all sites work at the same time.
     **asked
         As for :func:`duramen.distributed.plan`.
 
     Attributes
     ----------
     sites : dict
-        Sites may be put in and taken out; a coreset is of those that are there.
+        Sites may be added and removed; a coreset is of the sites that are there.
 
     Raises
     ------
     TypeError, ValueError
-        Naming what is wrong, and the way out.
+        Naming what is wrong and what to do.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class Federation:
 
     @property
     def anchor(self) -> Anchor | None:
-        """The anchor, with all that was frozen; None until there is one."""
+        """The anchor, with what the sampler froze; None until the first coreset."""
         return self._place
 
     def __repr__(self) -> str:
@@ -98,12 +99,12 @@ class Federation:
         return f"Federation of {len(self.sites):,} sites: {self._first.problem.loss!r}, {state}"
 
     def coreset(self) -> Coreset:
-        """Make the coreset of the rows that are there now; the first time an anchor is sought, too.
+        """Build the coreset of the current rows; the first time, find an anchor too.
 
         Raises
         ------
         ValueError
-            If there are no rows, or no more than may be set aside, or those of two sites do not go together.
+            If there are no rows, or no more than the outliers, or those of two sites do not agree.
         RuntimeError
             If a site did not answer; it is named.
         """
@@ -122,7 +123,7 @@ class Federation:
         return core
 
     def reanchor(self, anchor: Any = None) -> None:
-        """Look from another anchor: one that is given, or one sought on a sample of all rows.
+        """Change the anchor to the given one, or to one found on a sample of all rows.
 
         Parameters
         ----------
@@ -131,12 +132,12 @@ class Federation:
         Raises
         ------
         ValueError
-            If there are no rows, or they do not allow for one; nothing has changed.
+            If there are no rows, or too few for an anchor; nothing has changed.
         """
         self._anchor(_altered(self._first, anchor=anchor))
 
     def set_outliers(self, n_outliers: float) -> None:
-        """Set another number of outliers: a count, or a fraction."""
+        """Change the number of outliers: a count, or a fraction."""
         n_outliers = checked_outliers(n_outliers, np.inf)
         self._first = _altered(self._first, n_outliers=n_outliers)
         if self._next is not None:
@@ -160,16 +161,20 @@ class Federation:
         return _looking(made, made.problem.plan.suspected_of(z, census.total))
 
     def _asked(self, plan: Plan) -> Summary:
-        """Ask all sites, and merge what they say."""
+        """Ask all sites, and merge their answers."""
         if not self.sites:
-            raise ValueError("there are no sites; put some into federation.sites")
-        under_way = {name: _started(name, _ask_of(name, site), plan) for name, site in self.sites.items()}
-        tally, common = Summarizer(plan), _Common(plan.problem.loss)
-        for name, answer in under_way.items():
-            summary = _arrived(name, answer, plan)
+            raise ValueError("there are no sites; add some to federation.sites")
+        answers = {}
+        for name, site in self.sites.items():
+            ask = _ask_of(name, site)
+            with _at_site(name):
+                answers[name] = ask(plan)
+        merged, common = Summarizer(plan), _Common(plan.problem.loss)
+        for name, answer in answers.items():
+            summary = _received(name, answer, plan)
             common.check(name, summary)
-            tally.absorb(summary)
-        return tally.summary()
+            merged.absorb(summary)
+        return merged.summary()
 
 
 def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
@@ -222,52 +227,47 @@ def _altered(made: Plan, **facts: Any) -> Plan:
 
 
 def _ask_of(name: Any, site: Any) -> Ask:
-    """Find how to ask a site."""
+    """Return the function that asks a site."""
     if isinstance(site, Site):
         return site.summary
     if callable(site):
         return site
     raise TypeError(
-        f"site {name!r} must be a Site, or a function that takes a plan to one; found {type(site).__name__}"
+        f"site {name!r} must be a Site, or a function that takes a plan; found {type(site).__name__}"
     )
 
 
-def _started(name: Any, ask: Ask, plan: Plan) -> Any:
-    try:
-        return ask(plan)
-    except Exception as error:
-        raise at_site(name, error) from error
-
-
-def _arrived(name: Any, answer: Any, plan: Plan) -> Summary:
+def _received(name: Any, answer: Any, plan: Plan) -> Summary:
     """Wait for an answer, and read it."""
-    try:
+    with _at_site(name):
         found = answer.result() if hasattr(answer, "result") else answer
         if isinstance(found, (bytes, bytearray, memoryview)):
             found = Summary.from_bytes(bytes(found), plan)
-    except Exception as error:
-        raise at_site(name, error) from error
     if not isinstance(found, Summary):
         raise TypeError(
-            f"site {name!r} answered with {type(found).__name__}; bring back what Site.answer or "
-            "Site.summary gives"
+            f"site {name!r} answered with {type(found).__name__}; return what Site.answer or "
+            "Site.summary returns"
         )
     if found.plan.fingerprint != plan.fingerprint:
-        raise ValueError(f"site {name!r} answered another plan; take each plan to it anew")
+        raise ValueError(f"site {name!r} answered another plan; pass on the plan of each question")
     return found
 
 
-def at_site(name: Any, error: Exception, more: str = "") -> Exception:
-    """Make an error that says at which site it was: of the same kind, where it is about what was asked."""
-    for kind in (ValueError, TypeError, KeyError, PermissionError):
-        if isinstance(error, kind):
-            text = error.args[0] if kind is KeyError and error.args else error
-            return kind(f"site {name!r}: {text}{more}")
-    return RuntimeError(f"site {name!r} did not answer: {type(error).__name__}: {error}{more}")
+@contextmanager
+def _at_site(name: Any) -> Iterator[None]:
+    """Name the site in an error: of the same type, if it is about the data or the question."""
+    try:
+        yield
+    except Exception as error:
+        for kind in (ValueError, TypeError, KeyError, PermissionError):
+            if isinstance(error, kind):
+                text = error.args[0] if kind is KeyError and error.args else error
+                raise kind(f"site {name!r}: {text}") from error
+        raise RuntimeError(f"site {name!r} did not answer: {type(error).__name__}: {error}") from error
 
 
 class _Common:
-    """What the rows of all sites must have in common, as far as those show that came along."""
+    """What the rows of all sites must have in common, as far as the rows that were sent show."""
 
     def __init__(self, loss: Any) -> None:
         self._loss = loss
@@ -279,29 +279,27 @@ class _Common:
         """Raise ValueError if the rows of a site are not like those of the others."""
         body = summary.body
         if isinstance(body, FirstPassResult) and body.form is not None:
-            self._agree(name, body.form, np.array(body.classes))
+            self._check(name, body.form, np.array(body.classes))
         for points in held_points(summary):
             classes = np.empty(0) if points.y is None or not self._classifies else np.unique(points.y)
-            self._agree(name, form_of(points), classes)
+            self._check(name, form_of(points), classes)
 
-    def _agree(self, name: Any, form: Form, classes: Array) -> None:
-        self._first = who, its = self._first or (name, form)
+    def _check(self, name: Any, form: Form, classes: Array) -> None:
+        self._first = first, its = self._first or (name, form)
         if form != its:
-            both = f"site {who!r} has {_told(its)}, site {name!r} has {_told(form)}"
-            raise ValueError(f"sites do not go together: {both}; make their rows alike")
-        if classes.size:
-            self._name_classes(name, classes)
-
-    def _name_classes(self, name: Any, classes: Array) -> None:
+            both = f"site {first!r} has {_described(its)}, site {name!r} has {_described(form)}"
+            raise ValueError(f"the sites do not agree: {both}; make their rows alike")
+        if not classes.size:
+            return
         try:
             self._loss.check_labels(np.append(self._classes, classes))
         except ValueError:
             raise ValueError(
-                f"the labels of the sites do not go together: site {name!r} has {classes.tolist()}, others "
-                f"{self._classes.tolist()}; name the classes in one way"
+                f"the labels of the sites do not agree: site {name!r} has {classes.tolist()}, others have "
+                f"{self._classes.tolist()}; use the same labels everywhere"
             ) from None
         self._classes = np.union1d(self._classes, classes)
 
 
-def _told(form: Form) -> str:
+def _described(form: Form) -> str:
     return f"{form.n_columns} columns of {form.dtype}, {'with' if form.labelled else 'without'} labels"

@@ -1,4 +1,4 @@
-"""A site: rows that change, of which only summaries leave."""
+"""A site: rows that change, and of which only summaries leave."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _sees_alike(look: Scorer, outlook: View) -> bool:
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Tell whether two losses or samplers are the same; those of a user's own may not know how to compare."""
+    """Return whether two losses or samplers are equal; custom ones may not define equality."""
     if one is other or one == other:
         return True
     try:
@@ -183,15 +183,15 @@ _TOGETHER = 1 << 16  # rows copied together
 
 @final
 class Site:
-    """The rows of one site, which come, go and are corrected there, and summaries of them.
+    """The rows of one site, which are inserted, deleted and updated there, and summaries of them.
 
     Parameters
     ----------
     rows : DynamicCoreset
-        What holds them: of the same problem and ``random_state`` as the federation, with ``n_outliers`` as a
+        Holds the rows: of the same problem and ``random_state`` as the federation, with ``n_outliers`` as a
         fraction or 0. A :class:`duramen.Store` keeps them on disk.
     max_rows : int, optional
-        No summary with more rows than so many leaves.
+        The most rows that a summary may contain.
 
     Examples
     --------
@@ -220,42 +220,42 @@ class Site:
 
     @property
     def n_points(self) -> int:
-        """How many rows are here."""
+        """The number of rows."""
         return len(self.rows)
 
     def __repr__(self) -> str:
         return f"Site of {len(self):,} rows"
 
     def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
-        """Put rows in, as :meth:`duramen.DynamicCoreset.insert` does; ``ids`` that no other site has.
+        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has.
 
         Raises
         ------
         TypeError, ValueError
-            Naming the row and the way out; nothing has changed.
+            Naming the row and what to do; nothing has changed.
         """
         if ids is None:
             raise TypeError(
-                "a site cannot number rows, as others may give the same numbers; pass ids that no other site "
-                "has, such as names: ids=['berlin-1', 'berlin-2']"
+                "a site cannot number its rows, as other sites may use the same numbers; pass ids that no "
+                "other site has, such as ids=['berlin-1', 'berlin-2']"
             )
         return self.rows.insert(X, y, sample_weight, ids)
 
     def delete(self, ids: Any) -> None:
-        """Take rows out, as :meth:`duramen.DynamicCoreset.delete` does."""
+        """Delete rows, as :meth:`duramen.DynamicCoreset.delete` does."""
         self.rows.delete(ids)
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
-        """Put others in their place, as :meth:`duramen.DynamicCoreset.update` does."""
+        """Update rows, as :meth:`duramen.DynamicCoreset.update` does."""
         self.rows.update(ids, X, y, sample_weight)
 
     def summary(self, plan: Plan) -> Summary:
-        """Summarize the rows that are here now, all of one moment.
+        """Summarize the current rows, all at one moment.
 
         Parameters
         ----------
         plan : Plan
-            Of either pass.
+            The plan of the first or the second pass.
 
         Returns
         -------
@@ -264,16 +264,15 @@ class Site:
         Raises
         ------
         PermissionError
-            If it would have more than ``max_rows`` rows.
+            If the summary would contain more than ``max_rows`` rows.
         TypeError, ValueError
-            If the loss cannot take a row.
+            If the loss does not accept a row.
 
         Notes
         -----
-        For a first pass, all rows are looked at. For a second pass they are where its
-        anchor is a new one: they are then seen from it, as after
-        ``rows.reanchor(anchor)``, and later summaries are read off what is kept in
-        order anyhow.
+        The first pass reads all rows. The second one does if its anchor is new: the rows
+        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
+        off the sorted lists.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"a site answers a Plan, or the pickle of one; found {type(plan).__name__}")
@@ -287,9 +286,9 @@ class Site:
         return made
 
     def answer(self, plan: Plan | bytes) -> bytes:
-        """Summarize, for a wire: takes a plan, or its pickle, and gives the summary's bytes.
+        """Return the bytes of the summary for a plan, or for its pickle.
 
-        To read a pickle is to run what it says: take none from those who may not run code here.
+        Unpickling runs code: accept pickles only from those who may run code here.
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
 
@@ -334,7 +333,7 @@ class Site:
 
 
 def rows_in(summary: Summary) -> int:
-    """Count the rows that a summary holds, as they are.
+    """Count the rows that a summary contains.
 
     Examples
     --------
@@ -348,7 +347,7 @@ def rows_in(summary: Summary) -> int:
 
 
 def held_points(summary: Summary) -> list[WeightedPoints]:
-    """Give the rows that a summary holds."""
+    """Return the rows that a summary contains."""
     body = summary.body
     if isinstance(body, Candidates):
         held, suspects = body.inliers.held, body.suspects

@@ -15,9 +15,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from duramen.io.columns import (
-    BadCellError,
     Column,
     Kind,
+    as_int64,
     checked_names,
     few,
     readable,
@@ -52,11 +52,7 @@ class NumpyColumn(Column):
 
     def whole(self) -> NDArray[np.int64]:
         refuse_kind(self.kind, "whole")
-        if self.values.dtype == np.uint64:
-            over = np.flatnonzero(self.values > np.iinfo(np.int64).max)
-            if over.size:
-                raise BadCellError(int(over[0]), f"holds {self.values[over[0]]}, beyond the largest int64")
-        return self.values.astype(np.int64)
+        return as_int64(self.values)
 
     def words(self) -> list[str]:
         refuse_kind(self.kind, "text")

@@ -22,9 +22,11 @@ from duramen.io.columns import (
     BadCellError,
     Column,
     Kind,
+    as_int64,
     checked_names,
     readable,
     refuse_kind,
+    refuse_large,
     shortened,
     too_large,
 )
@@ -77,7 +79,7 @@ class ArrowColumn(Column):
         if types.is_boolean(values.type) and values.null_count:
             values = values.cast(pa.uint8())
         if types.is_int64(values.type) or types.is_uint64(values.type):
-            _refuse_large(values)
+            refuse_large(_numpy(values.fill_null(0)))
         return _numpy(values)
 
     def texts(self) -> tuple[NDArray[np.int64], list[str]]:
@@ -88,11 +90,7 @@ class ArrowColumn(Column):
     def whole(self) -> NDArray[np.int64]:
         self._check("whole")
         self._refuse_missing()
-        try:
-            return _numpy(self.values.cast(pa.int64()))
-        except pa.ArrowInvalid:
-            row, value = _first_beyond(self.values, np.iinfo(np.int64).max)
-            raise BadCellError(row, f"holds {value}, beyond the largest int64") from None
+        return as_int64(_numpy(self.values))
 
     def words(self) -> list[str]:
         self._check("text")
@@ -189,19 +187,6 @@ def _numpy(values: Any) -> NDArray[Any]:
 def _first(mask: Any) -> int:
     """Return the first place where an Arrow mask is true."""
     return int(pc.index(mask, True).as_py())
-
-
-def _refuse_large(values: Any) -> None:
-    ends = pc.min_max(values)
-    low, high = ends["min"].as_py(), ends["max"].as_py()
-    if low is not None and (low < -EXACT or high > EXACT):
-        raise too_large(*_first_beyond(values, EXACT))
-
-
-def _first_beyond(values: Any, limit: int) -> tuple[int, int]:
-    """Find the first value of a magnitude beyond ``limit``, with its row."""
-    numbers = enumerate(values.to_pylist())
-    return next((row, value) for row, value in numbers if value is not None and abs(value) > limit)
 
 
 def _castable(values: Any, dtype: Any) -> bool:

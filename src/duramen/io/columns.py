@@ -187,6 +187,15 @@ def refuse_large(values: NDArray[Any]) -> None:
     raise too_large(row, values[row])
 
 
+def as_int64(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Convert whole numbers to int64; refuse one that is too large."""
+    if values.dtype == np.uint64:
+        over = np.flatnonzero(values > np.iinfo(np.int64).max)
+        if over.size:
+            raise BadCellError(int(over[0]), f"holds {values[over[0]]}, beyond the largest int64")
+    return values.astype(np.int64)
+
+
 def too_large(row: int, value: Any) -> BadCellError:
     """Return the error about a whole number beyond 2**53."""
     return BadCellError(
