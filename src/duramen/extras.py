@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 
-def needed(module: str, who: str, extra: str) -> Any:
+def needed(module: str, purpose: str, extra: str) -> Any:
     """Import a module that an extra of this library installs; the error names the extra if it is missing.
 
     Examples
@@ -20,4 +20,4 @@ def needed(module: str, who: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise ImportError(f"{who} needs {package}; pip install 'duramen[{extra}]'") from error
+        raise ImportError(f"{purpose} needs {package}; pip install 'duramen[{extra}]'") from error

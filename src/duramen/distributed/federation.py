@@ -178,7 +178,7 @@ class Federation:
 
 
 def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
-    """Make the coreset, now that all have told; None if too few who may be suspected. And the next plan."""
+    """Return the coreset, or None if the sites sent too few suspects, and the plan to ask with next."""
     asked, body = merged.plan, merged.body
     assert isinstance(body, Candidates)
     assert asked.outlook is not None

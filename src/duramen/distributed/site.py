@@ -32,7 +32,7 @@ _SHARE = 1e-11  # of a total, by which it may be off
 
 
 def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
-    """Tell what a second pass asks of the points that are there, without looking at them all.
+    """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
     Returns
     -------
     Candidates or None
-        None where they are not seen from the same anchor, with the same seed, loss and sampler; where a loss
-        is infinite; or where points came that are so large that the totals without them have no digits left.
+        None if anchor, seed, loss or sampler differ, if a loss is infinite, or if some points are so large
+        that the totals without them have no digits left.
 
     Notes
     -----
@@ -92,9 +92,9 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]:
-    """Give the slots of the largest losses, going down; and how many of them the pass may suspect.
+    """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
 
-    They are all whom it may suspect, and all who are suspected here.
+    These are all points that it may suspect, and all that are suspected here.
     """
     enough = outlook.suspected * (1 + _MARGIN)
     parts: list[Array] = []
@@ -114,7 +114,7 @@ def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]
 
 
 def _seen(slots: Slots, table: LossTable, which: Array, outlook: View) -> AnchoredPoints:
-    """Show points as the pass sees them, in the order of their ids."""
+    """Return points as the pass sees them, in the order of their ids."""
     which = which[np.argsort(slots.ids[which])]
     return AnchoredPoints(slots.points(which), outlook.loss, outlook.anchor, table.losses[which])
 
@@ -128,7 +128,7 @@ def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierStat
 
 
 def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
-    """Tell of all that the engine has, less some; None if too few digits of the totals would be left."""
+    """Return the state of the engine's points without some; None if the totals would lose their digits."""
     lists, most = engine._lists, outlook.plan.size + 1
     gone = engine._numbers(without)
     gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
@@ -152,7 +152,7 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> Inl
 
 
 def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
-    """Put points in the order of their ids, each with its rank and the number of its stratum."""
+    """Return points in the order of their ids, each with its rank and the number of its stratum."""
     if not parts:
         return None
     chosen = np.concatenate(parts).astype(np.int64)
@@ -163,7 +163,7 @@ def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> R
 
 
 def _totals(engine: Ranked, without: Array, n: int) -> ExactSums | None:
-    """Sum over all that the engine has, less some."""
+    """Return the totals over the engine's points without some."""
     kept: Totals | None = engine._totals
     if kept is None or not np.isfinite(kept.values).all():
         return None

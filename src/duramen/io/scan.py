@@ -1,4 +1,4 @@
-"""Data that is read in batches, not held: files, Arrow datasets, and iterables of batches."""
+"""Data that is read in batches, not kept in memory: files, Arrow datasets, and iterables of batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Scan:
         self,
         begin: Callable[[], T],
         take: Callable[[T, int, WeightedPoints], Any],
-        told: Callable[[float, int], Any],
+        report: Callable[[float, int], Any],
     ) -> list[T]:
         """Make one pass over all batches, on all cores where files can be read in parts.
 
@@ -72,7 +72,7 @@ class Scan:
             Makes what one thread collects into.
         take : function
             Called with that, the number of rows before a batch, and the batch.
-        told : function
+        report : function
             Called after every batch with the share that is done, and how many rows that were.
 
         Returns
@@ -97,7 +97,7 @@ class Scan:
                 take(mine, first, points)
                 with lock:
                     n_rows += len(points)
-                    told(n_rows / max(1, self._counted or 2 * n_rows), n_rows)
+                    report(n_rows / max(1, self._counted or 2 * n_rows), n_rows)
 
         side_by_side(read, self._source.parts())
         self._source.refuse_changed()
@@ -284,7 +284,7 @@ class _BatchSource:
         self.names: tuple[str, ...] | None = None
 
     def refuse_changed(self) -> None:
-        """Accept that nobody can tell."""
+        """Accept everything: changes in batches cannot be noticed."""
 
     def parts(self) -> list[Part]:
         return [self._read]

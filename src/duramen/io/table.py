@@ -56,16 +56,16 @@ class Batch:
     first: int
     done: float
     n_rows: int = field(repr=False)
-    held: Mapping[str, Callable[[], Column]] = field(repr=False)
+    readers: Mapping[str, Callable[[], Column]] = field(repr=False)
 
     def __len__(self) -> int:
         return self.n_rows
 
     def column(self, name: str) -> Column:
         """Return one column; ValueError if it was not read."""
-        if name not in self.held:
-            raise ValueError(absent(name, tuple(self.held), self.table.path))
-        return self.held[name]()
+        if name not in self.readers:
+            raise ValueError(absent(name, tuple(self.readers), self.table.path))
+        return self.readers[name]()
 
     def place(self, row: int) -> str:
         """Describe where a row of this batch is in the file."""
