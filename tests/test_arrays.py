@@ -109,7 +109,7 @@ def test_categories_are_refused():
         dm.points(frame)
 
 
-def test_a_lazy_frame_says_what_to_do():
+def test_a_lazy_frame_is_refused_with_a_hint():
     with pytest.raises(TypeError, match=r"lazy frame; call .collect\(\) on it first"):
         dm.points(pl.DataFrame(COLUMNS).lazy())
 
@@ -122,7 +122,7 @@ def test_an_empty_frame():
         dm.points(pd.DataFrame(index=[1, 2]))
 
 
-def test_columns_with_several_values_a_row_are_refused():
+def test_columns_with_several_values_per_row_are_refused():
     for n in (1, 2):
         with pytest.raises(TypeError, match="column 'a'"):
             dm.points(pl.DataFrame({"a": [{"x": 1, "y": 2}] * n}))
@@ -144,7 +144,7 @@ class Unreadable:
         raise RuntimeError("not implemented for Int128")
 
 
-def test_a_column_that_cannot_be_read_says_why():
+def test_the_error_of_a_column_that_cannot_be_read():
     with pytest.raises(TypeError, match="y cannot be read as numbers: not implemented for Int128"):
         dm.points([[1.0], [2.0]], y=Unreadable())
 

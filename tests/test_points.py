@@ -102,7 +102,7 @@ def test_it_is_frozen():
     mine[0, 0] = 1.0  # the caller's array stays writeable
 
 
-def test_repr_says_what_it_is():
+def test_repr_of_points():
     assert repr(dm.points(X, [0, 1, 1])) == (
         "WeightedPoints: 3 rows x 2 columns of float64, labelled, total weight 3"
     )

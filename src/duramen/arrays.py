@@ -32,16 +32,18 @@ def as_frame(data: Any) -> Any:
 
     if type(data).__name__ == "RecordBatch":
         data = sys.modules["pyarrow"].Table.from_batches([data])
-    try:
-        return nw.from_native(data)
-    except nw.exceptions.DuplicateError:
-        return nw.from_native(_renamed(data))
+    return nw.from_native(_with_distinct_names(data))
 
 
-def _renamed(data: Any) -> Any:
-    """Rename the columns of a pandas frame or Arrow table 0, 1, ..., as narwhals wants distinct names."""
-    names = [str(position) for position in range(len(column_names(data)))]
-    return data.set_axis(names, axis=1) if hasattr(data, "set_axis") else data.rename_columns(names)
+def _with_distinct_names(data: Any) -> Any:
+    """Rename the columns of a pandas frame or Arrow table if two share a name, which narwhals refuses."""
+    if not (hasattr(data, "set_axis") or hasattr(data, "rename_columns")):
+        return data
+    names = column_names(data)
+    if len(set(names)) == len(names):
+        return data
+    numbers = [str(position) for position in range(len(names))]
+    return data.set_axis(numbers, axis=1) if hasattr(data, "set_axis") else data.rename_columns(numbers)
 
 
 def column_names(frame: Any) -> list[str]:

@@ -39,7 +39,7 @@ def test_it_is_the_coreset_of_one_machine(name, sampler):
 @pytest.mark.parametrize("sampler", RANKED)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_so_it_is_for_every_loss(case, sampler):
+def test_every_loss_gives_the_coreset_of_one_machine(case, sampler):
     points = dm.points(*case.data(n=300))
     ball = case.ball(np.random.default_rng(3), 0.01)
     anchor = dm.Anchor(ball.theta, ball.radius)
@@ -72,7 +72,7 @@ def test_the_anchor_it_finds_is_the_same(name, sampler, make):
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
-def test_neither_partitions_nor_their_order_show(draw):
+def test_the_coreset_does_not_depend_on_partitions_or_order(draw):
     name, sampler = draw.draw(st.sampled_from(SUITS))
     n = draw.draw(st.integers(1, 250))
     heavy, seed = draw.draw(st.sampled_from(KINDS)), draw.draw(st.integers(0, 5))
@@ -130,7 +130,7 @@ def test_every_scheduler(scheduler, make, request):
     ],
     ids=str,
 )
-def test_rows_are_known_by_their_numbers_and_keep_their_type(types):
+def test_rows_are_numbered_and_keep_their_type(types):
     table = pandas_of(data(n=500)).astype(types)
     frame = dd.from_pandas(table.set_index("key"), npartitions=7)
     table = table.set_index("key").sort_index()

@@ -71,7 +71,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
     ],
 )
 @pytest.mark.usefixtures("synchronous")
-def test_what_can_be_refused_is_before_anything_is_read(rows, chosen, error, match):
+def test_bad_arguments_are_refused_before_anything_is_read(rows, chosen, error, match):
     with pytest.raises(error, match=match):
         dmd.robust_coreset(rows, **{**LOGISTIC, **chosen})
 
@@ -141,7 +141,7 @@ def test_an_error_of_another_type_keeps_it():
         dmd.robust_coreset(rows, loss=Moody(), size=50, anchor=dm.Anchor(np.zeros(2), 0.1))
 
 
-def test_partitions_that_do_not_go_together_are_named():
+def test_partitions_that_do_not_agree_are_named():
     points = data(n=400, heavy="none")
     frame, columns = frame_of(points, (100, 250))
     del columns["weight"]
@@ -161,7 +161,7 @@ def _half(number):
     return table.astype({"x0": "float32", "x1": "float32"}) if number else table
 
 
-def test_an_id_that_stands_in_two_partitions_is_refused():
+def test_an_id_in_two_partitions_is_refused():
     points = data(n=200, heavy="none")
     table = pandas_of(points)
     frame = dd.concat([dd.from_pandas(table, npartitions=2), dd.from_pandas(table, npartitions=2)])
@@ -193,7 +193,7 @@ class Changing:
 
 
 @pytest.mark.usefixtures("synchronous")
-def test_partitions_that_change_are_missed():
+def test_partitions_that_change_are_refused():
     frame = dd.from_map(Changing(), range(3), meta=pandas_of(data("k-means", n=3)).iloc[:0])
     chosen = {"loss": dm.KMeansLoss(1), "size": 20, "features": ["x0", "x1"]}
     with pytest.raises(ValueError, match=r"partition \d of 3: it has 104 rows, and had 101 .* persist\(\)"):
@@ -240,14 +240,14 @@ def test_a_partition_that_cannot_be_read_is_named(scheduler, error):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_cluster")
-def test_so_it_is_on_a_cluster():
+def test_a_partition_that_cannot_be_read_is_named_on_a_cluster():
     whole = dd.from_pandas(some_frame(), npartitions=40)
     collection = whole.map_partitions(broken, error=OSError(5, "disk on fire"), meta=whole._meta)
     with pytest.raises(OSError, match=r"partition 19 of 40.*disk on fire"):
         dmd.robust_coreset(collection, **KMEANS)
 
 
-def test_an_error_keeps_its_type_where_that_takes_a_text():
+def test_an_error_keeps_its_type_if_that_takes_a_text():
     assert str(prefixed("partition 3", ValueError("no"))) == "partition 3: no"
     for error in (OSError(5, "no"), UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), KeyError("no")):
         named = prefixed("partition 3", error)
@@ -262,6 +262,6 @@ def test_columns_of_the_same_name_are_refused():
         dmd.robust_coreset(dd.from_pandas(twice, npartitions=3), **KMEANS)
 
 
-def test_many_chunks_are_seen_in_little_time():
+def test_many_chunks_are_read_quickly():
     parts = parts_of(da.ones((3000, 1), chunks=(1, 1)))
     assert (parts.firsts[-1], parts.counts[-1]) == (2999, 1)

@@ -57,7 +57,7 @@ def test_what_travels_does_not_grow_with_the_partitions(sampler):
     assert many.max() < 8000 * 3 * 8 / 4  # a quarter of the partition
 
 
-def test_one_task_a_partition_and_a_tree_of_merges_under_names_that_the_dashboard_shows():
+def test_names_of_tasks_and_the_tree_of_merges():
     points = data(n=2000)
     frame, columns = frame_of(points, range(50, 2000, 50))  # 40 partitions
     with Watch() as watch:
@@ -80,7 +80,7 @@ def test_dasks_progress_bar_shows_it(capsys):
     assert capsys.readouterr().out.count("100% Completed") == 2  # passes
 
 
-def test_a_task_keeps_to_its_thread(monkeypatch):
+def test_a_task_uses_one_thread(monkeypatch):
     monkeypatch.setenv("DURAMEN_NUM_THREADS", "4")
     helped, together = [], chunks._work_together
 
@@ -107,7 +107,7 @@ def _kept(points, _):
     return len(points)
 
 
-def test_parts_tell_their_names_and_numbers():
+def test_names_and_numbers_of_partitions():
     table = pandas_of(data(n=10)).drop(columns="key")
     parts = parts_of(dd.from_pandas(table, npartitions=3), label="y").numbered()
     assert (parts.firsts, parts.counts) == ((0, 4, 7), (4, 3, 3))
@@ -116,7 +116,7 @@ def test_parts_tell_their_names_and_numbers():
     assert not parts.has_ids
 
 
-def test_without_dask_it_says_what_to_install(monkeypatch):
+def test_the_error_without_dask_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask", None)
     with pytest.raises(ImportError, match=r"needs dask; pip install 'duramen\[dask\]'"):
         dmd.robust_coreset(None, **LOGISTIC)

@@ -33,7 +33,7 @@ def test_rows_may_come_while_others_are_asked():
     assert_law(federation, together(both.values()), settings, z)
 
 
-def test_rows_wait_to_go_until_all_were_looked_at(monkeypatch):
+def test_a_deletion_waits_until_a_summary_is_complete(monkeypatch):
     monkeypatch.setattr(sites_module, "_TOGETHER", 500)
     both, settings, _ = two_sites()
     rows, going = both["berlin"].rows, []
@@ -114,7 +114,7 @@ def test_names_stay_at_their_site():
     assert set(both["berlin"].rows.names_of(known)) <= set(names)
 
 
-def test_no_site_is_told_which_rows_of_others_an_anchor_was_made_of():
+def test_plans_do_not_reveal_the_rows_of_an_anchor():
     both, settings, _ = two_sites()
     plans = []
 
@@ -146,7 +146,7 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
         assert selection_of(store, federation._next.outlook) is None
 
 
-def test_a_holder_of_another_problem_answers_all_the_same():
+def test_a_site_of_another_problem_answers_too():
     _, settings, _ = two_sites()
     holders = [
         dm.DynamicCoreset(**settings | {"random_state": 1}),
@@ -177,7 +177,7 @@ def refused(error, match, sites, **more):
         Federation(sites, **settings).coreset()
 
 
-def test_what_is_wrong_is_told_with_the_name_of_the_site():
+def test_errors_name_the_site():
     both, settings, _ = two_sites()
 
     def broken(plan):
@@ -221,7 +221,7 @@ def test_rows_that_are_not_alike_are_refused_also_by_a_frozen_anchor():
     check(federation, both.values(), settings)
 
 
-def test_what_a_site_refuses():
+def test_bad_arguments_of_a_site():
     both, settings, _ = two_sites()
     with pytest.raises(TypeError, match="DynamicCoreset or a Store; found ndarray"):
         Site(np.zeros((3, 2)))

@@ -80,7 +80,7 @@ def test_columns_of_one_name_are_refused(tmp_path):
         ({"note": np.float64(1)}, "has no columns"),
     ],
 )
-def test_archives_that_are_no_table(tmp_path, arrays, message):
+def test_archives_that_are_not_tables(tmp_path, arrays, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         open_table(tmp_path / "a.npz")

@@ -96,12 +96,12 @@ def test_missing_values_are_refused_with_their_place(tmp_path, name, roles, colu
         ({"features": ["age"], "impute": "mode"}, "impute='mode'"),
     ],
 )
-def test_roles_that_cannot_be(tmp_path, roles, message):
+def test_roles_that_are_refused(tmp_path, roles, message):
     with pytest.raises(ValueError, match=message):
         learn_encoding(people(tmp_path), **roles)
 
 
-def test_one_text_is_not_a_list_of_names(tmp_path):
+def test_a_string_is_not_a_list_of_names(tmp_path):
     with pytest.raises(TypeError, match="features='age' is a string"):
         learn_encoding(people(tmp_path), features="age")
     with pytest.raises(TypeError, match="one_hot='colour' is a string"):

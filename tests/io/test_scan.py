@@ -63,14 +63,14 @@ def test_parquet_files_give_the_coreset_of_all_rows(tmp_path, sampler, dtype):
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("suffix", ["csv", "arrow"])
-def test_so_do_files_of_other_formats(tmp_path, suffix):
+def test_files_of_other_formats_give_the_coreset_of_all_rows(tmp_path, suffix):
     whole = table()
     files(tmp_path, whole, (5, 5, 1700), suffix)
     core = dm.robust_coreset(dm.scan(tmp_path / f"*.{suffix}", label="y"), **CHOSEN)
     assert_same_coreset(core, at_once(whole))
 
 
-def test_so_do_datasets_and_arrow_tables(tmp_path):
+def test_datasets_and_arrow_tables_give_the_coreset_of_all_rows(tmp_path):
     whole = table()
     files(tmp_path, whole, (1000, 1001))
     for source in (
@@ -106,7 +106,7 @@ def test_folders_may_name_a_column(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["arrays", "tuples", "frames", "record batches", "points", "function"])
-def test_any_batches_that_come_again_will_do(form):
+def test_batches_of_every_form(form):
     whole = table()
     X, y = rows_of(whole), whole["y"].to_numpy()
     cuts = [slice(0, 0), slice(0, 1), slice(1, 2000), slice(2000, 3000)]
@@ -154,7 +154,7 @@ def test_text_becomes_numbers(tmp_path):
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 600), max_size=5), st.integers(1, 300))
-def test_neither_files_nor_row_groups_show(tmp_path_factory, cuts, rows):
+def test_the_coreset_does_not_depend_on_files_or_row_groups(tmp_path_factory, cuts, rows):
     folder, whole = tmp_path_factory.mktemp("cut"), table(600)
     files(folder, whole, sorted(cuts), rows=rows)
     core = dm.robust_coreset(dm.scan(folder, label="y"), **CHOSEN | {"size": 40})
@@ -179,7 +179,7 @@ def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
     assert [first for first, _ in read] == [0, 1, 801, 1500, 2300]
 
 
-def test_progress_tells_of_both_passes(tmp_path, capsys):
+def test_progress_of_both_passes(tmp_path, capsys):
     files(tmp_path, table(), (1000,))
     told = []
     dm.robust_coreset(dm.scan(tmp_path, label="y", progress=lambda *one: told.append(one)), **CHOSEN)
@@ -298,7 +298,7 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
         dm.robust_coreset(good, loss=dm.LogisticLoss(), n_outliers=5, beta=0.1)
 
 
-def test_data_that_is_not_here_is_not_read_by_itself(tmp_path):
+def test_paths_and_datasets_need_a_scan(tmp_path):
     for X in ("data/*.parquet", tmp_path, dataset.dataset(table(10)), list):
         with pytest.raises(TypeError, match=r"X is .*; say how to read it, with dm.scan"):
             dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=10)
@@ -358,7 +358,7 @@ def test_a_filtered_dataset_is_what_is_left_of_it(tmp_path):
     assert_same_coreset(dm.robust_coreset(found, **CHOSEN), at_once(whole.filter(whole["a"].to_numpy() > 0)))
 
 
-def test_marks_beside_the_data_are_not_data(tmp_path):
+def test_hidden_files_are_not_data(tmp_path):
     whole = table(300)
     files(tmp_path, whole, (100,))
     (tmp_path / "_SUCCESS").touch()
@@ -369,7 +369,7 @@ def test_marks_beside_the_data_are_not_data(tmp_path):
     assert repr(found) == "Scan of part-00.parquet and 1 more: 300 rows, 3 columns"
 
 
-def test_it_says_what_it_is(tmp_path):
+def test_repr(tmp_path):
     files(tmp_path, table(100), ())
     assert repr(dm.scan(tmp_path / "*.parquet", label="y")) == "Scan of part-00.parquet: 100 rows, 3 columns"
     assert repr(dm.scan([[[1.0]]])) == "Scan of batches: rows not counted"
