@@ -185,7 +185,7 @@ def unknown_cases():
         "tree": (live(engine="tree"), ["There are no error bars", "does not know", "Engine tree"]),
         "own loss": (own_loss_core(), ["What makes up this loss is not known here"]),
         "failing loss": (failing, ["could not be computed: no luck"]),
-        "nobody suspected": (kmeans_core(), ["Nobody is suspected", "z is 0"]),
+        "nobody suspected": (kmeans_core(), ["No row is suspected", "z is 0"]),
         "no certificate": (kmeans_core(), ["None was given"]),
         "no labels": (kmeans_core(), ["Labels none"]),
         "sparse": (sparse_core(), ["40 of sparse float64"]),

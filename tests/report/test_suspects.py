@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.report.suspects import largest_losses, reasons_of, usual_rows
+from duramen.report.numbers import largest_losses, reasons_of, usual_rows
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, own_loss_core, sparse_core
 from tests.report.cores import case_of, core_of

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["OURS", "at_anchor", "feature_names", "frame_of", "interval", "number", "summary", "table"]
 
 _QUICK = 2e8  # products that take about a tenth of a second
-_LONGEST = 100  # characters of somebody's own repr
 
 _TABLE = "margin:0;border-collapse:collapse;border:0;color:inherit;background:none;font-size:inherit"
 _CAPTION = "caption-side:top;text-align:left;color:inherit;padding:0 0 .3em 0"
@@ -38,7 +37,7 @@ def summary(core: Coreset) -> str:
     value = "" if there is None else f"; at the anchor f_z = {interval(there, ' +- ')}"
     return (
         f"Coreset: {_size(core)} for {core.n_points:,} points{outer}\n"
-        f"  {_short(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
+        f"  {short_repr(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
     )
 
 
@@ -57,7 +56,7 @@ def table(core: Coreset) -> str:
 
 def _facts(core: Coreset) -> list[tuple[str, str]]:
     return [
-        ("loss", _short(core.loss)),
+        ("loss", short_repr(core.loss)),
         ("outliers to set aside, z", number(core.n_outliers)),
         ("suspected outliers", _suspected(core)),
         ("threshold", _threshold(core)),
@@ -133,7 +132,7 @@ def _suspected(core: Coreset) -> str:
 
 
 def _sampler(core: Coreset) -> str:
-    return f"{_cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
+    return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
 
 
 def _threshold(core: Coreset) -> str:
@@ -158,16 +157,24 @@ def _value(estimate: Estimate | None) -> str:
     return f"{interval(estimate)} (standard error; 95% between {low} and {high})"
 
 
-def _short(thing: Any) -> str:
+def short_repr(thing: Any) -> str:
+    """Return a repr of one line; the name of the class where the repr of a custom class fails."""
     try:
-        return _cut(repr(thing))
-    except Exception:  # somebody's own, as above
+        return cut(repr(thing))
+    except Exception:
         return f"{type(thing).__name__}()"
 
 
-def _cut(text: str) -> str:
+def cut(text: Any, longest: int = 100) -> str:
+    """Put text on one line of at most so many characters.
+
+    Examples
+    --------
+    >>> cut("a    long name", 8)
+    'a lon...'
+    """
     line = " ".join(str(text).split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 OURS = "duramen:"

@@ -1,30 +1,90 @@
-"""The page: one HTML file with everything in it, which asks nothing of the network and runs no script."""
+"""The page: one HTML file with everything in it, which needs no network and runs no script."""
 
 from __future__ import annotations
 
+import json
+import math
+import warnings
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
+from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING, Any
 
-from duramen.coreset import Coreset
+import numpy as np
+from scipy import sparse
+
+from duramen.arrays import Array
+from duramen.coreset import Coreset, Estimate
+from duramen.coreset.display import cut, interval, short_repr
+from duramen.coreset.plot import scene_of
 from duramen.dynamic import DynamicCoreset
-from duramen.report.anchorage import anchor
-from duramen.report.facts import contents, summary, tiles
-from duramen.report.findings import Event, Findings, findings_of
-from duramen.report.markup import Markup, Section, cut, escape, figure, note, short
-from duramen.report.scatter import scatter
-from duramen.report.spread import layers, losses, weights
-from duramen.report.style import STYLE
-from duramen.report.trust import certificate as certificate_section
-from duramen.report.trust import error_bars
-from duramen.report.who import suspects
+from duramen.report.markup import (
+    Markup,
+    bar,
+    escape,
+    facts,
+    figure,
+    join,
+    large,
+    note,
+    pair,
+    percent,
+    plural,
+    short,
+    table,
+    tag,
+)
+from duramen.report.numbers import (
+    Findings,
+    Reasons,
+    effective_size,
+    find,
+    largest_losses,
+    reasons_of,
+    strata_rows,
+    weighted_quantiles,
+)
+from duramen.report.svg import histogram, scatter, strips
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
 
-__all__ = ["report_html"]
+_LONGEST = 300  # characters of a note's value
+_PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itself
+_SUSPECTS, _OPEN, _FEATURES = 20, 8, 3  # rows listed, those visible at once, and features of each
+_DOTS = 3000  # of the picture, at most
+_EVENTS = 50  # of the anchor's history, at most
+_PROBES = ("anchor", "random", "sphere", "adversarial")
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_COMPARED = "compared with the mean of the rows that are not suspected"
+_GROWS = f"{_COMPARED}: to the right the loss grows, to the left it shrinks."
+_REASONS = {  # what the bars show, what the whole is called
+    "margin": (
+        f"how far each feature moves the linear predictor, {_COMPARED}: to the right, towards the wrong side "
+        "of the label; to the left, towards its own.",
+        "wrong side by",
+    ),
+    "residual": (f"what each feature, and the label itself, adds to the residual, {_GROWS}", "residual"),
+    "predictor": (f"how far each feature moves the linear predictor, {_GROWS}", "predictor"),
+    "classes": (
+        f"how far each feature moves the strongest other class ahead of its own, {_GROWS}",
+        "behind by",
+    ),
+    "distance": (
+        "which features make up the squared distance to the nearest centre of the anchor.",
+        "distance²",
+    ),
+    "divergence": (
+        "which features make up the divergence from the nearest centre of the anchor.",
+        "divergence",
+    ),
+    "spread": (
+        "which features make up the squared distance from the mean of the rows that are not suspected, in "
+        "standard deviations. What makes up this loss is not known here.",
+        "distance²",
+    ),
+}
 
 
 def report_html(
@@ -32,19 +92,19 @@ def report_html(
     *,
     title: str,
     certificate: Certificate | None = None,
-    history: Iterable[Event] = (),
+    history: Iterable[Any] = (),
     notes: Mapping[str, Any] | None = None,
     encoding: Any = None,
     names: Mapping[int, str] | None = None,
 ) -> str:
-    """Make a page about a coreset: what is in it, who is suspected and why, and how far to trust it.
+    """Make a page about a coreset: what is in it, which rows are suspected and why, how far to trust it.
 
     The same input gives the same page. It needs no network and no script.
 
     Parameters
     ----------
     subject : Coreset or DynamicCoreset
-        A store, too.
+        Or a store.
     title : str
         The heading.
     certificate : Certificate, optional
@@ -58,7 +118,7 @@ def report_html(
         How columns became numbers: its ``names``, ``label`` and ``classes`` are
         used where the coreset has none.
     names : mapping of int to str, optional
-        What the ids of a Coreset stand for; what can change knows its own.
+        What the ids of a Coreset stand for; a DynamicCoreset knows its own.
 
     Returns
     -------
@@ -73,60 +133,513 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    found = findings_of(subject, certificate, history, notes, encoding, names)
-    sections = [
-        contents(found),
-        suspects(found),
-        _picture(found),
-        losses(found),
-        error_bars(found),
-        certificate_section(found),
-        layers(found),
-        weights(found),
-        anchor(found),
-    ]
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(cut(title))}</title><style>{STYLE}</style>"
-    )
-    body = _body(title, found, sections)
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
-
-
-def _body(title: str, found: Findings, sections: list[Section]) -> str:
-    links = "".join(
-        f'<a href="#{part.key}">{part.key.replace("-", " ").capitalize()}</a>' for part in sections
-    )
-    parts = "".join(
-        f'<section id="{part.key}"><h2>{escape(part.title)}</h2>{part.body}</section>' for part in sections
-    )
-    kind = "Coreset" if found.live is None else "Live coreset"
-    return (
-        f'<header><p class="kind">{kind}</p><h1>{escape(cut(title, 200))}</h1>'
-        f'<p class="lead">{escape(summary(found))}</p></header>{tiles(found)}<nav>{links}</nav>'
-        f"<main>{parts}</main><footer>duramen {escape(version('duramen'))}</footer>"
+    found = find(subject, certificate, history, notes, encoding, names)
+    sections = _sections(found)
+    folder = files("duramen.report")
+    return Template(folder.joinpath("page.html").read_text("utf-8")).substitute(
+        title=escape(cut(title, 120)),
+        style=folder.joinpath("style.css").read_text("utf-8"),
+        kind="Coreset" if found.live is None else "Live coreset",
+        heading=escape(cut(title, 200)),
+        summary=escape(_summary(found)),
+        tiles=join(*(_tile(*shown) for shown in _key_figures(found))),
+        links=join(*(tag("a", key.replace("-", " ").capitalize(), href=f"#{key}") for key, _, _ in sections)),
+        sections=join(*(tag("section", tag("h2", head), body, id=key) for key, head, body in sections)),
+        version=escape(version("duramen")),
     )
 
 
-def _picture(found: Findings) -> Section:
+def _sections(found: Findings) -> list[tuple[str, str, Markup]]:
+    """List the parts of the page: what links point to, the heading, and what is in it."""
     core = found.core
+    nothing = note("There is no coreset, hence nothing to show.")
+    return [
+        ("contents", "What is in it", _contents(found)),
+        ("suspects", "Suspected rows, and why", nothing if core is None else _suspects(found, core)),
+        ("picture", "The picture", nothing if core is None else _picture(found, core)),
+        ("losses", "Losses and the threshold", nothing if core is None else _losses(found, core)),
+        ("error-bars", "Error bars", nothing if core is None else _error_bars(found, core)),
+        ("certificate", "Certificate", _certificate(found.certificate)),
+        ("layers", "Layers", nothing if core is None else _layers(found, core)),
+        ("weights", "Weights", nothing if core is None else _weights(core)),
+        ("anchor", "The anchor and its history", join(_anchor(found), tag("h3", "History"), _history(found))),
+    ]
+
+
+def _summary(found: Findings) -> str:
+    core, source = found.core, found.source
     if core is None:
-        return Section("picture", "The picture", note("There is no coreset, hence nothing to draw."))
+        return f"{plural(source.n_points, 'point')}, and no coreset: {found.no_core}."
+    equal = math.isclose(source.total_weight, source.n_points)
+    weight = "" if equal else f" of weight {large(source.total_weight)}"
+    rows = f"{plural(len(core), 'weighted row')} that {'stands' if len(core) == 1 else 'stand'}"
+    return f"{rows} for {plural(source.n_points, 'point')}{weight}, under {short_repr(source.loss)}."
 
-    def said(row: int) -> str:
-        loss = "" if found.losses is None else f", loss {short(float(found.losses[row]))}"
-        return f"{found.id_of(row)}{loss}, weight {short(float(core.weights[row]))}"
 
+def _tile(name: str, value: str, below: str) -> Markup:
+    label, shown = tag("span", name, class_="label"), tag("span", value, class_="figure")
+    return tag("div", label, shown, tag("span", below, class_="sub"), class_="tile")
+
+
+def _key_figures(found: Findings) -> list[tuple[str, str, str]]:
+    """List key figures: a name, a value, and what is said below it."""
+    core, n = found.core, found.source.n_points
+    width = plural(len(found.columns), "column") if found.columns else "no columns yet"
+    shown = [("points", f"{n:,}", width)]
+    if core is not None:
+        ratio = n / max(len(core), 1)
+        some = f"1 for {short(ratio, 3)} points" if ratio > 1.05 else "all points are in it"
+        share = f"{percent(core.n_suspected / max(n, 1))} of the points"
+        each = _mean_loss(found, core)
+        value, _, error = ("unknown", "", "") if each is None else interval(each).partition(" ± ")
+        below = "see the error bars" if each is None else f"± {error}" if error else "no error bar"
+        shown += [
+            ("rows in the coreset", f"{len(core):,}", some),
+            (
+                "suspected outliers",
+                f"{core.n_suspected:,}",
+                share if core.n_suspected else "no point is suspected",
+            ),
+            ("mean loss kept", value, below),
+            ("effective size", f"{effective_size(core.weights):,.0f}", f"of {plural(len(core), 'row')}"),
+        ]
+    if found.certificate is not None:
+        probes = plural(len(found.certificate.errors), "probe")
+        shown.append(("largest error found", percent(found.certificate.max_error), f"at {probes}"))
+    return shown
+
+
+def _mean_loss(found: Findings, core: Coreset) -> Estimate | None:
+    """Estimate f_z at the anchor per unit of kept weight."""
+    kept, there = core.total_weight - core.n_outliers, found.estimate
+    return None if there is None or not kept > 0 else Estimate.of(there.value / kept, there.std_error / kept)
+
+
+def _contents(found: Findings) -> Markup:
+    """List what is in the coreset, and the notes that were kept beside it."""
+    core, source, live = found.core, found.source, found.live
+    listed = [("Loss", short_repr(source.loss))]
+    if path := getattr(live, "path", None):
+        listed.append(("Store", cut(path, _LONGEST)))
+    listed.append(("Points", f"{source.n_points:,}, of weight {large(source.total_weight)}"))
+    if core is not None:
+        aside = percent(core.n_outliers / (core.total_weight or 1.0))
+        listed += [
+            ("Columns", _columns(found, core)),
+            ("Labels", "none" if core.y is None else _labels(found, core, core.y)),
+            (
+                "Set aside, z",
+                f"{large(core.n_outliers)}{f', {aside} of the weight' if core.n_outliers else ''}",
+            ),
+            ("Size", f"{plural(len(core), 'row')}{'' if live is None else f', of {live.size:,} at most'}"),
+            ("Sampler", _sampler(core)),
+        ]
+    if live is not None:
+        listed.append(("Engine", live.engine))
+    body = facts([*listed, ("Seed", str(source.seed))])
+    kept = {cut(name, 60): value for name, value in found.notes.items() if name not in _PRIVATE_NOTES}
+    if kept:
+        body = join(
+            body, tag("h3", "Notes"), facts((name, _note_text(value)) for name, value in kept.items())
+        )
+    if core is None:
+        body = join(note(f"There is no coreset to show: {found.no_core}."), body)
+    return body
+
+
+def _note_text(value: Any) -> str:
+    if isinstance(value, str):
+        return cut(value, _LONGEST)
     try:
-        drawing = scatter(core, found.columns, found.label, said, found.label_text)
-    except ValueError as error:
-        return Section("picture", "The picture", note(f"It could not be drawn: {cut(error, 300)}."))
+        return cut(json.dumps(value, ensure_ascii=False), _LONGEST)
+    except (TypeError, ValueError):
+        return short_repr(value)
+
+
+def _columns(found: Findings, core: Coreset) -> str:
+    form = "sparse " if sparse.issparse(core.X) else ""
+    names = ", ".join(cut(name, 24) for name in found.columns[:6])
+    more = f" and {len(found.columns) - 6:,} more" if len(found.columns) > 6 else ""
+    return f"{len(found.columns):,} of {form}{core.X.dtype}: {names}{more}"
+
+
+def _labels(found: Findings, core: Coreset, y: Array) -> str:
+    values, places = np.unique(y, return_inverse=True)
+    if len(values) > 8 or not (values == np.round(values)).all():
+        low, high = short(float(values[0])), short(float(values[-1]))
+        return f"{found.label}, numbers from {low} to {high} in the coreset"
+    shares = np.bincount(places.ravel(), core.weights) / (core.total_weight or 1.0)
+    listed = (
+        f"{found.label_text(one)} ({percent(share)})"
+        for one, share in zip(values.tolist(), shares.tolist(), strict=True)
+    )
+    return f"{found.label}: {', '.join(listed)} by weight"
+
+
+def _sampler(core: Coreset) -> str:
+    if len(core) == core.n_points and (core.inclusion >= 1).all():
+        return "none needed: all points are in it"
+    return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
+
+
+def _suspects(found: Findings, core: Coreset) -> Markup:
+    """List the rows of the largest losses with the features that make them large."""
+    if found.losses is None:
+        return note(f"{found.no_losses} No row can be suspected before there is an anchor.")
+    rows = largest_losses(found.losses, core.ids, _SUSPECTS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reasons = reasons_of(core, rows, found.columns, found.label)
+    except Exception as error:  # a custom loss may fail in any way
+        return note(f"What makes losses large could not be computed: {cut(error)}.")
+    listed = [
+        (
+            _identity(found, core, row),
+            tag("span", short(loss), data_name="loss"),
+            tag("span", short(weight), data_name="weight"),
+            _why(reasons, place),
+        )
+        for place, (row, loss, weight) in enumerate(
+            zip(rows.tolist(), found.losses[rows].tolist(), core.weights[rows].tolist(), strict=True)
+        )
+    ]
+    heads = ["Row", "Loss", "Weight", "Why"]
+    parts = [
+        tag("p", f"{_shown_suspects(core, len(rows))} Bars show {_REASONS[reasons.kind][0]}"),
+        table(heads, listed[:_OPEN], text=(0, 3), kind="suspects"),
+    ]
+    if more := listed[_OPEN:]:
+        rest = table(heads, more, text=(0, 3), kind="suspects")
+        parts.append(tag("details", tag("summary", plural(len(more), "more row")), rest))
+    return join(*parts)
+
+
+def _shown_suspects(core: Coreset, shown: int) -> str:
+    suspected = int(np.count_nonzero(core.suspected))
+    if not suspected:
+        have = plural(shown, "row has", "rows have")
+        return f"No row is suspected. These {have} the largest losses at the anchor."
+    some = f"The {shown:,} largest of them" if suspected > shown else "All of them"
+    rest = " are listed" if suspected >= shown else " come first in the list"
+    sampled = f" for {plural(core.n_suspected, 'point')}" if suspected < core.n_suspected else ""
+    return (
+        f"{plural(suspected, 'row')} of the coreset {'stands' if suspected == 1 else 'stand'}{sampled} "
+        f"above the threshold. {some}{rest}, by loss at the anchor."
+    )
+
+
+def _identity(found: Findings, core: Coreset, row: int) -> Markup:
+    beneath = [] if core.y is None else [f"{cut(found.label, 24)} {found.label_text(float(core.y[row]))}"]
+    beneath += [] if core.suspected[row] else ["not suspected"]
+    return join(
+        tag("b", found.ids[row]), *(tag("span", ", ".join(beneath), class_="sub") for _ in beneath[:1])
+    )
+
+
+def _why(reasons: Reasons, place: int) -> Markup:
+    """Draw the features with the largest parts as bars, then all others together."""
+    top = reasons.top(place, _FEATURES)
+    parts, whole = reasons.parts[place, top], float(reasons.whole[place])
+    largest = float(np.abs(parts).max(initial=0.0))
+    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
+    lines = []
+    for feature, part in zip(top.tolist(), parts.tolist(), strict=True):
+        name, value, usual = (
+            each[feature] for each in (reasons.features, reasons.values[place], reasons.usual[place])
+        )
+        compared = tag("span", f"{beside} {short(usual, 3)}", class_="muted")
+        shown = [
+            tag("span", cut(name, 60), class_="name", title=name),
+            tag("span", f"{short(value, 3)} ", compared, class_="value"),
+        ]
+        lines.append(tag("div", *shown, *_part(part, largest, reasons.signed), class_="feature"))
+    total = tag("span", f"{_REASONS[reasons.kind][1]} {short(whole)}", class_="sub")
+    if len(top) == len(reasons.features) and not reasons.signed:  # there are no others
+        return tag("div", *lines, tag("div", total, class_="feature"), class_="why")
+    rest = whole - float(parts.sum())
+    last = _part(rest if reasons.signed else max(rest, 0.0), largest, reasons.signed)
+    others = tag("div", tag("span", "all else", class_="sub"), total, *last, class_="feature")
+    return tag("div", *lines, others, class_="why")
+
+
+def _part(part: float, largest: float, signed: bool) -> tuple[Markup, Markup]:
+    """Draw a part as a bar, from the middle to either side where parts have signs; and write it."""
+    share = min(abs(part) / largest, 1.0) if largest and math.isfinite(largest) else float(bool(part))
+    kind = "suspect" if part > 0 else "usual" if part < 0 else "none"
+    if not signed:
+        return bar(share, kind), tag("span", short(part, 3), class_="part")
+    drawn = bar(share / 2, kind, left=0.5 if part > 0 else 0.5 - share / 2)
+    return drawn, tag("span", f"{'+' if part > 0 else ''}{short(part, 3)}", class_="part")
+
+
+def _picture(found: Findings, core: Coreset) -> Markup:
+    def describe(row: int) -> str:
+        loss = "" if found.losses is None else f", loss {short(float(found.losses[row]))}"
+        return f"{found.ids[row]}{loss}, weight {short(float(core.weights[row]))}"
+
+    columns = [cut(name, 60) for name in found.columns]
+    try:
+        scene = scene_of(core, _DOTS, 0, columns, found.label, found.label_text)
+    except ValueError as error:  # sparse rows of too many columns
+        return note(f"It could not be drawn: {cut(error, 300)}.")
     caption = (
         "Rows of the coreset in the plane in which those not suspected vary most"
         if core.points.n_columns > 1
         else "Rows of the coreset along their one column"
     )
-    caption += "; areas go by weight. What lies far beyond the frame is drawn on it."
-    return Section("picture", "The picture", Markup(figure(drawing, caption)))
+    caption += "; areas are in proportion to weight. What lies far beyond the frame is drawn on it."
+    return figure(scatter(scene, describe), caption)
+
+
+def _losses(found: Findings, core: Coreset) -> Markup:
+    """Draw the losses at the anchor, and describe the threshold."""
+    threshold = tag("p", _threshold(core))
+    if found.losses is None:
+        return join(note(found.no_losses), threshold)
+    valid = np.isfinite(found.losses) & (found.losses >= 0)
+    if not valid.any():
+        return note("No row has a loss that is a finite number of zero or more.")
+    drawing = histogram(
+        found.losses[valid],
+        core.weights[valid],
+        core.suspected[valid],
+        "Histogram of the losses at the anchor, by weight",
+        "loss at the anchor",
+        core.threshold if 0 <= core.threshold < math.inf else None,
+    )
+    left_out = int(np.count_nonzero(~valid))
+    missing = f" {plural(left_out, 'row')} with other losses left out." if left_out else ""
+    caption = f"Share of the weight by loss. Suspected rows are in the warmer colour.{missing}"
+    at = weighted_quantiles(found.losses, core.weights, np.array([0.5, 0.9, 0.99, 1.0]))
+    levels = zip(
+        ("Median", "90% of the weight below", "99% below", "Largest"), map(short, at.tolist()), strict=True
+    )
+    return pair(figure(drawing, caption), threshold, facts(levels))
+
+
+def _threshold(core: Coreset) -> str:
+    if not core.n_outliers:
+        return "No weight is to be set aside (z is 0), so no row is suspected."
+    if not math.isfinite(core.threshold):
+        return (
+            f"Weight {large(core.n_outliers)} may be set aside, but there is no threshold: no point is "
+            "suspected beforehand."
+        )
+    rows = int(np.count_nonzero(core.suspected))
+    return (
+        f"A point is suspected when its loss at the anchor is {short(core.threshold)} or more. "
+        f"{plural(core.n_suspected, 'point is', 'points are')} suspected, for which {plural(rows, 'row')} "
+        f"{'stands' if rows == 1 else 'stand'}; weight {large(core.n_outliers)} is set aside in the end."
+    )
+
+
+def _error_bars(found: Findings, core: Coreset) -> Markup:
+    """Show f_z at the anchor with its standard error and interval, in total and per unit of kept weight."""
+    there, each = found.estimate, _mean_loss(found, core)
+    if found.losses is None:
+        return note(f"{found.no_losses} Without an anchor there is no parameter to estimate at.")
+    if there is None:
+        return note("The objective at the anchor was not computed: it would take long, or the loss failed.")
+    rows = [("Trimmed objective, f_z", *_estimate_cells(there))]
+    if each is not None:
+        kept = large(core.total_weight - core.n_outliers)
+        rows.append((f"Per unit of kept weight ({kept})", *_estimate_cells(each)))
+    heads = ["At the anchor", "Estimate", "Standard error", "Relative", "95% interval"]
+    return join(_error_bar_kind(core, there), table(heads, rows))
+
+
+def _estimate_cells(estimate: Estimate) -> tuple[str, str, str, str]:
+    if math.isnan(estimate.std_error):
+        return large(estimate.value), "unknown", "unknown", "unknown"
+    relative = percent(estimate.std_error / estimate.value) if estimate.value else "0%"
+    between = f"{large(estimate.low)} to {large(estimate.high)}"
+    return interval(estimate).partition(" ± ")[0], short(estimate.std_error), relative, between
+
+
+def _error_bar_kind(core: Coreset, there: Estimate) -> Markup:
+    if np.isnan(core.inclusion).any():
+        return note(
+            "There are no error bars: a tree or a custom sampler drew these rows, and it does not know the "
+            "probability with which each was included."
+        )
+    if math.isnan(there.std_error):
+        return note("There is no error bar: it would take long to compute.")
+    if there.std_error == 0:
+        return tag("p", "All rows that count here are in the coreset itself: the value is exact.")
+    return tag(
+        "p",
+        "What the coreset estimates for all the data, without reading them again: the interval holds the "
+        "value on all the data for about 95% of all seeds.",
+    )
+
+
+def _certificate(given: Certificate | None) -> Markup:
+    """Show the errors that were found when the coreset was compared with the data."""
+    if given is None:
+        return note("None was given: the coreset has not been compared with all the data for this page.")
+    kinds = sorted(set(given.kinds.tolist()), key=(*_PROBES, *given.kinds.tolist()).index)
+    groups = [(kind, given.errors[given.kinds == kind]) for kind in kinds]
+    rows = [
+        (kind, f"{len(errors):,}", *map(percent, np.quantile(errors, [0.5, 0.9, 1.0], method="inverted_cdf")))
+        for kind, errors in groups
+    ]
+    heads = ["Probes", "How many", "Median error", "90% below", "Largest"]
+    covered = (
+        "Whether the 95% intervals hold is unknown: there are no standard errors."
+        if math.isnan(given.covered)
+        else f"{percent(given.covered)} of the 95% intervals hold the value on all the data."
+    )
+    text = (
+        f"The largest relative error found on {plural(given.n_points, 'point')} within "
+        f"{short(given.radius)} of the anchor is {percent(given.max_error)}: a lower bound on the worst "
+        f"case. {covered} Refused probes: {given.n_refused:,}; {given.search}."
+    )
+    drawing = strips(groups, "Errors by kind of probe", "relative error")
+    caption = "One dot per probe. Adversarial ones are steps of a search for a larger error."
+    return pair(figure(drawing, caption), tag("p", text), table(heads, rows))
+
+
+def _layers(found: Findings, core: Coreset) -> Markup:
+    """Show how rows and weight are spread over the strata that were drawn from."""
+    heads = ["Group", "Rows", "of the rows", "Weight", "of the weight", "Inclusion", "Loss at the anchor"]
+    rows = []
+    for name, mine in strata_rows(core.groups):
+        count, weight = int(np.count_nonzero(mine)), float(core.weights[mine].sum())
+        kind = "suspect" if name.startswith("suspected") else "usual"
+        rows.append(
+            (
+                name,
+                f"{count:,}",
+                bar(count / len(core), kind),
+                short(weight),
+                bar(weight / (core.total_weight or 1.0), kind),
+                _range(core.inclusion[mine], percent),
+                "unknown" if found.losses is None else _range(found.losses[mine], short),
+            )
+        )
+    return join(tag("p", _drawn_from(core)), table(heads, rows, text=(0, 2, 4)))
+
+
+def _range(values: Array, write: Any) -> str:
+    low, high = write(float(values.min())), write(float(values.max()))
+    return str(low if low == high else f"{low} to {high}")
+
+
+def _drawn_from(core: Coreset) -> str:
+    numbers = np.unique(core.groups)
+    usual, bins = int(np.count_nonzero(numbers >= 0)), int(np.count_nonzero(numbers < 0))
+    kinds = [f"{plural(usual, 'layer')} of points that are not suspected"] * bool(usual)
+    kinds += [f"{plural(bins, 'loss bin')} of suspected ones, from the threshold up"] * bool(bins)
+    certain = int(np.count_nonzero(core.inclusion >= 1))
+    if np.isnan(core.inclusion).any():
+        chance = "the sampler does not know the probability with which each row was included."
+    elif certain == len(core):
+        chance = "every row was included for certain, with its own weight."
+    else:
+        own = float(core.own_weights.sum())
+        chance = (
+            f"{plural(certain, 'row was', 'rows were')} included for certain; the rows themselves weigh "
+            f"{short(own)} in the data, {percent(own / (core.total_weight or 1.0))} of the total."
+        )
+    return f"Rows were drawn from {' and '.join(kinds)}; {chance}"
+
+
+def _weights(core: Coreset) -> Markup:
+    low, middle, high = np.quantile(core.weights, [0, 0.5, 1]).tolist()
+    effective = f"{effective_size(core.weights):,.0f}"
+    listed = facts(
+        [
+            ("Smallest", short(low)),
+            ("Median", short(middle)),
+            ("Largest", short(high)),
+            ("Sum", large(float(core.weights.sum()))),
+            ("Effective sample size", f"{effective} of {plural(len(core), 'row')}"),
+        ]
+    )
+    if low == high:
+        return join(
+            tag("p", f"All {len(core):,} rows weigh the same." if len(core) > 1 else "There is one row."),
+            listed,
+        )
+    drawing = histogram(
+        core.weights, np.ones(len(core)), core.suspected, "Histogram of the weights", "weight of a row"
+    )
+    caption = "Share of the rows by weight. Suspected rows are in the warmer colour."
+    text = (
+        f"The rows estimate an average as well as {effective} of equal weight would. "
+        "Unequal weights are not a loss where the sampler chose them: important rows are drawn more often."
+    )
+    return pair(figure(drawing, caption), tag("p", text), listed)
+
+
+def _anchor(found: Findings) -> Markup:
+    """Describe the anchor, and how well it still fits a live coreset."""
+    core, report = found.core, found.anchor_report
+    if core is None or core.anchor is None:
+        why = f": {report.reason}" if report is not None and report.reason else ""
+        return note(f"There is no anchor{' yet' if found.live is not None else ''}{why}.")
+    anchor = core.anchor
+    shape = " x ".join(f"{length:,}" for length in anchor.theta.shape)
+    listed = [
+        ("Parameters", f"{shape} {'number' if anchor.theta.size == 1 else 'numbers'}"),
+        ("Radius", short(anchor.radius) if anchor.radius else "none: the anchor was given without one"),
+        (
+            "Fitted on",
+            plural(len(anchor.ids), "point") if len(anchor.ids) else "unknown points: it was given",
+        ),
+    ]
+    if anchor.frozen:
+        listed.append(("Frozen with it", cut(", ".join(anchor.frozen))))
+    return facts(listed) if report is None or report.radius is None else join(facts(listed), _fit(report))
+
+
+def _fit(report: Any) -> Markup:
+    """Report whether a new anchor is advised, and by which numbers."""
+    advice = (
+        "A new anchor is advised: reanchor()."
+        if report.advised
+        else "It still fits."
+        if report.holds
+        else "The latest solution is slightly outside the radius, which can be chance."
+    )
+    within = f"radius {short(report.radius)}" if report.radius else "and it has no radius"
+    where = "no solution yet" if report.distance is None else f"{short(report.distance)}, {within}"
+    late = f"{plural(report.n_late, 'point')} of {report.n_points:,}, {percent(report.late_share)}"
+    listed = [("From the anchor to the latest solution", where), ("Inserted or changed since", late)]
+    if report.n_sample:
+        gone = f"{report.n_sample_gone:,} of the {report.n_sample:,} points it was fitted on"
+        listed.append(("Deleted or changed since", gone))
+    return join(tag("p", advice, class_="advice" if report.advised else "verdict"), facts(listed))
+
+
+def _history(found: Findings) -> Markup:
+    events = found.history
+    if not events:
+        return note("No history of the anchor was kept.")
+    rows = [
+        (
+            _time_text(event.time),
+            cut(event.what),
+            f"{event.n_points:,}",
+            short(float(event.radius)),
+            "" if event.moved is None else short(float(event.moved)),
+        )
+        for event in events[-_EVENTS:]
+    ]
+    listed = table(["When", "What", "Points", "Radius", "Moved by"], rows, text=(0, 1))
+    if len(rows) == len(events):
+        return listed
+    return join(tag("p", f"The latest {len(rows):,} of {len(events):,} events."), listed)
+
+
+def _time_text(time: str) -> str:
+    """Write an ISO 8601 time for people.
+
+    Examples
+    --------
+    >>> _time_text("2025-03-01T09:12:00+00:00"), _time_text("yesterday")
+    ('2025-03-01 09:12:00 UTC', 'yesterday')
+    """
+    day, mark, rest = cut(time, 40).partition("T")
+    return f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else cut(time, 40)

@@ -1,0 +1,265 @@
+"""Charts as inline SVG: a histogram with a threshold, errors as dots, and the picture of the coreset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from duramen.arrays import Array
+from duramen.coreset.plot import Scene
+from duramen.report.markup import Markup, join, percent, short, tag
+
+_LOG_FROM = 20.0  # the largest over the middle: then most of a linear axis would be empty
+_DECADES = 9.0  # of a logarithmic axis, at most
+_LEAST = 0.002  # of the values: so many may be drawn at its lower end
+
+_WIDTH, _HEIGHT = 560, 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 26, 40
+_BARS = 44
+_LEAST_HEIGHT = 2.0  # of a bar that stands for something
+_STRIP, _STRIP_LEFT = 46, 110
+
+_PICTURE_WIDTH, _PICTURE_HEIGHT, _EDGE, _SIDE = 860, 500, 22, 30
+_FIELD = 3.0  # area of this picture over that of a usual figure's points squared, which areas are in
+_ARROW_TURNS = (180, 0, 90, 270)  # degrees, for left, right, below, above
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values from ``low`` to ``high``, drawn from ``start`` to ``stop``."""
+
+    low: float
+    high: float
+    log: bool
+    start: float
+    stop: float
+
+    def place(self, values: Any) -> Any:
+        """Compute where values are drawn; those beyond the axis, on its end."""
+        scale = np.log10 if self.log else np.asarray
+        values, low, high = (
+            scale(part) for part in (np.clip(values, self.low, self.high), self.low, self.high)
+        )
+        return self.start + (self.stop - self.start) * np.clip((values - low) / (high - low), 0.0, 1.0)
+
+    def edges(self, n: int) -> Array:
+        """Cut the axis into n parts that are drawn equally wide."""
+        return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
+
+    def ticks(self, n: int = 6) -> list[float]:
+        """List values to write at the axis."""
+        return _log_ticks(self.low, self.high, n) if self.log else linear_ticks(self.low, self.high, n)
+
+
+def axis_of(values: Array, start: float, stop: float, also: float | None = None) -> Axis:
+    """Make an axis that suits values, which are finite and zero or more; ``also`` must be on it.
+
+    Logarithmic where they spread over orders of magnitude.
+    """
+    ends = values if also is None else np.append(values, also)
+    low, high = float(ends.min(initial=math.inf)), float(ends.max(initial=0.0))
+    above = values[values > 0]
+    if len(above) and high > _LOG_FROM * float(np.median(above)):
+        least = high / 10**_DECADES
+        floor = max(float(np.quantile(above, _LEAST)), least)
+        floor = min(floor, also) if also is not None and also > least else floor
+        if 0 < floor < high:
+            return Axis(floor, high, True, start, stop)
+    if low <= 0.3 * high or not len(values):
+        low = 0.0
+    if not high > low:
+        reach = high / 2 or 1.0
+        low, high = high - reach, high + reach
+    return Axis(low, high, False, start, stop)
+
+
+def linear_ticks(low: float, high: float, n: int) -> list[float]:
+    """Choose round values within limits: about n, steps of 1, 2 or 5 times a power of ten.
+
+    Examples
+    --------
+    >>> linear_ticks(0.0, 1.0, 5), linear_ticks(-3.0, 12.0, 4)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 5.0, 10.0])
+    """
+    width = high / n - low / n
+    if not 0 < width < math.inf:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next((m * power for m in (1, 2, 5, 10) if m * power >= width * 0.999), math.inf)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    if not (math.isfinite(step) and first < last):
+        return [low, high]
+    return [float(f"{k * step:.15g}") for k in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, n: int) -> list[float]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    decades = last - first + 1
+    if decades >= 3:
+        return [10.0**k for k in range(first, last + 1, math.ceil(decades / n))]
+    few = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
+    return [value for value in few if low * 0.999 <= value <= high * 1.001] or [low, high]
+
+
+def _svg(width: int, height: int, title: str, parts: Sequence[Markup], kind: str = "chart") -> Markup:
+    """Wrap a drawing that fits any width; ``title`` is what a screen reader reads."""
+    return tag("svg", *parts, class_=kind, viewBox=f"0 0 {width} {height}", role="img", aria_label=title)
+
+
+def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
+    return tag("line", class_=kind, x1=x1, x2=x2, y1=y1, y2=y2)
+
+
+def _text(text: str, x: float, y: float, side: str = "middle", kind: str | None = None) -> Markup:
+    return tag("text", text, class_=kind, x=x, y=y, text_anchor=side)
+
+
+def _axis_below(axis: Axis, floor: float, name: str) -> list[Markup]:
+    """Draw an axis, its ticks, and its name."""
+    drawn = [_line("axis", axis.start, axis.stop, floor, floor)]
+    for value in axis.ticks():
+        x = float(axis.place(value))
+        side = "end" if x > axis.stop - 14 else "middle"  # the text must stay inside
+        drawn += [_line("axis", x, x, floor, floor + 4), _text(short(value), x, floor + 18, side)]
+    middle = (axis.start + axis.stop) / 2
+    written = f"{name}, logarithmic" if axis.log else name
+    return [*drawn, _text(written, middle, floor + _BOTTOM - 4, kind="name")]
+
+
+def histogram(
+    values: Array, weights: Array, marked: Array, title: str, name: str, threshold: float | None = None
+) -> Markup:
+    """Draw how weight is spread over values: what is ``marked`` on top, in another colour.
+
+    Parameters
+    ----------
+    values : array (n,)
+        Finite, zero or more.
+    weights : array (n,)
+        Bars show shares of their sum.
+    marked : array (n,), bool
+    title, name : str
+        Of the chart, for a screen reader, and of the axis.
+    threshold : float, optional
+        Where to draw a line.
+    """
+    axis = axis_of(values, _LEFT, _WIDTH - _RIGHT, threshold)
+    edges, total = axis.edges(_BARS), float(weights.sum()) or 1.0
+    within = np.clip(values, axis.low, axis.high)
+    usual, other = (
+        np.histogram(within[part], edges, weights=weights[part])[0] / total for part in (~marked, marked)
+    )
+    tallest = float((usual + other).max()) or 1.0
+    floor = _HEIGHT - _BOTTOM
+    scale, width = (floor - _TOP) / tallest, (axis.stop - axis.start) / _BARS
+    parts = _axis_below(axis, floor, name)
+    for share in linear_ticks(0.0, tallest, 3):
+        y = floor - scale * share
+        parts += [
+            _line("grid", _LEFT, _WIDTH - _RIGHT, y, y),
+            _text(f"{100 * share:.3g}%", _LEFT - 8, y + 4, "end"),
+        ]
+    for k in np.flatnonzero(usual + other).tolist():
+        title_ = tag("title", f"{short(edges[k])} to {short(edges[k + 1])}: {percent(usual[k] + other[k])}")
+        top, column = float(floor), [title_]
+        for share, kind in ((usual[k], "usual"), (other[k], "suspect")):
+            height = max(scale * float(share), _LEAST_HEIGHT) if share else 0.0
+            top -= height
+            if height:
+                x = axis.start + k * width + 0.5
+                column.append(tag("rect", class_=kind, x=x, y=top, width=width - 1, height=height))
+        parts.append(tag("g", *column))
+    if threshold is not None:
+        x = float(axis.place(threshold))
+        side, at = ("start", x + 6) if x < _WIDTH * 0.6 else ("end", x - 6)
+        parts.append(_line("threshold", x, x, _TOP - 18, floor))
+        parts.append(_text(f"suspected from {short(threshold)}", at, _TOP - 8, side, "marked"))
+    return _svg(_WIDTH, _HEIGHT, title, parts)
+
+
+def strips(groups: Sequence[tuple[str, Array]], title: str, name: str) -> Markup:
+    """Draw values as dots, one line per group; infinite ones are not drawn."""
+    finite = [(group, values[np.isfinite(values)]) for group, values in groups]
+    axis = axis_of(np.concatenate([values for _, values in finite]), _STRIP_LEFT, _WIDTH - _RIGHT)
+    floor = 12 + _STRIP * len(finite)
+    parts = _axis_below(axis, floor, name)
+    for place, (group, values) in enumerate(finite):
+        y = 12 + _STRIP * (place + 0.5)
+        golden = np.arange(len(values)) * (math.sqrt(5) - 1) / 2  # spreads dots, so that equal ones are seen
+        heights = y + 20 * (golden % 1.0 - 0.5) * (len(values) > 1)
+        dots = zip(axis.place(values).tolist(), heights.tolist(), strict=True)
+        parts += [
+            _line("grid", _STRIP_LEFT, _WIDTH - _RIGHT, y, y),
+            _text(group, _STRIP_LEFT - 12, y + 4, "end"),
+            tag("g", *(tag("circle", cx=x, cy=y, r=3.2) for x, y in dots), class_="dots"),
+        ]
+    return _svg(_WIDTH, floor + _BOTTOM, title, parts)
+
+
+def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
+    """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
+    places, centres = _on_page(scene, scene.places), _on_page(scene, scene.centres)
+    radii = (np.sqrt(_FIELD * scene.areas / np.pi) * 0.8).tolist()
+    order = np.argsort(-scene.areas, kind="stable")  # the heavy ones below
+    width, height = _PICTURE_WIDTH - _SIDE - 1, _PICTURE_HEIGHT - 2
+    parts = [tag("rect", class_="frame", x=_SIDE, y=1, width=width, height=height, rx=8)]
+    for number, group in enumerate(scene.groups):
+        dots = (tag("circle", cx=places[k][0], cy=places[k][1], r=radii[k]) for k in order[group.rows[order]])
+        parts.append(tag("g", *dots, class_=f"class{number}"))
+    crosses, sides = [], scene.sides
+    for k in order[scene.suspected[order]]:
+        arm, side = min(max(radii[k], 2.6), 8.0), int(sides[k])
+        title = tag("title", describe(int(scene.shown[k])))
+        if side < 0:
+            shape = f"M{-arm:.1f},{-arm:.1f}L{arm:.1f},{arm:.1f}M{-arm:.1f},{arm:.1f}L{arm:.1f},{-arm:.1f}"
+            crosses.append(_mark(places[k], shape, None, title))
+        else:
+            crosses.append(_mark(places[k], "M-5,-6L5,0L-5,6Z", "beyond", title, turn=_ARROW_TURNS[side]))
+    parts.append(tag("g", *crosses, class_="crosses"))
+    parts += [_mark(place, "M0,-9L9,0L0,9L-9,0Z", "centre") for place in centres]
+    across, up = scene.axes
+    parts.append(_text(across, (_SIDE + _PICTURE_WIDTH) / 2, _PICTURE_HEIGHT + 20, kind="name"))
+    turned = f"translate(19,{_PICTURE_HEIGHT / 2:.0f}) rotate(-90)"
+    parts.append(tag("text", up, class_="name", transform=turned, text_anchor="middle"))
+    name = f"{len(scene.shown):,} rows of the coreset in a plane"
+    return join(_legend(scene), _svg(_PICTURE_WIDTH, _PICTURE_HEIGHT + 30, name, parts, "picture"))
+
+
+def _on_page(scene: Scene, places: Array) -> list[list[float]]:
+    shares = (np.clip(places, scene.low, scene.high) - scene.low) / (scene.high - scene.low)
+    size = np.array([_PICTURE_WIDTH - _SIDE - 2 * _EDGE, 2 * _EDGE - _PICTURE_HEIGHT])
+    return (np.array([_SIDE + _EDGE, _PICTURE_HEIGHT - _EDGE]) + shares * size).tolist()
+
+
+def _mark(place: list[float], shape: str, kind: str | None, *inside: Markup, turn: int = 0) -> Markup:
+    where = f"translate({place[0]:.1f},{place[1]:.1f})" + (f" rotate({turn})" if turn else "")
+    return tag("path", *inside, class_=kind, transform=where, d=shape)
+
+
+def _legend(scene: Scene) -> Markup:
+    """Name the marks, in HTML: text that does not shrink with the picture."""
+    entries = [
+        (tag("circle", class_=f"class{number}", cx=7, cy=7, r=5), group.label, int(group.rows.sum()))
+        for number, group in enumerate(scene.groups)
+    ]
+    for kind, shape, name, count in (
+        ("cross", "M3,3L11,11M3,11L11,3", "suspected outliers", int(scene.suspected.sum())),
+        ("beyond", "M3,2L12,7L3,12Z", "beyond the frame", int((scene.sides >= 0).sum())),
+        ("centre", "M7,1L13,7L7,13L1,7Z", "centres of the anchor", len(scene.centres)),
+    ):
+        entries.append((tag("path", class_=kind, d=shape), name, count))
+    items = (
+        tag(
+            "li",
+            tag("svg", mark, viewBox="0 0 14 14", aria_hidden="true"),
+            f"{name} ",
+            tag("span", f"{count:,}", class_="muted"),
+        )
+        for mark, name, count in entries
+        if count
+    )
+    return tag("ul", *items, class_="legend")
