@@ -171,8 +171,7 @@ def scene_of(
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
     labels = None if core.y is None else core.y[shown]
     classes = _classes(core)
-    usual = ~suspected & (weights > 0)
-    usual = usual if usual.any() else np.ones(len(shown), dtype=bool)
+    usual = usual_rows(suspected, weights)
     plane = principal_plane(rows[usual], weights[usual])
     places, centres = plane.project(rows), plane.project(_centres(core))
     axes = (
@@ -218,14 +217,24 @@ def _centres(core: Coreset) -> Array:
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
     """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
-    order = np.flatnonzero(usual)
-    order = order[np.argsort(values[order])]
-    reached = np.cumsum(weights[order]) / weights[order].sum()
-    ends = np.searchsorted(reached, [_TAIL, 1 - _TAIL]).clip(max=len(order) - 1)
-    low, high = values[order[ends]].tolist()
+    low, high = weighted_quantiles(values[usual], weights[usual], np.array([_TAIL, 1 - _TAIL])).tolist()
     reach = _BEYOND * (high - low)
     low, high = max(values.min(), low - reach), min(values.max(), high + reach)
     return (low, high) if high > low else (low - 1.0, high + 1.0)
+
+
+def usual_rows(suspected: Array, weights: Array) -> Array:
+    """Mark the rows that others are compared with: those not suspected, or all where there are none."""
+    usual = ~suspected & (weights > 0)
+    return usual if usual.any() else np.ones(len(usual), dtype=bool)
+
+
+def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
+    """Find the smallest values with at least a share of the weight up to them."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    places = np.searchsorted(reached, shares * reached[-1] * (1 - 1e-12)).clip(max=len(order) - 1)
+    return values[order[places]]
 
 
 def draw(core: Coreset, ax: Any, max_points: int, random_state: Any) -> Any:

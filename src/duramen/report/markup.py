@@ -40,60 +40,44 @@ def join(*parts: Any) -> Markup:
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Markup:
-    """Build an element. Children and attributes are escaped; floats have one decimal, None is left out.
+    """Build an element, "p.note" of a class. All is escaped; floats have one decimal, None is left out.
 
     Examples
     --------
-    >>> tag("td", "a < b", class_="n", data_name=None)
-    '<td class="n">a &lt; b</td>'
+    >>> tag("td.n", "a < b", data_name="loss")
+    '<td class="n" data-name="loss">a &lt; b</td>'
     >>> tag("circle", cx=1.25, r=3)
     '<circle cx="1.2" r="3"></circle>'
     """
-    written = ""
+    name, _, kind = name.partition(".")
+    written = f' class="{kind}"' if kind else ""
     for key, value in attributes.items():
-        if value is not None:
-            text = f"{value:.1f}" if isinstance(value, float) else escape(value)
-            written += f' {key.rstrip("_").replace("_", "-")}="{text}"'
+        text = f"{value:.1f}" if isinstance(value, float) else escape(value)
+        written += f' {key.replace("_", "-")}="{text}"'
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
-
-
-def note(text: str) -> Markup:
-    """Make a paragraph that says that something is not known, and why."""
-    return tag("p", text, class_="note")
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Lay out names and values."""
-    rows = (tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs)
-    return tag("dl", *rows, class_="facts")
+    return tag("dl.facts", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
-def table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    text: Sequence[int] = (0,),
-    kind: str | None = None,
-) -> Markup:
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, text: Sequence[int] = (0,)) -> Markup:
     """Make a table that scrolls where it is too wide; columns are numbers, except those in ``text``."""
-
-    def line(name: str, cells: Sequence[Any], **more: str) -> Markup:
-        classes = (None if place in text else "n" for place in range(len(cells)))
-        return tag(
-            "tr", *(tag(name, cell, class_=one, **more) for cell, one in zip(cells, classes, strict=True))
-        )
-
-    head = tag("thead", line("th", heads, scope="col"))
-    body = tag("tbody", *(line("td", row) for row in rows))
-    return tag("div", tag("table", head, body, class_=kind), class_="scroll")
+    kinds = ["" if place in text else ".n" for place in range(len(heads))]
+    head = (tag(f"th{kind}", name, scope="col") for name, kind in zip(heads, kinds, strict=True))
+    body = (
+        tag("tr", *(tag(f"td{kind}", cell) for cell, kind in zip(row, kinds, strict=True))) for row in rows
+    )
+    return tag("div.scroll", tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)))
 
 
 def bar(share: float, kind: str, left: float | None = None) -> Markup:
     """Draw a share as a small horizontal bar: from the left, or from the place that is given."""
     width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     start = "" if left is None else f"left:{100 * left:.1f}%;"
-    inner = tag("i", class_=kind, style=f"{start}width:{width:.1f}%")
-    return tag("span", inner, class_="bar" if left is None else "bar both")
+    inner = tag(f"i.{kind}", style=f"{start}width:{width:.1f}%")
+    return tag("span.bar" if left is None else "span.bar both", inner)
 
 
 def figure(drawing: Markup, caption: str) -> Markup:
@@ -103,7 +87,7 @@ def figure(drawing: Markup, caption: str) -> Markup:
 
 def pair(left: Markup, *right: Markup) -> Markup:
     """Put a figure beside text."""
-    return tag("div", left, tag("div", *right), class_="pair")
+    return tag("div.pair", left, tag("div", *right))
 
 
 def short(value: float, digits: int = 4) -> str:

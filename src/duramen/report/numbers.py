@@ -10,9 +10,9 @@ has: the feature less its mean over the rows that are not suspected.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -20,14 +20,11 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import Coreset, Estimate
 from duramen.coreset.display import at_anchor, cut, feature_names
-from duramen.coreset.plot import FAR, dense
+from duramen.coreset.plot import FAR, dense, usual_rows
 from duramen.dynamic import AnchorReport, DynamicCoreset
 from duramen.losses import BregmanLoss, DistanceLoss, HuberLoss, LinearLoss, SoftmaxLoss, SquaredLoss
 from duramen.losses.bregman import CustomDivergence
 from duramen.report.markup import short
-
-if TYPE_CHECKING:
-    from duramen.certificate import Certificate
 
 _SAME = 1e-12  # of the mean: a smaller standard deviation is rounding
 _MAX_GROUPS = 8  # of a kind in the table of layers
@@ -55,9 +52,6 @@ class Findings:
         Of the coreset's rows, as text.
     anchor_report : AnchorReport or None
         Of a DynamicCoreset.
-    certificate : Certificate or None
-    history : tuple of events
-    notes : dict
     """
 
     subject: Coreset | DynamicCoreset
@@ -71,9 +65,6 @@ class Findings:
     classes: tuple[str, ...]
     ids: list[str]
     anchor_report: AnchorReport | None
-    certificate: Certificate | None
-    history: tuple[Any, ...]
-    notes: dict[str, Any]
 
     @property
     def live(self) -> DynamicCoreset | None:
@@ -92,14 +83,7 @@ class Findings:
         return short(value)
 
 
-def find(
-    subject: Coreset | DynamicCoreset,
-    certificate: Certificate | None,
-    history: Iterable[Any],
-    notes: Mapping[str, Any] | None,
-    encoding: Any,
-    names: Mapping[int, str] | None,
-) -> Findings:
+def find(subject: Coreset | DynamicCoreset, encoding: Any, names: Mapping[int, str] | None) -> Findings:
     """Compute everything; what fails, in a custom loss for instance, becomes a reason."""
     if not isinstance(subject, (Coreset, DynamicCoreset)):
         raise TypeError(
@@ -121,9 +105,6 @@ def find(
         classes=() if classes is None else tuple(map(str, classes)),
         ids=[cut(one, 60) for one in ids],
         anchor_report=report,
-        certificate=certificate,
-        history=tuple(history) or tuple(getattr(subject, "history", ())),
-        notes=dict(getattr(subject, "notes", {}) if notes is None else notes),
     )
 
 
@@ -178,26 +159,16 @@ def effective_size(weights: Array) -> float:
     return float(scaled.sum() ** 2 / (np.square(scaled).sum() or 1.0))
 
 
-def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
-    """Find the smallest values with at least a share of the weight up to them."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    places = np.searchsorted(reached, shares * reached[-1] * (1 - 1e-12)).clip(max=len(order) - 1)
-    return values[order[places]]
-
-
 def strata_rows(groups: Array) -> list[tuple[str, Array]]:
     """Name the strata and mark their rows: layers, then bins of suspected loss; of many, the last as one."""
     found = []
-    numbers = np.unique(groups)
-    for kind, these, sign in (
-        ("layer", numbers[numbers >= 0], 1),
-        ("suspected", -numbers[numbers < 0][::-1], -1),
-    ):
-        alone = len(these) if len(these) <= _MAX_GROUPS else _MAX_GROUPS - 1
-        found += [(f"{kind} {one}", groups == sign * one) for one in these[:alone].tolist()]
-        if len(last := these[alone:]):
-            found.append((f"{kind} {last[0]} to {last[-1]}", np.isin(groups, sign * last)))
+    for kind, keys in (("layer", groups), ("suspected", -groups)):
+        numbers = np.unique(keys[keys >= (kind == "suspected")])
+        alone = _MAX_GROUPS - 1
+        for some in [*numbers[:alone, None], numbers[alone:]]:
+            if len(some):
+                name = f"{some[0]} to {some[-1]}" if len(some) > 1 else f"{some[0]}"
+                found.append((f"{kind} {name}", np.isin(keys, some)))
     return found
 
 
@@ -259,17 +230,11 @@ def largest_losses(losses: Array, ids: Array, n: int) -> Array:
     return np.lexsort((ids, np.where(np.isnan(losses), np.inf, -losses)))[:n]
 
 
-def usual_rows(core: Coreset) -> Array:
-    """Mark the rows that others are compared with: those not suspected, or all where there are none."""
-    usual = ~core.suspected & (core.weights > 0)
-    return usual if usual.any() else np.ones(len(core), dtype=bool)
-
-
 def reasons_of(core: Coreset, rows: Array, columns: tuple[str, ...], label: str = "y") -> Reasons:
     """Take the losses at the anchor of some rows apart, in float64."""
     assert core.anchor is not None
-    loss, theta = core.loss, core.anchor.theta
-    X = dense(core.X[rows])
+    loss, theta, X = core.loss, core.anchor.theta, dense(core.X[rows])
+    zeros = np.zeros(len(X))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if isinstance(loss, LinearLoss):
             return _of_predictor(core, loss, theta, rows, X, columns, label)
@@ -277,62 +242,66 @@ def reasons_of(core: Coreset, rows: Array, columns: tuple[str, ...], label: str 
             return _of_classes(core, theta, rows, X, columns)
         if isinstance(loss, DistanceLoss):
             nearest = theta.reshape(-1, X.shape[1])[loss.nearest(theta, X)]
-            return Reasons("distance", columns, X, nearest, np.square(X - nearest), np.zeros(len(X)))
+            return Reasons("distance", columns, X, nearest, np.square(X - nearest), zeros)
         if isinstance(loss, BregmanLoss) and not isinstance(loss.divergence, CustomDivergence):
             nearest = theta[loss.nearest(theta, X)]  # all built-in divergences are sums over columns
             parts = loss.divergence.between(X.reshape(-1, 1), nearest.reshape(-1, 1)).reshape(X.shape)
-            return Reasons("divergence", columns, X, nearest, parts, np.zeros(len(X)))
+            return Reasons("divergence", columns, X, nearest, parts, zeros)
         mean, deviation = _usual_moments(core)
         unit = np.where(deviation > _SAME * np.abs(mean), deviation, 1.0)
         parts = np.square((X - mean) / unit)
-        return Reasons("spread", columns, X, np.broadcast_to(mean, X.shape), parts, np.zeros(len(X)))
+        return Reasons("spread", columns, X, np.broadcast_to(mean, X.shape), parts, zeros)
 
 
 def _of_predictor(
     core: Coreset, loss: LinearLoss, theta: Array, rows: Array, X: Array, columns: tuple[str, ...], label: str
 ) -> Reasons:
     """Follow the predictor m = <w, x> + b in the direction in which the loss grows."""
-    y = np.asarray(core.y)[rows]
-    slopes, intercept = theta[: X.shape[1]], float(theta[-1]) if loss.fit_intercept else 0.0
-    mean = _usual_moments(core)[0]
+    labels = np.asarray(core.y)
+    y, d, mean = labels[rows], X.shape[1], _usual_moments(core)[0]
     if loss.classifies:
         kind, upward = "margin", -loss.encode_labels(y, np.float64)
     else:
         kind, upward = "predictor", np.where(np.asarray(loss.slopes(theta, X, y)) < 0, -1.0, 1.0)
-    parts = upward[:, None] * (slopes * (X - mean))
-    rest = upward * (mean @ slopes + intercept)
+    leads = upward[:, None] * theta[:d]
     if isinstance(loss, (SquaredLoss, HuberLoss)):  # the label is a part of the residual
-        usual = usual_rows(core)
-        target = float(np.asarray(core.y)[usual] @ _shares(core, usual))
-        kind, columns, mean = "residual", (*columns, label), np.append(mean, target)
-        X, parts = np.column_stack([X, y]), np.column_stack([parts, -upward * (y - target)])
-        rest = rest - upward * target
-    return Reasons(kind, columns, X, np.broadcast_to(mean, X.shape), parts, rest)
+        kind, columns = "residual", (*columns, label)
+        usual, shares = _usual_shares(core)
+        mean = np.append(mean, labels[usual] @ shares)
+        X, leads = np.column_stack([X, y]), np.column_stack([leads, -upward])
+    return _of_leads(kind, columns, X, mean, leads, upward * theta[d:].sum())
 
 
 def _of_classes(core: Coreset, theta: Array, rows: Array, X: Array, columns: tuple[str, ...]) -> Reasons:
     """Compare the label's predictor with the strongest of the others."""
-    labels = np.asarray(core.y)[rows].astype(np.intp)
-    d = X.shape[1]
-    slopes, intercepts = theta[:, :d], theta[:, d:].sum(axis=1)  # of one column, or of none
+    labels, d = np.asarray(core.y)[rows].astype(np.intp), X.shape[1]
+    slopes, intercepts = theta[:, :d], theta[:, d:].sum(axis=1)
     predictors = X @ slopes.T + intercepts
     predictors[np.arange(len(X)), labels] = -np.inf
     other = predictors.argmax(axis=1)
-    lead, mean = slopes[other] - slopes[labels], _usual_moments(core)[0]
-    rest = lead @ mean + intercepts[other] - intercepts[labels]
-    return Reasons("classes", columns, X, np.broadcast_to(mean, X.shape), lead * (X - mean), rest)
+    offsets = intercepts[other] - intercepts[labels]
+    return _of_leads("classes", columns, X, _usual_moments(core)[0], slopes[other] - slopes[labels], offsets)
 
 
-def _shares(core: Coreset, rows: Array) -> Array:
-    """Return the shares of the weight of some rows; equal ones where all weights are zero."""
-    weights = core.weights[rows] if core.weights.any() else np.ones(np.count_nonzero(rows))
-    return weights / weights.sum()
+def _of_leads(
+    kind: str, columns: tuple[str, ...], X: Array, mean: Array, leads: Array, offsets: Array
+) -> Reasons:
+    """Take <lead, x> + offset apart, as the difference from the usual mean."""
+    usual = np.broadcast_to(mean, X.shape)
+    return Reasons(kind, columns, X, usual, leads * (X - mean), leads @ mean + offsets)
+
+
+def _usual_shares(core: Coreset) -> tuple[Array, Array]:
+    """Mark the usual rows, and return their shares of the weight: equal ones where all weights are zero."""
+    usual = usual_rows(core.suspected, core.weights)
+    weights = core.weights[usual] if core.weights.any() else np.ones(len(core))
+    return usual, weights / weights.sum()
 
 
 def _usual_moments(core: Coreset) -> tuple[Array, Array]:
     """Compute the weighted mean and standard deviation of each column over the usual rows."""
-    usual = usual_rows(core)
-    shares, X = _shares(core, usual), core.X[usual]
+    usual, shares = _usual_shares(core)
+    X = core.X[usual]
     if not sparse.issparse(X):
         X = dense(X)
         mean = shares @ X

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from string import Template
@@ -17,7 +17,7 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import Coreset, Estimate
 from duramen.coreset.display import cut, interval, short_repr
-from duramen.coreset.plot import scene_of
+from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.dynamic import DynamicCoreset
 from duramen.report.markup import (
     Markup,
@@ -27,7 +27,6 @@ from duramen.report.markup import (
     figure,
     join,
     large,
-    note,
     pair,
     percent,
     plural,
@@ -43,7 +42,6 @@ from duramen.report.numbers import (
     largest_losses,
     reasons_of,
     strata_rows,
-    weighted_quantiles,
 )
 from duramen.report.svg import histogram, scatter, strips
 
@@ -57,6 +55,17 @@ _DOTS = 3000  # of the picture, at most
 _EVENTS = 50  # of the anchor's history, at most
 _PROBES = ("anchor", "random", "sphere", "adversarial")
 
+_HEADS = {
+    "contents": "What is in it",
+    "suspects": "Suspected rows, and why",
+    "picture": "The picture",
+    "losses": "Losses and the threshold",
+    "error-bars": "Error bars",
+    "certificate": "Certificate",
+    "layers": "Layers",
+    "weights": "Weights",
+    "anchor": "The anchor and its history",
+}
 _COMPARED = "compared with the mean of the rows that are not suspected"
 _GROWS = f"{_COMPARED}: to the right the loss grows, to the left it shrinks."
 _REASONS = {  # what the bars show, what the whole is called
@@ -133,8 +142,25 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    found = find(subject, certificate, history, notes, encoding, names)
-    sections = _sections(found)
+    found = find(subject, encoding, names)
+    events = tuple(history) or tuple(getattr(subject, "history", ()))
+    kept = getattr(subject, "notes", {}) if notes is None else notes
+    bodies = {
+        "contents": _contents(found, kept),
+        "certificate": _certificate(certificate),
+        "anchor": join(_anchor(found), tag("h3", "History"), _history(events)),
+    }
+    if found.core is not None:
+        sections = {
+            "suspects": _suspects,
+            "picture": _picture,
+            "losses": _losses,
+            "error-bars": _error_bars,
+            "layers": _layers,
+            "weights": _weights,
+        }
+        bodies |= {key: section(found, found.core) for key, section in sections.items()}
+    nothing = tag("p.note", "There is no coreset, hence nothing to show.")
     folder = files("duramen.report")
     return Template(folder.joinpath("page.html").read_text("utf-8")).substitute(
         title=escape(cut(title, 120)),
@@ -142,28 +168,16 @@ def report_html(
         kind="Coreset" if found.live is None else "Live coreset",
         heading=escape(cut(title, 200)),
         summary=escape(_summary(found)),
-        tiles=join(*(_tile(*shown) for shown in _key_figures(found))),
-        links=join(*(tag("a", key.replace("-", " ").capitalize(), href=f"#{key}") for key, _, _ in sections)),
-        sections=join(*(tag("section", tag("h2", head), body, id=key) for key, head, body in sections)),
+        tiles=join(*(_tile(*shown) for shown in _key_figures(found, certificate))),
+        links=join(*(tag("a", key.replace("-", " ").capitalize(), href=f"#{key}") for key in _HEADS)),
+        sections=join(
+            *(
+                tag("section", tag("h2", head), bodies.get(key, nothing), id=key)
+                for key, head in _HEADS.items()
+            )
+        ),
         version=escape(version("duramen")),
     )
-
-
-def _sections(found: Findings) -> list[tuple[str, str, Markup]]:
-    """List the parts of the page: what links point to, the heading, and what is in it."""
-    core = found.core
-    nothing = note("There is no coreset, hence nothing to show.")
-    return [
-        ("contents", "What is in it", _contents(found)),
-        ("suspects", "Suspected rows, and why", nothing if core is None else _suspects(found, core)),
-        ("picture", "The picture", nothing if core is None else _picture(found, core)),
-        ("losses", "Losses and the threshold", nothing if core is None else _losses(found, core)),
-        ("error-bars", "Error bars", nothing if core is None else _error_bars(found, core)),
-        ("certificate", "Certificate", _certificate(found.certificate)),
-        ("layers", "Layers", nothing if core is None else _layers(found, core)),
-        ("weights", "Weights", nothing if core is None else _weights(core)),
-        ("anchor", "The anchor and its history", join(_anchor(found), tag("h3", "History"), _history(found))),
-    ]
 
 
 def _summary(found: Findings) -> str:
@@ -172,40 +186,40 @@ def _summary(found: Findings) -> str:
         return f"{plural(source.n_points, 'point')}, and no coreset: {found.no_core}."
     equal = math.isclose(source.total_weight, source.n_points)
     weight = "" if equal else f" of weight {large(source.total_weight)}"
-    rows = f"{plural(len(core), 'weighted row')} that {'stands' if len(core) == 1 else 'stand'}"
+    rows = plural(len(core), "weighted row that stands", "weighted rows that stand")
     return f"{rows} for {plural(source.n_points, 'point')}{weight}, under {short_repr(source.loss)}."
 
 
 def _tile(name: str, value: str, below: str) -> Markup:
-    label, shown = tag("span", name, class_="label"), tag("span", value, class_="figure")
-    return tag("div", label, shown, tag("span", below, class_="sub"), class_="tile")
+    return tag("div.tile", tag("span.label", name), tag("span.figure", value), tag("span.sub", below))
 
 
-def _key_figures(found: Findings) -> list[tuple[str, str, str]]:
-    """List key figures: a name, a value, and what is said below it."""
+def _key_figures(found: Findings, certificate: Certificate | None) -> list[tuple[str, str, str]]:
+    """List key figures: a name, a value, and what stands below it."""
     core, n = found.core, found.source.n_points
     width = plural(len(found.columns), "column") if found.columns else "no columns yet"
     shown = [("points", f"{n:,}", width)]
     if core is not None:
         ratio = n / max(len(core), 1)
-        some = f"1 for {short(ratio, 3)} points" if ratio > 1.05 else "all points are in it"
-        share = f"{percent(core.n_suspected / max(n, 1))} of the points"
         each = _mean_loss(found, core)
         value, _, error = ("unknown", "", "") if each is None else interval(each).partition(" ± ")
-        below = "see the error bars" if each is None else f"± {error}" if error else "no error bar"
         shown += [
-            ("rows in the coreset", f"{len(core):,}", some),
+            (
+                "rows in the coreset",
+                f"{len(core):,}",
+                f"1 for {short(ratio, 3)} points" if ratio > 1.05 else "all points are in it",
+            ),
             (
                 "suspected outliers",
                 f"{core.n_suspected:,}",
-                share if core.n_suspected else "no point is suspected",
+                f"{percent(core.n_suspected / max(n, 1))} of the points",
             ),
-            ("mean loss kept", value, below),
+            ("mean loss kept", value, f"± {error}" if error else "no error bar"),
             ("effective size", f"{effective_size(core.weights):,.0f}", f"of {plural(len(core), 'row')}"),
         ]
-    if found.certificate is not None:
-        probes = plural(len(found.certificate.errors), "probe")
-        shown.append(("largest error found", percent(found.certificate.max_error), f"at {probes}"))
+    if certificate is not None:
+        probes = plural(len(certificate.errors), "probe")
+        shown.append(("largest error found", percent(certificate.max_error), f"at {probes}"))
     return shown
 
 
@@ -215,36 +229,32 @@ def _mean_loss(found: Findings, core: Coreset) -> Estimate | None:
     return None if there is None or not kept > 0 else Estimate.of(there.value / kept, there.std_error / kept)
 
 
-def _contents(found: Findings) -> Markup:
+def _contents(found: Findings, notes: Mapping[str, Any]) -> Markup:
     """List what is in the coreset, and the notes that were kept beside it."""
     core, source, live = found.core, found.source, found.live
-    listed = [("Loss", short_repr(source.loss))]
+    listed = {"Loss": short_repr(source.loss)}
     if path := getattr(live, "path", None):
-        listed.append(("Store", cut(path, _LONGEST)))
-    listed.append(("Points", f"{source.n_points:,}, of weight {large(source.total_weight)}"))
+        listed["Store"] = cut(path, _LONGEST)
+    listed["Points"] = f"{source.n_points:,}, of weight {large(source.total_weight)}"
     if core is not None:
-        aside = percent(core.n_outliers / (core.total_weight or 1.0))
-        listed += [
-            ("Columns", _columns(found, core)),
-            ("Labels", "none" if core.y is None else _labels(found, core, core.y)),
-            (
-                "Set aside, z",
-                f"{large(core.n_outliers)}{f', {aside} of the weight' if core.n_outliers else ''}",
-            ),
-            ("Size", f"{plural(len(core), 'row')}{'' if live is None else f', of {live.size:,} at most'}"),
-            ("Sampler", _sampler(core)),
-        ]
+        aside = f", {percent(core.n_outliers / (core.total_weight or 1.0))} of the weight"
+        listed["Columns"] = _columns(found, core)
+        listed["Labels"] = "none" if core.y is None else _labels(found, core, core.y)
+        listed["Set aside, z"] = f"{large(core.n_outliers)}{aside if core.n_outliers else ''}"
+        listed["Size"] = plural(len(core), "row") + ("" if live is None else f", of {live.size:,} at most")
+        listed["Sampler"] = f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
+        if len(core) == core.n_points and (core.inclusion >= 1).all():
+            listed["Sampler"] = "none needed: all points are in it"
     if live is not None:
-        listed.append(("Engine", live.engine))
-    body = facts([*listed, ("Seed", str(source.seed))])
-    kept = {cut(name, 60): value for name, value in found.notes.items() if name not in _PRIVATE_NOTES}
+        listed["Engine"] = live.engine
+    listed["Seed"] = str(source.seed)
+    parts = [facts(listed.items())]
+    kept = [(cut(name, 60), _note_text(value)) for name, value in notes.items() if name not in _PRIVATE_NOTES]
     if kept:
-        body = join(
-            body, tag("h3", "Notes"), facts((name, _note_text(value)) for name, value in kept.items())
-        )
+        parts += [tag("h3", "Notes"), facts(kept)]
     if core is None:
-        body = join(note(f"There is no coreset to show: {found.no_core}."), body)
-    return body
+        parts.insert(0, tag("p.note", f"There is no coreset to show: {found.no_core}."))
+    return join(*parts)
 
 
 def _note_text(value: Any) -> str:
@@ -266,111 +276,89 @@ def _columns(found: Findings, core: Coreset) -> str:
 def _labels(found: Findings, core: Coreset, y: Array) -> str:
     values, places = np.unique(y, return_inverse=True)
     if len(values) > 8 or not (values == np.round(values)).all():
-        low, high = short(float(values[0])), short(float(values[-1]))
-        return f"{found.label}, numbers from {low} to {high} in the coreset"
+        return f"{found.label}, numbers from {short(values[0])} to {short(values[-1])} in the coreset"
     shares = np.bincount(places.ravel(), core.weights) / (core.total_weight or 1.0)
-    listed = (
-        f"{found.label_text(one)} ({percent(share)})"
-        for one, share in zip(values.tolist(), shares.tolist(), strict=True)
-    )
+    listed = [
+        f"{found.label_text(one)} ({percent(share)})" for one, share in zip(values, shares, strict=True)
+    ]
     return f"{found.label}: {', '.join(listed)} by weight"
-
-
-def _sampler(core: Coreset) -> str:
-    if len(core) == core.n_points and (core.inclusion >= 1).all():
-        return "none needed: all points are in it"
-    return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
 
 
 def _suspects(found: Findings, core: Coreset) -> Markup:
     """List the rows of the largest losses with the features that make them large."""
     if found.losses is None:
-        return note(f"{found.no_losses} No row can be suspected before there is an anchor.")
+        return tag("p.note", f"{found.no_losses} No row can be suspected before there is an anchor.")
     rows = largest_losses(found.losses, core.ids, _SUSPECTS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             reasons = reasons_of(core, rows, found.columns, found.label)
     except Exception as error:  # a custom loss may fail in any way
-        return note(f"What makes losses large could not be computed: {cut(error)}.")
-    listed = [
+        return tag("p.note", f"What makes losses large could not be computed: {cut(error)}.")
+    cells = [
         (
             _identity(found, core, row),
-            tag("span", short(loss), data_name="loss"),
-            tag("span", short(weight), data_name="weight"),
+            tag("span", short(found.losses[row]), data_name="loss"),
+            tag("span", short(core.weights[row]), data_name="weight"),
             _why(reasons, place),
         )
-        for place, (row, loss, weight) in enumerate(
-            zip(rows.tolist(), found.losses[rows].tolist(), core.weights[rows].tolist(), strict=True)
-        )
+        for place, row in enumerate(rows.tolist())
     ]
-    heads = ["Row", "Loss", "Weight", "Why"]
-    parts = [
-        tag("p", f"{_shown_suspects(core, len(rows))} Bars show {_REASONS[reasons.kind][0]}"),
-        table(heads, listed[:_OPEN], text=(0, 3), kind="suspects"),
-    ]
-    if more := listed[_OPEN:]:
-        rest = table(heads, more, text=(0, 3), kind="suspects")
-        parts.append(tag("details", tag("summary", plural(len(more), "more row")), rest))
+    suspected, heads = int(core.suspected.sum()), ["Row", "Loss", "Weight", "Why"]
+    stand = plural(suspected, "row of the coreset stands", "rows of the coreset stand")
+    points = plural(core.n_suspected, "suspected point")
+    text = f"{stand} for {points}." if suspected else "No row is suspected."
+    listed = plural(len(rows), "row has", "rows have")
+    text += f" These {listed} the largest losses at the anchor. Bars show {_REASONS[reasons.kind][0]}"
+    parts = [tag("p", text), table(heads, cells[:_OPEN], text=(0, 3))]
+    if more := cells[_OPEN:]:
+        summary = tag("summary", plural(len(more), "more row"))
+        parts.append(tag("details", summary, table(heads, more, text=(0, 3))))
     return join(*parts)
 
 
-def _shown_suspects(core: Coreset, shown: int) -> str:
-    suspected = int(np.count_nonzero(core.suspected))
-    if not suspected:
-        have = plural(shown, "row has", "rows have")
-        return f"No row is suspected. These {have} the largest losses at the anchor."
-    some = f"The {shown:,} largest of them" if suspected > shown else "All of them"
-    rest = " are listed" if suspected >= shown else " come first in the list"
-    sampled = f" for {plural(core.n_suspected, 'point')}" if suspected < core.n_suspected else ""
-    return (
-        f"{plural(suspected, 'row')} of the coreset {'stands' if suspected == 1 else 'stand'}{sampled} "
-        f"above the threshold. {some}{rest}, by loss at the anchor."
-    )
-
-
 def _identity(found: Findings, core: Coreset, row: int) -> Markup:
-    beneath = [] if core.y is None else [f"{cut(found.label, 24)} {found.label_text(float(core.y[row]))}"]
+    beneath = [] if core.y is None else [f"{cut(found.label, 24)} {found.label_text(core.y[row])}"]
     beneath += [] if core.suspected[row] else ["not suspected"]
-    return join(
-        tag("b", found.ids[row]), *(tag("span", ", ".join(beneath), class_="sub") for _ in beneath[:1])
-    )
+    return join(tag("b", found.ids[row]), tag("span.sub", ", ".join(beneath)))
 
 
 def _why(reasons: Reasons, place: int) -> Markup:
     """Draw the features with the largest parts as bars, then all others together."""
     top = reasons.top(place, _FEATURES)
     parts, whole = reasons.parts[place, top], float(reasons.whole[place])
-    largest = float(np.abs(parts).max(initial=0.0))
     beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
-    lines = []
-    for feature, part in zip(top.tolist(), parts.tolist(), strict=True):
+    texts = []
+    for feature in top.tolist():
         name, value, usual = (
-            each[feature] for each in (reasons.features, reasons.values[place], reasons.usual[place])
+            reasons.features[feature],
+            reasons.values[place, feature],
+            reasons.usual[place, feature],
         )
-        compared = tag("span", f"{beside} {short(usual, 3)}", class_="muted")
-        shown = [
-            tag("span", cut(name, 60), class_="name", title=name),
-            tag("span", f"{short(value, 3)} ", compared, class_="value"),
-        ]
-        lines.append(tag("div", *shown, *_part(part, largest, reasons.signed), class_="feature"))
-    total = tag("span", f"{_REASONS[reasons.kind][1]} {short(whole)}", class_="sub")
-    if len(top) == len(reasons.features) and not reasons.signed:  # there are no others
-        return tag("div", *lines, tag("div", total, class_="feature"), class_="why")
-    rest = whole - float(parts.sum())
-    last = _part(rest if reasons.signed else max(rest, 0.0), largest, reasons.signed)
-    others = tag("div", tag("span", "all else", class_="sub"), total, *last, class_="feature")
-    return tag("div", *lines, others, class_="why")
+        compared = tag("span.muted", f"{beside} {short(usual, 3)}")
+        texts.append(
+            (tag("span.name", cut(name, 60), title=name), tag("span.value", f"{short(value, 3)} ", compared))
+        )
+    total = f"{_REASONS[reasons.kind][1]} {short(whole)}"
+    texts.append((tag("span.sub", "all else"), tag("span.sub", total)))
+    rest = float(np.delete(reasons.parts[place], top).sum() + reasons.rest[place])
+    largest = float(np.abs(parts).max(initial=0.0))
+    lines = (
+        tag("div.feature", *text, *_part(part, largest, reasons.signed))
+        for text, part in zip(texts, [*parts.tolist(), rest], strict=True)
+    )
+    return tag("div.why", *lines)
 
 
 def _part(part: float, largest: float, signed: bool) -> tuple[Markup, Markup]:
     """Draw a part as a bar, from the middle to either side where parts have signs; and write it."""
     share = min(abs(part) / largest, 1.0) if largest and math.isfinite(largest) else float(bool(part))
     kind = "suspect" if part > 0 else "usual" if part < 0 else "none"
+    text = short(part, 3)
     if not signed:
-        return bar(share, kind), tag("span", short(part, 3), class_="part")
-    drawn = bar(share / 2, kind, left=0.5 if part > 0 else 0.5 - share / 2)
-    return drawn, tag("span", f"{'+' if part > 0 else ''}{short(part, 3)}", class_="part")
+        return bar(share, kind), tag("span.part", text)
+    left = 0.5 if part > 0 else 0.5 - share / 2
+    return bar(share / 2, kind, left), tag("span.part", f"+{text}" if part > 0 else text)
 
 
 def _picture(found: Findings, core: Coreset) -> Markup:
@@ -382,7 +370,7 @@ def _picture(found: Findings, core: Coreset) -> Markup:
     try:
         scene = scene_of(core, _DOTS, 0, columns, found.label, found.label_text)
     except ValueError as error:  # sparse rows of too many columns
-        return note(f"It could not be drawn: {cut(error, 300)}.")
+        return tag("p.note", f"It could not be drawn: {cut(error, 300)}.")
     caption = (
         "Rows of the coreset in the plane in which those not suspected vary most"
         if core.points.n_columns > 1
@@ -396,10 +384,10 @@ def _losses(found: Findings, core: Coreset) -> Markup:
     """Draw the losses at the anchor, and describe the threshold."""
     threshold = tag("p", _threshold(core))
     if found.losses is None:
-        return join(note(found.no_losses), threshold)
+        return join(tag("p.note", found.no_losses), threshold)
     valid = np.isfinite(found.losses) & (found.losses >= 0)
     if not valid.any():
-        return note("No row has a loss that is a finite number of zero or more.")
+        return tag("p.note", "No row has a loss that is a finite number of zero or more.")
     drawing = histogram(
         found.losses[valid],
         core.weights[valid],
@@ -438,9 +426,11 @@ def _error_bars(found: Findings, core: Coreset) -> Markup:
     """Show f_z at the anchor with its standard error and interval, in total and per unit of kept weight."""
     there, each = found.estimate, _mean_loss(found, core)
     if found.losses is None:
-        return note(f"{found.no_losses} Without an anchor there is no parameter to estimate at.")
+        return tag("p.note", f"{found.no_losses} Without an anchor there is no parameter to estimate at.")
     if there is None:
-        return note("The objective at the anchor was not computed: it would take long, or the loss failed.")
+        return tag(
+            "p.note", "The objective at the anchor was not computed: it would take long, or the loss failed."
+        )
     rows = [("Trimmed objective, f_z", *_estimate_cells(there))]
     if each is not None:
         kept = large(core.total_weight - core.n_outliers)
@@ -459,12 +449,13 @@ def _estimate_cells(estimate: Estimate) -> tuple[str, str, str, str]:
 
 def _error_bar_kind(core: Coreset, there: Estimate) -> Markup:
     if np.isnan(core.inclusion).any():
-        return note(
+        return tag(
+            "p.note",
             "There are no error bars: a tree or a custom sampler drew these rows, and it does not know the "
-            "probability with which each was included."
+            "probability with which each was included.",
         )
     if math.isnan(there.std_error):
-        return note("There is no error bar: it would take long to compute.")
+        return tag("p.note", "There is no error bar: it would take long to compute.")
     if there.std_error == 0:
         return tag("p", "All rows that count here are in the coreset itself: the value is exact.")
     return tag(
@@ -477,7 +468,9 @@ def _error_bar_kind(core: Coreset, there: Estimate) -> Markup:
 def _certificate(given: Certificate | None) -> Markup:
     """Show the errors that were found when the coreset was compared with the data."""
     if given is None:
-        return note("None was given: the coreset has not been compared with all the data for this page.")
+        return tag(
+            "p.note", "None was given: the coreset has not been compared with all the data for this page."
+        )
     kinds = sorted(set(given.kinds.tolist()), key=(*_PROBES, *given.kinds.tolist()).index)
     groups = [(kind, given.errors[given.kinds == kind]) for kind in kinds]
     rows = [
@@ -502,10 +495,9 @@ def _certificate(given: Certificate | None) -> Markup:
 
 def _layers(found: Findings, core: Coreset) -> Markup:
     """Show how rows and weight are spread over the strata that were drawn from."""
-    heads = ["Group", "Rows", "of the rows", "Weight", "of the weight", "Inclusion", "Loss at the anchor"]
     rows = []
     for name, mine in strata_rows(core.groups):
-        count, weight = int(np.count_nonzero(mine)), float(core.weights[mine].sum())
+        count, weight = int(mine.sum()), float(core.weights[mine].sum())
         kind = "suspect" if name.startswith("suspected") else "usual"
         rows.append(
             (
@@ -518,34 +510,24 @@ def _layers(found: Findings, core: Coreset) -> Markup:
                 "unknown" if found.losses is None else _range(found.losses[mine], short),
             )
         )
-    return join(tag("p", _drawn_from(core)), table(heads, rows, text=(0, 2, 4)))
-
-
-def _range(values: Array, write: Any) -> str:
-    low, high = write(float(values.min())), write(float(values.max()))
-    return str(low if low == high else f"{low} to {high}")
-
-
-def _drawn_from(core: Coreset) -> str:
     numbers = np.unique(core.groups)
-    usual, bins = int(np.count_nonzero(numbers >= 0)), int(np.count_nonzero(numbers < 0))
-    kinds = [f"{plural(usual, 'layer')} of points that are not suspected"] * bool(usual)
-    kinds += [f"{plural(bins, 'loss bin')} of suspected ones, from the threshold up"] * bool(bins)
-    certain = int(np.count_nonzero(core.inclusion >= 1))
-    if np.isnan(core.inclusion).any():
-        chance = "the sampler does not know the probability with which each row was included."
-    elif certain == len(core):
-        chance = "every row was included for certain, with its own weight."
-    else:
-        own = float(core.own_weights.sum())
-        chance = (
-            f"{plural(certain, 'row was', 'rows were')} included for certain; the rows themselves weigh "
-            f"{short(own)} in the data, {percent(own / (core.total_weight or 1.0))} of the total."
-        )
-    return f"Rows were drawn from {' and '.join(kinds)}; {chance}"
+    layers = plural(int((numbers >= 0).sum()), "layer")
+    bins = f" and {plural(int((numbers < 0).sum()), 'loss bin')} of suspected ones, from the threshold up"
+    certain = plural(int((core.inclusion >= 1).sum()), "row was", "rows were")
+    text = (
+        f"Rows were drawn from {layers} of points that are not suspected{bins if numbers[0] < 0 else ''}. "
+        f"{certain} included for certain. The rows themselves weigh {short(core.own_weights.sum())} in the data."
+    )
+    heads = ["Group", "Rows", "of the rows", "Weight", "of the weight", "Inclusion", "Loss at the anchor"]
+    return join(tag("p", text), table(heads, rows, text=(0, 2, 4)))
 
 
-def _weights(core: Coreset) -> Markup:
+def _range(values: Array, write: Callable[[float], str]) -> str:
+    low, high = write(values.min()), write(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def _weights(found: Findings, core: Coreset) -> Markup:
     low, middle, high = np.quantile(core.weights, [0, 0.5, 1]).tolist()
     effective = f"{effective_size(core.weights):,.0f}"
     listed = facts(
@@ -553,22 +535,19 @@ def _weights(core: Coreset) -> Markup:
             ("Smallest", short(low)),
             ("Median", short(middle)),
             ("Largest", short(high)),
-            ("Sum", large(float(core.weights.sum()))),
+            ("Sum", large(core.weights.sum())),
             ("Effective sample size", f"{effective} of {plural(len(core), 'row')}"),
         ]
     )
     if low == high:
-        return join(
-            tag("p", f"All {len(core):,} rows weigh the same." if len(core) > 1 else "There is one row."),
-            listed,
-        )
+        return listed
     drawing = histogram(
         core.weights, np.ones(len(core)), core.suspected, "Histogram of the weights", "weight of a row"
     )
     caption = "Share of the rows by weight. Suspected rows are in the warmer colour."
     text = (
-        f"The rows estimate an average as well as {effective} of equal weight would. "
-        "Unequal weights are not a loss where the sampler chose them: important rows are drawn more often."
+        f"The rows estimate an average as well as {effective} of equal weight would. Unequal weights are not "
+        "a loss where the sampler chose them: important rows are drawn more often."
     )
     return pair(figure(drawing, caption), tag("p", text), listed)
 
@@ -578,7 +557,7 @@ def _anchor(found: Findings) -> Markup:
     core, report = found.core, found.anchor_report
     if core is None or core.anchor is None:
         why = f": {report.reason}" if report is not None and report.reason else ""
-        return note(f"There is no anchor{' yet' if found.live is not None else ''}{why}.")
+        return tag("p.note", f"There is no anchor{' yet' if found.live is not None else ''}{why}.")
     anchor = core.anchor
     shape = " x ".join(f"{length:,}" for length in anchor.theta.shape)
     listed = [
@@ -610,27 +589,25 @@ def _fit(report: Any) -> Markup:
     if report.n_sample:
         gone = f"{report.n_sample_gone:,} of the {report.n_sample:,} points it was fitted on"
         listed.append(("Deleted or changed since", gone))
-    return join(tag("p", advice, class_="advice" if report.advised else "verdict"), facts(listed))
+    return join(tag("p.advice" if report.advised else "p.verdict", advice), facts(listed))
 
 
-def _history(found: Findings) -> Markup:
-    events = found.history
+def _history(events: Sequence[Any]) -> Markup:
     if not events:
-        return note("No history of the anchor was kept.")
+        return tag("p.note", "No history of the anchor was kept.")
     rows = [
         (
             _time_text(event.time),
             cut(event.what),
             f"{event.n_points:,}",
-            short(float(event.radius)),
-            "" if event.moved is None else short(float(event.moved)),
+            short(event.radius),
+            "" if event.moved is None else short(event.moved),
         )
         for event in events[-_EVENTS:]
     ]
-    listed = table(["When", "What", "Points", "Radius", "Moved by"], rows, text=(0, 1))
-    if len(rows) == len(events):
-        return listed
-    return join(tag("p", f"The latest {len(rows):,} of {len(events):,} events."), listed)
+    text = f"The latest {len(rows):,} of {len(events):,} events." if len(events) > _EVENTS else ""
+    heads = ["When", "What", "Points", "Radius", "Moved by"]
+    return join(tag("p", text), table(heads, rows, text=(0, 1)))
 
 
 def _time_text(time: str) -> str:

@@ -25,6 +25,11 @@ _STRIP, _STRIP_LEFT = 46, 110
 
 _PICTURE_WIDTH, _PICTURE_HEIGHT, _EDGE, _SIDE = 860, 500, 22, 30
 _FIELD = 3.0  # area of this picture over that of a usual figure's points squared, which areas are in
+_SHAPES = {  # around (0, 0)
+    "cross": "M-4,-4L4,4M-4,4L4,-4",
+    "beyond": "M-5,-6L5,0L-5,6Z",
+    "centre": "M0,-6L6,0L0,6L-6,0Z",
+}
 _ARROW_TURNS = (180, 0, 90, 270)  # degrees, for left, right, below, above
 
 
@@ -64,16 +69,12 @@ def axis_of(values: Array, start: float, stop: float, also: float | None = None)
     low, high = float(ends.min(initial=math.inf)), float(ends.max(initial=0.0))
     above = values[values > 0]
     if len(above) and high > _LOG_FROM * float(np.median(above)):
-        least = high / 10**_DECADES
-        floor = max(float(np.quantile(above, _LEAST)), least)
-        floor = min(floor, also) if also is not None and also > least else floor
-        if 0 < floor < high:
-            return Axis(floor, high, True, start, stop)
+        floor = min(np.quantile(above, _LEAST), math.inf if also is None else also)
+        return Axis(max(float(floor), high / 10**_DECADES), high, True, start, stop)
     if low <= 0.3 * high or not len(values):
         low = 0.0
     if not high > low:
-        reach = high / 2 or 1.0
-        low, high = high - reach, high + reach
+        low, high = high / 2 or -1.0, 1.5 * high or 1.0
     return Axis(low, high, False, start, stop)
 
 
@@ -97,25 +98,23 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
 
 
 def _log_ticks(low: float, high: float, n: int) -> list[float]:
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    decades = last - first + 1
-    if decades >= 3:
-        return [10.0**k for k in range(first, last + 1, math.ceil(decades / n))]
-    few = [m * 10.0**k for k in range(first - 1, last + 1) for m in (1, 2, 5)]
-    return [value for value in few if low * 0.999 <= value <= high * 1.001] or [low, high]
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [m * 10.0**k for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
+    found = [value for value in found if low * 0.999 <= value <= high * 1.001]
+    return found[:: math.ceil(len(found) / n)] if found else [low, high]
 
 
-def _svg(width: int, height: int, title: str, parts: Sequence[Markup], kind: str = "chart") -> Markup:
+def _svg(name: str, width: int, height: int, title: str, parts: Sequence[Markup]) -> Markup:
     """Wrap a drawing that fits any width; ``title`` is what a screen reader reads."""
-    return tag("svg", *parts, class_=kind, viewBox=f"0 0 {width} {height}", role="img", aria_label=title)
+    return tag(name, *parts, viewBox=f"0 0 {width} {height}", role="img", aria_label=title)
 
 
 def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
-    return tag("line", class_=kind, x1=x1, x2=x2, y1=y1, y2=y2)
+    return tag(f"line.{kind}", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
-def _text(text: str, x: float, y: float, side: str = "middle", kind: str | None = None) -> Markup:
-    return tag("text", text, class_=kind, x=x, y=y, text_anchor=side)
+def _text(text: str, x: float, y: float, side: str = "middle", name: str = "text") -> Markup:
+    return tag(name, text, x=x, y=y, text_anchor=side)
 
 
 def _axis_below(axis: Axis, floor: float, name: str) -> list[Markup]:
@@ -125,9 +124,8 @@ def _axis_below(axis: Axis, floor: float, name: str) -> list[Markup]:
         x = float(axis.place(value))
         side = "end" if x > axis.stop - 14 else "middle"  # the text must stay inside
         drawn += [_line("axis", x, x, floor, floor + 4), _text(short(value), x, floor + 18, side)]
-    middle = (axis.start + axis.stop) / 2
     written = f"{name}, logarithmic" if axis.log else name
-    return [*drawn, _text(written, middle, floor + _BOTTOM - 4, kind="name")]
+    return [*drawn, _text(written, (axis.start + axis.stop) / 2, floor + _BOTTOM - 4, name="text.name")]
 
 
 def histogram(
@@ -164,21 +162,21 @@ def histogram(
             _text(f"{100 * share:.3g}%", _LEFT - 8, y + 4, "end"),
         ]
     for k in np.flatnonzero(usual + other).tolist():
-        title_ = tag("title", f"{short(edges[k])} to {short(edges[k + 1])}: {percent(usual[k] + other[k])}")
-        top, column = float(floor), [title_]
+        label = f"{short(edges[k])} to {short(edges[k + 1])}: {percent(usual[k] + other[k])}"
+        top, bars = float(floor), []
         for share, kind in ((usual[k], "usual"), (other[k], "suspect")):
-            height = max(scale * float(share), _LEAST_HEIGHT) if share else 0.0
-            top -= height
-            if height:
+            if share:
+                height = max(scale * float(share), _LEAST_HEIGHT)
+                top -= height
                 x = axis.start + k * width + 0.5
-                column.append(tag("rect", class_=kind, x=x, y=top, width=width - 1, height=height))
-        parts.append(tag("g", *column))
+                bars.append(tag(f"rect.{kind}", x=x, y=top, width=width - 1, height=height))
+        parts.append(tag("g", tag("title", label), *bars))
     if threshold is not None:
         x = float(axis.place(threshold))
         side, at = ("start", x + 6) if x < _WIDTH * 0.6 else ("end", x - 6)
         parts.append(_line("threshold", x, x, _TOP - 18, floor))
-        parts.append(_text(f"suspected from {short(threshold)}", at, _TOP - 8, side, "marked"))
-    return _svg(_WIDTH, _HEIGHT, title, parts)
+        parts.append(_text(f"suspected from {short(threshold)}", at, _TOP - 8, side, "text.marked"))
+    return _svg("svg.chart", _WIDTH, _HEIGHT, title, parts)
 
 
 def strips(groups: Sequence[tuple[str, Array]], title: str, name: str) -> Markup:
@@ -195,71 +193,68 @@ def strips(groups: Sequence[tuple[str, Array]], title: str, name: str) -> Markup
         parts += [
             _line("grid", _STRIP_LEFT, _WIDTH - _RIGHT, y, y),
             _text(group, _STRIP_LEFT - 12, y + 4, "end"),
-            tag("g", *(tag("circle", cx=x, cy=y, r=3.2) for x, y in dots), class_="dots"),
+            tag("g.dots", *(tag("circle", cx=x, cy=y, r=3.2) for x, y in dots)),
         ]
-    return _svg(_WIDTH, floor + _BOTTOM, title, parts)
+    return _svg("svg.chart", _WIDTH, floor + _BOTTOM, title, parts)
 
 
 def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
     """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
-    places, centres = _on_page(scene, scene.places), _on_page(scene, scene.centres)
+    places, sides = _on_page(scene, scene.places), scene.sides
     radii = (np.sqrt(_FIELD * scene.areas / np.pi) * 0.8).tolist()
     order = np.argsort(-scene.areas, kind="stable")  # the heavy ones below
     width, height = _PICTURE_WIDTH - _SIDE - 1, _PICTURE_HEIGHT - 2
-    parts = [tag("rect", class_="frame", x=_SIDE, y=1, width=width, height=height, rx=8)]
+    parts = [tag("rect.frame", x=_SIDE, y=1, width=width, height=height, rx=8)]
     for number, group in enumerate(scene.groups):
         dots = (tag("circle", cx=places[k][0], cy=places[k][1], r=radii[k]) for k in order[group.rows[order]])
-        parts.append(tag("g", *dots, class_=f"class{number}"))
-    crosses, sides = [], scene.sides
-    for k in order[scene.suspected[order]]:
-        arm, side = min(max(radii[k], 2.6), 8.0), int(sides[k])
+        parts.append(tag(f"g.class{number}", *dots))
+    for k in order[scene.suspected[order]].tolist():
         title = tag("title", describe(int(scene.shown[k])))
-        if side < 0:
-            shape = f"M{-arm:.1f},{-arm:.1f}L{arm:.1f},{arm:.1f}M{-arm:.1f},{arm:.1f}L{arm:.1f},{-arm:.1f}"
-            crosses.append(_mark(places[k], shape, None, title))
+        if sides[k] < 0:
+            size = min(max(radii[k], 2.6), 8.0) / 4
+            parts.append(_mark("cross", places[k], f"scale({size:.2f})", title))
         else:
-            crosses.append(_mark(places[k], "M-5,-6L5,0L-5,6Z", "beyond", title, turn=_ARROW_TURNS[side]))
-    parts.append(tag("g", *crosses, class_="crosses"))
-    parts += [_mark(place, "M0,-9L9,0L0,9L-9,0Z", "centre") for place in centres]
+            parts.append(_mark("beyond", places[k], f"rotate({_ARROW_TURNS[sides[k]]})", title))
+    parts += [_mark("centre", place, "scale(1.5)") for place in _on_page(scene, scene.centres)]
     across, up = scene.axes
-    parts.append(_text(across, (_SIDE + _PICTURE_WIDTH) / 2, _PICTURE_HEIGHT + 20, kind="name"))
+    parts.append(_text(across, (_SIDE + _PICTURE_WIDTH) / 2, _PICTURE_HEIGHT + 20, name="text.name"))
     turned = f"translate(19,{_PICTURE_HEIGHT / 2:.0f}) rotate(-90)"
-    parts.append(tag("text", up, class_="name", transform=turned, text_anchor="middle"))
+    parts.append(tag("text.name", up, transform=turned, text_anchor="middle"))
     name = f"{len(scene.shown):,} rows of the coreset in a plane"
-    return join(_legend(scene), _svg(_PICTURE_WIDTH, _PICTURE_HEIGHT + 30, name, parts, "picture"))
+    return join(_legend(scene), _svg("svg.picture", _PICTURE_WIDTH, _PICTURE_HEIGHT + 30, name, parts))
 
 
 def _on_page(scene: Scene, places: Array) -> list[list[float]]:
     shares = (np.clip(places, scene.low, scene.high) - scene.low) / (scene.high - scene.low)
-    size = np.array([_PICTURE_WIDTH - _SIDE - 2 * _EDGE, 2 * _EDGE - _PICTURE_HEIGHT])
-    return (np.array([_SIDE + _EDGE, _PICTURE_HEIGHT - _EDGE]) + shares * size).tolist()
+    low = np.array([_SIDE + _EDGE, _PICTURE_HEIGHT - _EDGE])
+    return (low + shares * ([_PICTURE_WIDTH - _EDGE, _EDGE] - low)).tolist()
 
 
-def _mark(place: list[float], shape: str, kind: str | None, *inside: Markup, turn: int = 0) -> Markup:
-    where = f"translate({place[0]:.1f},{place[1]:.1f})" + (f" rotate({turn})" if turn else "")
-    return tag("path", *inside, class_=kind, transform=where, d=shape)
+def _mark(kind: str, place: list[float], turn: str, *inside: Markup) -> Markup:
+    where = f"translate({place[0]:.1f},{place[1]:.1f}) {turn}"
+    return tag(f"path.{kind}", *inside, d=_SHAPES[kind], transform=where)
 
 
 def _legend(scene: Scene) -> Markup:
     """Name the marks, in HTML: text that does not shrink with the picture."""
     entries = [
-        (tag("circle", class_=f"class{number}", cx=7, cy=7, r=5), group.label, int(group.rows.sum()))
+        (tag(f"circle.class{number}", r=5), group.label, int(group.rows.sum()))
         for number, group in enumerate(scene.groups)
     ]
-    for kind, shape, name, count in (
-        ("cross", "M3,3L11,11M3,11L11,3", "suspected outliers", int(scene.suspected.sum())),
-        ("beyond", "M3,2L12,7L3,12Z", "beyond the frame", int((scene.sides >= 0).sum())),
-        ("centre", "M7,1L13,7L7,13L1,7Z", "centres of the anchor", len(scene.centres)),
+    for kind, name, count in (
+        ("cross", "suspected outliers", int(scene.suspected.sum())),
+        ("beyond", "beyond the frame", int((scene.sides >= 0).sum())),
+        ("centre", "centres of the anchor", len(scene.centres)),
     ):
-        entries.append((tag("path", class_=kind, d=shape), name, count))
+        entries.append((tag(f"path.{kind}", d=_SHAPES[kind]), name, count))
     items = (
         tag(
             "li",
-            tag("svg", mark, viewBox="0 0 14 14", aria_hidden="true"),
+            tag("svg", mark, viewBox="-7 -7 14 14", aria_hidden="true"),
             f"{name} ",
-            tag("span", f"{count:,}", class_="muted"),
+            tag("span.muted", f"{count:,}"),
         )
         for mark, name, count in entries
         if count
     )
-    return tag("ul", *items, class_="legend")
+    return tag("ul.legend", *items)
