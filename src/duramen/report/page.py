@@ -516,7 +516,7 @@ def _layers(found: Findings, core: Coreset) -> Markup:
     certain = plural(int((core.inclusion >= 1).sum()), "row was", "rows were")
     text = (
         f"Rows were drawn from {layers} of points that are not suspected{bins if numbers[0] < 0 else ''}. "
-        f"{certain} included for certain. The rows themselves weigh {short(core.own_weights.sum())} in the data."
+        f"{certain} included for certain. In the data the rows have weight {short(core.own_weights.sum())}."
     )
     heads = ["Group", "Rows", "of the rows", "Weight", "of the weight", "Inclusion", "Loss at the anchor"]
     return join(tag("p", text), table(heads, rows, text=(0, 2, 4)))
