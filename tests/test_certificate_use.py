@@ -79,14 +79,14 @@ BAD = {
     "n_probes True": ({"n_probes": True}, ValueError, r"n_probes=True must be a whole number"),
     "ascent_steps": ({"ascent_steps": -1}, ValueError, r"ascent_steps=-1 must be a whole number, 0 or more"),
     "seed": ({"random_state": "x"}, ValueError, r"random_state='x' must be None, a seed"),
-    "columns": ({"X": X0[:, :3]}, ValueError, r"X has 3 columns; the coreset has 4: pass the data it is of"),
+    "columns": ({"X": X0[:, :3]}, ValueError, r"X has 3 columns; the coreset has 4: pass the data it was built from"),
     "rows": (
         {"X": X0[1:], "y": Y0[1:]},
         ValueError,
         r"X weighs 2,999 and the coreset 3,000: these are not the data of this coreset; pass the X and",
     ),
     "weights": ({"sample_weight": np.full(N, 0.5)}, ValueError, r"X weighs 1,500 and the coreset 3,000"),
-    "no labels": ({"y": None}, ValueError, r"the coreset has labels, and y is None; pass y, one a row"),
+    "no labels": ({"y": None}, ValueError, r"the coreset has labels, and y is None; pass y, one label per row"),
     "short labels": ({"y": Y0[1:]}, ValueError, r"y has 2999"),
     "labels": ({"y": np.full(N, 7)}, ValueError, r"row 0 has 7|found.* 7"),
     "missing": (
@@ -94,7 +94,7 @@ BAD = {
         ValueError,
         r"X has NaN in row 7, column 1",
     ),
-    "core": ({"core": X0}, TypeError, r"core must be a Coreset, as of dm.robust_coreset; found ndarray"),
+    "core": ({"core": X0}, TypeError, r"core must be a Coreset, as dm.robust_coreset returns; found ndarray"),
 }
 
 
