@@ -53,7 +53,6 @@ _PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itse
 _SUSPECTS, _OPEN, _FEATURES = 20, 8, 3  # rows listed, those visible at once, and features of each
 _DOTS = 3000  # of the picture, at most
 _EVENTS = 50  # of the anchor's history, at most
-_PROBES = ("anchor", "random", "sphere", "adversarial")
 
 _HEADS = {
     "contents": "What is in it",
@@ -325,29 +324,25 @@ def _identity(found: Findings, core: Coreset, row: int) -> Markup:
 
 def _why(reasons: Reasons, place: int) -> Markup:
     """Draw the features with the largest parts as bars, then all others together."""
-    top = reasons.top(place, _FEATURES)
-    parts, whole = reasons.parts[place, top], float(reasons.whole[place])
-    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
-    texts = []
-    for feature in top.tolist():
-        name, value, usual = (
-            reasons.features[feature],
-            reasons.values[place, feature],
-            reasons.usual[place, feature],
-        )
-        compared = tag("span.muted", f"{beside} {short(usual, 3)}")
-        texts.append(
-            (tag("span.name", cut(name, 60), title=name), tag("span.value", f"{short(value, 3)} ", compared))
-        )
-    total = f"{_REASONS[reasons.kind][1]} {short(whole)}"
-    texts.append((tag("span.sub", "all else"), tag("span.sub", total)))
-    rest = float(np.delete(reasons.parts[place], top).sum() + reasons.rest[place])
-    largest = float(np.abs(parts).max(initial=0.0))
-    lines = (
-        tag("div.feature", *text, *_part(part, largest, reasons.signed))
-        for text, part in zip(texts, [*parts.tolist(), rest], strict=True)
+    top, signed = reasons.top(place, _FEATURES), reasons.signed
+    names, values, usual, parts = (
+        reasons.features,
+        reasons.values[place],
+        reasons.usual[place],
+        reasons.parts[place],
     )
-    return tag("div.why", *lines)
+    largest = float(np.abs(parts[top]).max(initial=0.0))
+    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
+    lines = []
+    for k in top.tolist():
+        name = tag("span.name", cut(names[k], 60), title=names[k])
+        compared = tag("span.muted", f"{beside} {short(usual[k], 3)}")
+        value = tag("span.value", f"{short(values[k], 3)} ", compared)
+        lines.append(tag("div.feature", name, value, *_part(parts[k], largest, signed)))
+    rest = np.delete(parts, top).sum() + reasons.rest[place]
+    whole = tag("span.sub", f"{_REASONS[reasons.kind][1]} {short(reasons.whole[place])}")
+    others = tag("div.feature", tag("span.sub", "all else"), whole, *_part(rest, largest, signed))
+    return tag("div.why", *lines, others)
 
 
 def _part(part: float, largest: float, signed: bool) -> tuple[Markup, Markup]:
@@ -363,20 +358,15 @@ def _part(part: float, largest: float, signed: bool) -> tuple[Markup, Markup]:
 
 def _picture(found: Findings, core: Coreset) -> Markup:
     def describe(row: int) -> str:
-        loss = "" if found.losses is None else f", loss {short(float(found.losses[row]))}"
-        return f"{found.ids[row]}{loss}, weight {short(float(core.weights[row]))}"
+        loss = "" if found.losses is None else f", loss {short(found.losses[row])}"
+        return f"{found.ids[row]}{loss}, weight {short(core.weights[row])}"
 
     columns = [cut(name, 60) for name in found.columns]
     try:
         scene = scene_of(core, _DOTS, 0, columns, found.label, found.label_text)
     except ValueError as error:  # sparse rows of too many columns
         return tag("p.note", f"It could not be drawn: {cut(error, 300)}.")
-    caption = (
-        "Rows of the coreset in the plane in which those not suspected vary most"
-        if core.points.n_columns > 1
-        else "Rows of the coreset along their one column"
-    )
-    caption += "; areas are in proportion to weight. What lies far beyond the frame is drawn on it."
+    caption = "Rows of the coreset, areas in proportion to weight. Rows far beyond the frame are drawn on it."
     return figure(scatter(scene, describe), caption)
 
 
@@ -399,11 +389,9 @@ def _losses(found: Findings, core: Coreset) -> Markup:
     left_out = int(np.count_nonzero(~valid))
     missing = f" {plural(left_out, 'row')} with other losses left out." if left_out else ""
     caption = f"Share of the weight by loss. Suspected rows are in the warmer colour.{missing}"
+    names = ("Median", "90% of the weight below", "99% below", "Largest")
     at = weighted_quantiles(found.losses, core.weights, np.array([0.5, 0.9, 0.99, 1.0]))
-    levels = zip(
-        ("Median", "90% of the weight below", "99% below", "Largest"), map(short, at.tolist()), strict=True
-    )
-    return pair(figure(drawing, caption), threshold, facts(levels))
+    return pair(figure(drawing, caption), threshold, facts(zip(names, map(short, at), strict=True)))
 
 
 def _threshold(core: Coreset) -> str:
@@ -414,11 +402,10 @@ def _threshold(core: Coreset) -> str:
             f"Weight {large(core.n_outliers)} may be set aside, but there is no threshold: no point is "
             "suspected beforehand."
         )
-    rows = int(np.count_nonzero(core.suspected))
+    suspected = plural(core.n_suspected, "point is", "points are")
     return (
-        f"A point is suspected when its loss at the anchor is {short(core.threshold)} or more. "
-        f"{plural(core.n_suspected, 'point is', 'points are')} suspected, for which {plural(rows, 'row')} "
-        f"{'stands' if rows == 1 else 'stand'}; weight {large(core.n_outliers)} is set aside in the end."
+        f"A point is suspected when its loss at the anchor is {short(core.threshold)} or more. {suspected} "
+        f"suspected; weight {large(core.n_outliers)} is set aside in the end."
     )
 
 
@@ -471,8 +458,7 @@ def _certificate(given: Certificate | None) -> Markup:
         return tag(
             "p.note", "None was given: the coreset has not been compared with all the data for this page."
         )
-    kinds = sorted(set(given.kinds.tolist()), key=(*_PROBES, *given.kinds.tolist()).index)
-    groups = [(kind, given.errors[given.kinds == kind]) for kind in kinds]
+    groups = [(kind, given.errors[given.kinds == kind]) for kind in dict.fromkeys(given.kinds.tolist())]
     rows = [
         (kind, f"{len(errors):,}", *map(percent, np.quantile(errors, [0.5, 0.9, 1.0], method="inverted_cdf")))
         for kind, errors in groups
@@ -605,9 +591,10 @@ def _history(events: Sequence[Any]) -> Markup:
         )
         for event in events[-_EVENTS:]
     ]
-    text = f"The latest {len(rows):,} of {len(events):,} events." if len(events) > _EVENTS else ""
-    heads = ["When", "What", "Points", "Radius", "Moved by"]
-    return join(tag("p", text), table(heads, rows, text=(0, 1)))
+    listed = table(["When", "What", "Points", "Radius", "Moved by"], rows, text=(0, 1))
+    if len(events) <= _EVENTS:
+        return listed
+    return join(tag("p", f"The latest {_EVENTS} of {len(events):,} events."), listed)
 
 
 def _time_text(time: str) -> str:
