@@ -43,7 +43,7 @@ def table(core: Coreset) -> str:
     rows = "".join(
         f'<tr style="{_ROW}"><th scope="row" style="{_HEAD}">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(text)}</td></tr>'
-        for name, text in _facts(core).items()
+        for name, text in facts(core).items()
     )
     title = f"<b>Coreset</b>: {escape(_size(core))}"
     return (
@@ -61,9 +61,10 @@ def _sampler(core: Coreset) -> str:
     return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
 
 
-def _facts(core: Coreset) -> dict[str, str]:
+def facts(core: Coreset) -> dict[str, str]:
+    """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
-    facts = {
+    known = {
         "loss": short_repr(core.loss),
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
@@ -74,17 +75,17 @@ def _facts(core: Coreset) -> dict[str, str]:
         "f_z at the anchor": "not computed",
     }
     if math.isfinite(core.threshold):
-        facts["threshold"] = (
+        known["threshold"] = (
             f"{number(core.threshold)}: the loss at the anchor from which points are suspected"
         )
     if len(core):
         low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
-        facts["weights"] = f"{low} / {middle} / {high} (min / median / max), in sum {total}"
+        known["weights"] = f"{low} / {middle} / {high} (min / median / max), in sum {total}"
     if there is not None:
         bar = f"(standard error; 95% between {number(there.low)} and {number(there.high)})"
-        known = math.isfinite(there.std_error)
-        facts["f_z at the anchor"] = f"{interval(there)}{f' {bar}' if known else ', error bar not known'}"
-    return facts
+        error = f" {bar}" if math.isfinite(there.std_error) else ", error bar not known"
+        known["f_z at the anchor"] = f"{interval(there)}{error}"
+    return known
 
 
 def at_anchor(core: Coreset) -> Estimate | None:

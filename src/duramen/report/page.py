@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset import Coreset, Estimate
+from duramen.coreset import Coreset, Estimate, display
 from duramen.coreset.display import cut, interval, short_repr
 from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.dynamic import DynamicCoreset
@@ -231,22 +231,18 @@ def _mean_loss(found: Findings, core: Coreset) -> Estimate | None:
 def _contents(found: Findings, notes: Mapping[str, Any]) -> Markup:
     """List what is in the coreset, and the notes that were kept beside it."""
     core, source, live = found.core, found.source, found.live
-    listed = {"Loss": short_repr(source.loss)}
-    if path := getattr(live, "path", None):
-        listed["Store"] = cut(path, _LONGEST)
-    listed["Points"] = f"{source.n_points:,}, of weight {large(source.total_weight)}"
-    if core is not None:
-        aside = f", {percent(core.n_outliers / (core.total_weight or 1.0))} of the weight"
-        listed["Columns"] = _columns(found, core)
-        listed["Labels"] = "none" if core.y is None else _labels(found, core, core.y)
-        listed["Set aside, z"] = f"{large(core.n_outliers)}{aside if core.n_outliers else ''}"
-        listed["Size"] = plural(len(core), "row") + ("" if live is None else f", of {live.size:,} at most")
-        listed["Sampler"] = f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
-        if len(core) == core.n_points and (core.inclusion >= 1).all():
-            listed["Sampler"] = "none needed: all points are in it"
+    listed = {"points": f"{source.n_points:,}, of weight {large(source.total_weight)}"}
+    if core is None:
+        listed["loss"] = short_repr(source.loss)
+    else:
+        listed["columns"] = _columns(found, core)
+        listed["labels"] = "none" if core.y is None else _labels(found, core, core.y)
+        listed |= display.facts(core)
     if live is not None:
-        listed["Engine"] = live.engine
-    listed["Seed"] = str(source.seed)
+        listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine}
+    if path := getattr(live, "path", None):
+        listed["store"] = cut(path, _LONGEST)
+    listed["seed"] = str(source.seed)
     parts = [facts(listed.items())]
     kept = [(cut(name, 60), _note_text(value)) for name, value in notes.items() if name not in _PRIVATE_NOTES]
     if kept:
@@ -514,28 +510,18 @@ def _range(values: Array, write: Callable[[float], str]) -> str:
 
 
 def _weights(found: Findings, core: Coreset) -> Markup:
-    low, middle, high = np.quantile(core.weights, [0, 0.5, 1]).tolist()
-    effective = f"{effective_size(core.weights):,.0f}"
-    listed = facts(
-        [
-            ("Smallest", short(low)),
-            ("Median", short(middle)),
-            ("Largest", short(high)),
-            ("Sum", large(core.weights.sum())),
-            ("Effective sample size", f"{effective} of {plural(len(core), 'row')}"),
-        ]
-    )
-    if low == high:
-        return listed
+    if core.weights.min() == core.weights.max():
+        return tag("p", f"All weights are {short(core.weights[0])}.")
     drawing = histogram(
         core.weights, np.ones(len(core)), core.suspected, "Histogram of the weights", "weight of a row"
     )
     caption = "Share of the rows by weight. Suspected rows are in the warmer colour."
     text = (
-        f"The rows estimate an average as well as {effective} of equal weight would. Unequal weights are not "
-        "a loss where the sampler chose them: important rows are drawn more often."
+        f"The rows estimate an average as well as {effective_size(core.weights):,.0f} rows of equal weight "
+        "would. Unequal weights are not a loss where the sampler chose them: important rows are drawn more "
+        "often."
     )
-    return pair(figure(drawing, caption), tag("p", text), listed)
+    return pair(figure(drawing, caption), tag("p", text))
 
 
 def _anchor(found: Findings) -> Markup:
@@ -544,19 +530,8 @@ def _anchor(found: Findings) -> Markup:
     if core is None or core.anchor is None:
         why = f": {report.reason}" if report is not None and report.reason else ""
         return tag("p.note", f"There is no anchor{' yet' if found.live is not None else ''}{why}.")
-    anchor = core.anchor
-    shape = " x ".join(f"{length:,}" for length in anchor.theta.shape)
-    listed = [
-        ("Parameters", f"{shape} {'number' if anchor.theta.size == 1 else 'numbers'}"),
-        ("Radius", short(anchor.radius) if anchor.radius else "none: the anchor was given without one"),
-        (
-            "Fitted on",
-            plural(len(anchor.ids), "point") if len(anchor.ids) else "unknown points: it was given",
-        ),
-    ]
-    if anchor.frozen:
-        listed.append(("Frozen with it", cut(", ".join(anchor.frozen))))
-    return facts(listed) if report is None or report.radius is None else join(facts(listed), _fit(report))
+    text = tag("p", f"{core.anchor!r}.")
+    return text if report is None or report.radius is None else join(text, _fit(report))
 
 
 def _fit(report: Any) -> Markup:
