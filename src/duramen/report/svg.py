@@ -154,13 +154,12 @@ def histogram(
     tallest = float((usual + other).max()) or 1.0
     floor = _HEIGHT - _BOTTOM
     scale, width = (floor - _TOP) / tallest, (axis.stop - axis.start) / _BARS
-    parts = _axis_below(axis, floor, name)
+    parts: list[Markup] = []
     for share in linear_ticks(0.0, tallest, 3):
         y = floor - scale * share
-        parts += [
-            _line("grid", _LEFT, _WIDTH - _RIGHT, y, y),
-            _text(f"{100 * share:.3g}%", _LEFT - 8, y + 4, "end"),
-        ]
+        text = _text(f"{100 * share:.3g}%", _LEFT - 8, y + 4, "end")
+        parts += [_line("grid", _LEFT, _WIDTH - _RIGHT, y, y), text]
+    parts += _axis_below(axis, floor, name)
     for k in np.flatnonzero(usual + other).tolist():
         label = f"{short(edges[k])} to {short(edges[k + 1])}: {percent(usual[k] + other[k])}"
         top, bars = float(floor), []
