@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.plot import Plane
+from duramen.coreset.plot import Plane, draw
 
 if TYPE_CHECKING:
     from duramen.cli.demo import Comparison, Contaminated
@@ -24,7 +24,6 @@ _LINES = (  # of the four fits: broad and pale on everything, dashed on a corese
 _ENOUGH = 50_000  # rows, for a mean and a covariance of a picture
 _SHOWN = 6000  # of all rows; a coreset is drawn whole
 _SOME = 20  # planted rows to show at least
-_INK = 8000.0  # points squared that all of a coreset's rows cover together
 _FAR = 100.0  # standard deviations: lines leave the frame before
 
 
@@ -80,33 +79,27 @@ def boundary(plane: Plane, X: Array, theta: Array) -> Array:
 
 
 def _draw_planes(left: Any, right: Any, sample: Contaminated, found: Comparison) -> None:
-    """Draw some of the rows, and all of the coreset, in the same plane and frame."""
-    plane, core = demo_plane(sample, found.fits[0].theta), found.core
+    """Draw some of the rows, and all of the coreset, in the same plane; the coreset from near."""
+    plane = demo_plane(sample, found.fits[0].theta)
     shown = np.union1d(np.arange(min(_SHOWN, len(sample.y))), np.flatnonzero(sample.planted)[:_SOME])
     X, y, planted = (part[shown] for part in sample[:3])
-    places, labels = plane.project(X), np.asarray(core.y)
-    areas = np.clip(_INK * core.weights / core.total_weight, 0.5, 60.0)
-    for label, colour in ((1, _PLUS), (-1, _MINUS)):
-        mine, theirs = ~planted & (y == label), ~core.suspected & (labels == label)
-        look = {"c": colour, "alpha": 0.5, "linewidths": 0, "label": f"class {label:+d}"}
-        left.scatter(*places[mine].T, s=5, **look)
-        right.scatter(*plane.project(core.X[theirs]).T, s=areas[theirs], **look)
-    left.scatter(*places[planted].T, s=9, c=_PLANTED, alpha=0.5, linewidths=0, label="planted, labelled -1")
-    crosses = {"marker": "x", "linewidths": 0.8, "alpha": 0.75, "label": "suspected outliers"}
-    right.scatter(*plane.project(core.X[core.suspected]).T, s=14, c=_PLANTED, **crosses)
-    low, high = places.min(axis=0), places.max(axis=0)
-    margin = 0.06 * (high - low)
-    (x0, y0), (x1, y1) = low - margin, high + margin
+    places = plane.project(X)
+    for rows, colour, area, label in (
+        (~planted & (y < 0), _MINUS, 5, "class -1"),
+        (~planted & (y > 0), _PLUS, 5, "class +1"),
+        (planted, _PLANTED, 9, "planted, labelled -1"),
+    ):
+        left.scatter(*places[rows].T, s=area, c=colour, alpha=0.5, linewidths=0, label=label)
+    (x0, y0), (x1, y1) = places.min(axis=0) - 1, places.max(axis=0) + 1
+    left.set(xlim=(x0, x1), ylim=(y0, y1), title=f"All rows ({len(y):,} of {len(sample.y):,} shown)")
+    left.set(ylabel="the direction that the ordinary fit turned to")
+    draw(found.core, right, len(found.core), 0, plane)
+    right.set(ylabel="", title=f"The {len(found.core):,} rows of the robust coreset, area by weight")
     for axes in (left, right):
+        axes.set(xlabel="log-odds by the true model, in standard deviations")
         for one, look in zip(found.fits, _LINES, strict=False):
             axes.plot(*boundary(plane, X[~planted], one.theta).T, **look, label=one.name)
-        axes.set(xlim=(x0, x1), ylim=(y0, y1), xlabel="log-odds by the true model, in standard deviations")
-        axes.legend(loc="lower right", fontsize=9, framealpha=0.95, markerscale=2)
-    left.set(
-        title=f"All rows ({len(y):,} of {len(sample.y):,} shown)",
-        ylabel="the direction that the ordinary fit turned to",
-    )
-    right.set(title=f"The {len(core):,} rows of the robust coreset, area by weight")
+    left.legend(loc="lower right", fontsize=9, framealpha=0.95, markerscale=2)
 
 
 def _draw_bars(axes: Any, values: list[float], texts: list[str]) -> None:

@@ -159,8 +159,12 @@ def scene_of(
     columns: Sequence[str] | None = None,
     label: str = "y",
     label_text: Callable[[float], str] = "{:g}".format,
+    plane: Plane | None = None,
 ) -> Scene:
-    """Choose the rows to draw, a plane and a frame; ``columns`` and ``label`` are names for the legend."""
+    """Choose the rows to draw, a frame, and a plane: the principal one by default.
+
+    ``columns``, ``label`` and ``label_text`` are names for axes and legend.
+    """
     whole = isinstance(max_points, (int, np.integer)) and not isinstance(max_points, bool)
     if not (whole and max_points >= 1):
         raise ValueError(f"max_points={max_points!r} must be a whole number of 1 or more")
@@ -172,7 +176,7 @@ def scene_of(
     labels = None if core.y is None else core.y[shown]
     classes = _classes(core)
     usual = usual_rows(suspected, weights)
-    plane = principal_plane(rows[usual], weights[usual])
+    plane = plane or principal_plane(rows[usual], weights[usual])
     places, centres = plane.project(rows), plane.project(_centres(core))
     axes = (
         f"first principal direction ({plane.shares[0]:.0%} of variance)",
@@ -237,11 +241,13 @@ def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
     return values[order[places]]
 
 
-def draw(core: Coreset, ax: Any, max_points: int, random_state: Any) -> Any:
+def draw(core: Coreset, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
     """Draw a coreset into axes, or into new ones; return them."""
-    pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
-    scene = scene_of(core, max_points, random_state)
-    axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
+    scene = scene_of(core, max_points, random_state, plane=plane)
+    axes = ax
+    if ax is None:
+        pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
+        axes = pyplot.subplots(layout="constrained")[1]
     handles: list[Any] = []
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
     for group, colour in zip(scene.groups, colours, strict=False):
