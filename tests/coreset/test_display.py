@@ -4,7 +4,6 @@ import dataclasses
 import pickle
 import re
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ import duramen as dm
 from duramen.coreset.display import interval, number
 from duramen.coreset.estimate import Estimate
 from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
+from tests.report.cores import Page
 
 MAKES = {
     "logistic": logistic_core,
@@ -97,36 +97,16 @@ def test_the_error_bar_is_left_out_where_it_would_take_long():
     assert "error bar not known" in core._repr_html_()
 
 
-class Table(HTMLParser):
-    """What stands in the cells, and whether tags match."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.cells, self.tags = [], [], set()
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.tags.add(tag)
-        assert {name for name, _ in attrs} <= {"style", "scope"}
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.cells.append(data)
-
-
 @every_make
 def test_the_table_is_self_contained(make):
-    table = Table(make()._repr_html_())
-    assert table.tags == {"table", "caption", "b", "tbody", "tr", "th", "td"}
+    table = Page(make()._repr_html_())
+    assert {tag for tag, _ in table.tags} == {"table", "caption", "b", "tbody", "tr", "th", "td"}
+    assert {name for _, attrs in table.tags for name in attrs} == {"style", "scope"}
 
 
 def test_the_table_says_what_there_is():
     core = logistic_core()
-    cells = Table(core._repr_html_()).cells
+    cells = Page(core._repr_html_()).texts
     facts = dict(zip(cells[2::2], cells[3::2], strict=True))
     assert "".join(cells[:2]) == "Coreset: 60 weighted rows x 3 columns for 400 points"
     assert facts["suspected outliers"] == "12 rows for 15 points"

@@ -1,4 +1,4 @@
-"""Pictures of coresets: where things stand, and what the legend says. (Whether they please was looked at.)"""
+"""Plots of coresets: where rows are drawn, and what the legend says."""
 
 import sys
 
@@ -176,7 +176,7 @@ def test_all_rows_suspected_or_far_out():
     assert np.isfinite(drawn(far.plot())).all()
 
 
-def test_a_loss_of_ones_own():
+def test_a_custom_loss():
     assert legend(own_loss_core().plot()) == ["rows (20)"]
 
 

@@ -211,7 +211,7 @@ def test_usual_rows_are_all_where_none_is_left():
     assert usual_rows(np.ones(len(core), dtype=bool), core.weights).all()
 
 
-def test_a_loss_of_ones_own_falls_back_on_the_spread():
+def test_a_custom_loss_falls_back_on_the_spread():
     core = own_loss_core()
     assert taken_apart(core, [0]).kind == "spread"
     assert not sparse.issparse(taken_apart(core, [0]).values)

@@ -77,12 +77,13 @@ def test_figures_are_those_of_the_coreset():
     assert str(core.seed) in page.text
 
 
-def test_drawn_rows_and_bars():
+def test_suspected_rows_are_crosses_and_bars_fit():
     core = kmeans_core(n_outliers=20)
-    page = checked(report_html(core, title="t"))
+    text = report_html(core, title="t")
+    page = checked(text)
     crosses = [attrs for tag, attrs in page.tags if tag == "path" and "transform" in attrs]
     assert len(crosses) == np.count_nonzero(core.suspected) + 3  # and the centres
-    widths = [float(w) for w in re.findall(r"width:([\d.]+)%", report_html(core, title="t"))]
+    widths = [float(w) for w in re.findall(r"width:([\d.]+)%", text)]
     assert min(widths) >= 0
     assert max(widths) <= 100
 
@@ -185,7 +186,7 @@ def unknown_cases():
         "tree": (live(engine="tree"), ["There are no error bars", "does not know", "engine tree"]),
         "own loss": (own_loss_core(), ["What makes up this loss is not known here"]),
         "failing loss": (failing, ["could not be computed: no luck"]),
-        "nobody suspected": (kmeans_core(), ["No row is suspected", "z is 0"]),
+        "none suspected": (kmeans_core(), ["No row is suspected", "z is 0"]),
         "no certificate": (kmeans_core(), ["None was given"]),
         "no labels": (kmeans_core(), ["labels none"]),
         "sparse": (sparse_core(), ["40 of sparse float64"]),
@@ -212,7 +213,7 @@ def test_what_is_unknown_is_said(name):
         assert sentence in page.text
 
 
-def test_what_is_no_coreset_is_refused():
+def test_other_subjects_are_refused():
     with pytest.raises(TypeError, match="takes a Coreset or a DynamicCoreset; found list"):
         report_html([1, 2], title="t")
 
