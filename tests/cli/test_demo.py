@@ -1,6 +1,7 @@
 """The demo: what it says is so, and what it does when something is missing or wrong."""
 
 import contextlib
+import io
 import os
 import re
 import subprocess
@@ -14,6 +15,13 @@ from duramen.cli.demo import FITS, compare, contaminate, n_planted
 from duramen.cli.demo_plot import boundary, demo_plane
 
 SMALL = ("demo", "--rows", "5000")
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.fixture(scope="module", params=range(3))

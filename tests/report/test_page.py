@@ -101,7 +101,7 @@ def test_a_live_coreset_with_names_and_history():
     assert "Live coreset" in page.text
     assert "first anchor" in page.text
     assert "2025-02-01 00:00:00 UTC reanchor 900 0.125 1.5" in page.text
-    assert f"{report.n_late:,} points of {report.n_points:,}" in page.text
+    assert f"{report.n_late:,} of {report.n_points:,} points" in page.text
     assert "row 3" in page.text
     assert "engine ranked" in page.text
 
@@ -110,7 +110,7 @@ def test_an_anchor_that_no_longer_fits_says_so():
     made = live()
     made.insert(np.random.default_rng(1).normal(size=(2000, 3)), ids=[f"late {k}" for k in range(2000)])
     assert made.anchor_report().advised
-    assert "A new anchor is advised" in checked(report_html(made, title="t")).text
+    assert "reanchor() is advised" in checked(report_html(made, title="t")).text
 
 
 def test_what_a_subject_keeps_is_found():

@@ -530,27 +530,12 @@ def _anchor(found: Findings) -> Markup:
     if core is None or core.anchor is None:
         why = f": {report.reason}" if report is not None and report.reason else ""
         return tag("p.note", f"There is no anchor{' yet' if found.live is not None else ''}{why}.")
-    text = tag("p", f"{core.anchor!r}.")
-    return text if report is None or report.radius is None else join(text, _fit(report))
-
-
-def _fit(report: Any) -> Markup:
-    """Report whether a new anchor is advised, and by which numbers."""
-    advice = (
-        "A new anchor is advised: reanchor()."
-        if report.advised
-        else "It still fits."
-        if report.holds
-        else "The latest solution is slightly outside the radius, which can be chance."
-    )
-    within = f"radius {short(report.radius)}" if report.radius else "and it has no radius"
-    where = "no solution yet" if report.distance is None else f"{short(report.distance)}, {within}"
-    late = f"{plural(report.n_late, 'point')} of {report.n_points:,}, {percent(report.late_share)}"
-    listed = [("From the anchor to the latest solution", where), ("Inserted or changed since", late)]
-    if report.n_sample:
-        gone = f"{report.n_sample_gone:,} of the {report.n_sample:,} points it was fitted on"
-        listed.append(("Deleted or changed since", gone))
-    return join(tag("p.advice" if report.advised else "p.verdict", advice), facts(listed))
+    parts = [tag("p", f"{core.anchor!r}.")]
+    if report is not None and report.radius is not None:
+        verdict, *lines = repr(report).removeprefix("AnchorReport: ").splitlines()
+        parts.append(tag("p.advice" if report.advised else "p.verdict", verdict))
+        parts.append(tag("ul", *(tag("li", line) for line in lines)))
+    return join(*parts)
 
 
 def _history(events: Sequence[Any]) -> Markup:
