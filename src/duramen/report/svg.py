@@ -146,12 +146,12 @@ def histogram(
         Where to draw a line.
     """
     axis = axis_of(values, _LEFT, _WIDTH - _RIGHT, threshold)
-    edges, total = axis.edges(_BARS), float(weights.sum()) or 1.0
-    within = np.clip(values, axis.low, axis.high)
-    usual, other = (
-        np.histogram(within[part], edges, weights=weights[part])[0] / total for part in (~marked, marked)
-    )
-    tallest = float((usual + other).max()) or 1.0
+    edges, within = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
+    shares = [
+        np.histogram(within[part], edges, weights=weights[part])[0] / (float(weights.sum()) or 1.0)
+        for part in (~marked, marked)
+    ]
+    tallest = float(np.max(shares[0] + shares[1])) or 1.0
     floor = _HEIGHT - _BOTTOM
     scale, width = (floor - _TOP) / tallest, (axis.stop - axis.start) / _BARS
     parts: list[Markup] = []
@@ -160,16 +160,14 @@ def histogram(
         text = _text(f"{100 * share:.3g}%", _LEFT - 8, y + 4, "end")
         parts += [_line("grid", _LEFT, _WIDTH - _RIGHT, y, y), text]
     parts += _axis_below(axis, floor, name)
-    for k in np.flatnonzero(usual + other).tolist():
-        label = f"{short(edges[k])} to {short(edges[k + 1])}: {percent(usual[k] + other[k])}"
-        top, bars = float(floor), []
-        for share, kind in ((usual[k], "usual"), (other[k], "suspect")):
-            if share:
-                height = max(scale * float(share), _LEAST_HEIGHT)
-                top -= height
-                x = axis.start + k * width + 0.5
-                bars.append(tag(f"rect.{kind}", x=x, y=top, width=width - 1, height=height))
-        parts.append(tag("g", tag("title", label), *bars))
+    tops = np.full(_BARS, float(floor))
+    for kind, part in zip(("usual", "suspect"), shares, strict=True):
+        heights = np.where(part > 0, np.maximum(scale * part, _LEAST_HEIGHT), 0.0)
+        tops -= heights
+        for k in np.flatnonzero(part).tolist():
+            label = tag("title", f"{short(edges[k])} to {short(edges[k + 1])}: {percent(part[k])}")
+            box = {"x": axis.start + k * width + 0.5, "y": tops[k], "width": width - 1, "height": heights[k]}
+            parts.append(tag(f"rect.{kind}", label, **box))
     if threshold is not None:
         x = float(axis.place(threshold))
         side, at = ("start", x + 6) if x < _WIDTH * 0.6 else ("end", x - 6)
