@@ -1,4 +1,4 @@
-"""Models from coresets, stores and data: what they hold, what is said of them, and what they predict."""
+"""Models from coresets, stores and data: what they hold, what is printed, and what they predict."""
 
 import json
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.cores import read_core
+from duramen.cli.data import read_core
 from duramen.cli.model import read_model
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, numbers, process, table, write
@@ -37,7 +37,7 @@ def test_through_the_real_entry_point(core, files, tmp_path):
     assert done.json["columns"] == ["id", "class", "probability=no", "probability=yes"]
 
 
-def test_the_planted_are_set_aside(core, run):
+def test_planted_rows_are_set_aside(core, run):
     done = run("fit", core, "--top", "1000", "--json")
     aside = [one["id"] for one in done.json["set_aside"]]
     assert len(aside) == done.json["n_set_aside"]
@@ -97,19 +97,8 @@ def test_predictions_are_the_library_s_own(core, files, run, tmp_path, suffix):
 )
 def test_every_kind_predicts_as_its_estimator_would(loss, options, estimator, files, run, tmp_path):
     source = files / "numbers.parquet"
-    fit = run(
-        "fit",
-        source,
-        "-o",
-        tmp_path / "m.json",
-        "--loss",
-        loss,
-        *options,
-        "--features",
-        "a,b",
-        "--size",
-        "300",
-    )
+    words = ("--loss", loss, *options, "--features", "a,b", "--size", "300")
+    fit = run("fit", source, "-o", tmp_path / "m.json", *words)
     assert fit.code == 0, fit.err
     assert run("predict", tmp_path / "m.json", source, "-o", tmp_path / "s.parquet").code == 0
     said, model = pa.parquet.read_table(tmp_path / "s.parquet"), read_model(tmp_path / "m.json")
@@ -166,7 +155,7 @@ def test_classes_that_are_true_or_false(run, tmp_path):
     assert {line.split(",")[1] for line in lines[1:]} == {"False", "True"}
     done = run("fit", source, *learn, "--classes", "3")
     assert done.code == 2
-    assert "has 2 classes, where 3 were expected" in done.err
+    assert "has 2 classes, but 3 were expected" in done.err
 
 
 def test_a_coreset_of_the_library_s_own_making_will_do(run, tmp_path):
@@ -181,31 +170,25 @@ def test_a_coreset_of_the_library_s_own_making_will_do(run, tmp_path):
     assert done.err == "3,000 rows predicted\n"
     done = run("predict", tmp_path / "m.json", write(rows, tmp_path / "n.parquet"), "-o", "-")
     assert (done.code, done.out) == (2, "")
-    assert "has 8 columns and the model 2" in done.err
+    assert "has 8 columns, but the model has 2" in done.err
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (
-            ["@core", "--label", "ill"],
-            "is a coreset, which knows its columns and its size; leave --label out",
-        ),
-        (
-            ["@core", "--loss", "kmeans", "--k", "2"],
-            "was made for LogisticLoss(fit_intercept=True); leave --loss",
-        ),
-        (["@core", "--no-intercept"], "was made for LogisticLoss(fit_intercept=True)"),
-        (["@rows"], "is data, and so a loss is needed; pass --loss"),
-        (["@core", "--outliers", "5000"], "n_outliers=5000"),
-        (["@core", "--l2", "-1"], "l2=-1"),
-        (["@core", "-o", "model.txt"], "-o model.txt must end in .json"),
-        (["@core", "-o", "no/model.json"], "there is no folder no; make it first"),
+        ("@core --label ill", "is a coreset, which has its columns and size; leave --label out"),
+        ("@core --loss kmeans --k 2", "was made for LogisticLoss(fit_intercept=True); leave --loss"),
+        ("@core --no-intercept", "was made for LogisticLoss(fit_intercept=True)"),
+        ("@rows", "is data, which needs a loss; pass --loss"),
+        ("@core --outliers 5000", "n_outliers=5000"),
+        ("@core --l2 -1", "l2=-1"),
+        ("@core -o model.txt", "model.txt must end in .json"),
+        ("@core -o no/model.json", "there is no folder no; create it first"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, message, core, files, run, tmp_path):
+def test_wrong_options_are_refused(arguments, message, core, files, run, tmp_path):
     places = {"@core": core, "@rows": files / "rows.parquet"}
-    done = run("fit", *(places.get(one, one) for one in arguments))
+    done = run("fit", *(places.get(one, one) for one in arguments.split()))
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert done.err.count("\n") == 1
@@ -214,18 +197,17 @@ def test_what_cannot_be_is_refused(arguments, message, core, files, run, tmp_pat
 def test_predict_refuses(core, files, run, tmp_path):
     model = tmp_path / "m.json"
     assert run("fit", core, "-o", model).code == 0
-    renamed = write(
-        table().rename_columns(["name", "years", "income", "colour", "ill"]), tmp_path / "r.parquet"
-    )
+    columns = ["name", "years", "income", "colour", "ill"]
+    renamed = write(table().rename_columns(columns), tmp_path / "r.parquet")
     colours = ["violet", *table()["colour"].to_pylist()[1:]]
     violet = write(table().set_column(3, "colour", pa.array(colours)), tmp_path / "v.parquet")
     for arguments, message in [
         ((model, renamed, "-o", "-"), "'age'"),
         ((model, violet, "-o", "-"), "'violet'"),
-        ((files / "rows.csv", files / "rows.csv", "-o", "-"), "is no model"),
+        ((files / "rows.csv", files / "rows.csv", "-o", "-"), "is not a model"),
         ((model, files / "rows.csv", "-o", "-", "--json"), "name a file"),
         ((model, files / "rows.csv", "-o", model), "must end in .parquet or .csv"),
-        ((model, tmp_path / "absent.csv", "-o", "-"), "there is no such file"),
+        ((model, tmp_path / "absent.csv", "-o", "-"), "no such file"),
     ]:
         done = run("predict", *arguments)
         assert (done.code, done.out) == (2, ""), arguments
@@ -242,6 +224,31 @@ def test_a_failed_prediction_leaves_no_file(core, run, tmp_path):
     for name in ("s.parquet", "s.csv"):
         assert run("predict", model, holed, "-o", tmp_path / name).code == 2
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_all_classes_decide_the_type_of_a_prediction(run, tmp_path, suffix, monkeypatch):
+    x = np.r_[np.full(600, -5.0), np.full(400, 5.0)] + np.random.default_rng(0).normal(size=1000)
+    path = write(pa.table({"x": x, "y": np.where(x < 0, 1, 2.5)}), tmp_path / "mix.parquet")
+    model, said = tmp_path / "mix.json", tmp_path / f"said.{suffix}"
+    assert run("fit", path, "--loss", "softmax", "--label", "y", "--size", "200", "-o", model).code == 0
+    monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
+    assert run("predict", model, path, "-o", said)[::2] == (0, "")
+    found = pa.parquet.read_table(said) if suffix == "parquet" else pa.csv.read_csv(said)
+    np.testing.assert_array_equal(found["class"].to_numpy(), np.where(x < 0, 1, 2.5))
+
+
+def test_an_error_after_the_first_batch_leaves_one_line_and_no_file(run, tmp_path, core):
+    assert run("fit", core, "-o", tmp_path / "m.json").code == 0
+    rows = table(70_000)
+    age = rows["age"].to_numpy().copy()
+    age[69_000] = np.nan
+    path = write(rows.set_column(1, "age", pa.array(age)), tmp_path / "bad.parquet")
+    done = process("predict", "m.json", path, "-o", "p.parquet", cwd=tmp_path)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "in row 69000" in done.err
+    assert done.err.endswith("these are options of duramen build and fit, which learn\n")
+    assert sorted(tmp_path.glob("*p.parquet*")) == []
 
 
 class TestModelFiles:
@@ -272,14 +279,14 @@ class TestModelFiles:
         raw = model.read_bytes()
         for end in range(0, len(raw) - 2, 40):
             model.write_bytes(raw[:end])
-            with pytest.raises(ValueError, match=r"is damaged|is no model"):
+            with pytest.raises(ValueError, match=r"is damaged|is not a model"):
                 read_model(model)
 
     @pytest.mark.parametrize(
         "change, message",
         [
             ({"version": 2}, "newer than this library reads"),
-            ({"format": "other"}, "is no model"),
+            ({"format": "other"}, "is not a model"),
             ({"theta": [1.0]}, "its theta has shape"),
             ({"theta": [1.0, None, 2.0]}, "damaged"),
             ({"objective": "low"}, "its objective is 'low' and should be a number"),

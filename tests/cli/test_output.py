@@ -1,5 +1,6 @@
 """What all commands share: how they begin, what they print, and how they end."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -7,37 +8,30 @@ import sys
 
 import pytest
 
-from duramen import cli
-from duramen.cli.parser import make_parser
-from duramen.cli.tree import commands, subcommands
+from duramen import cli, progress
+from duramen.cli.output import Output, bar, describe_error, naming
+from duramen.cli.parser import make_parser, walk
+from duramen.store import StoreLockedError
 from tests.cli.running import COMMAND, Done, process
+from tests.cli.test_demo import Terminal
 
-COMMANDS = [one for one in commands(make_parser()) if one.words]
+COMMANDS = [parser.prog.split()[1:] for parser in walk(make_parser())][1:]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
-def test_every_command_has_help_with_an_example_that_parses(command, run):
-    done = run(*command.words, "--help")
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example_that_parses(words, run):
+    done = run(*words, "--help")
     assert (done.code, done.err) == (0, "")
     example = done.out.partition("example: ")[2]
-    assert f"duramen {' '.join(command.words)}" in example
-    if not subcommands(command.parser) and "eval" not in example:
+    assert f"duramen {' '.join(words)}" in example
+    if "eval" not in example:
         for line in example.strip().splitlines():
             make_parser().parse_args(line.split()[1:])
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["store", "--help"], ["--version"], ["build", "--help"]])
-def test_to_begin_is_quick(arguments):
-    watched = (
-        "sklearn",
-        "pyarrow",
-        "matplotlib",
-        "pandas",
-        "polars",
-        "rich",
-        "duramen.io",
-        "duramen.report",
-    )
+def test_nothing_slow_is_imported_to_parse(arguments):
+    watched = ("sklearn", "pyarrow", "matplotlib", "pandas", "polars", "rich", "shtab", "duramen.report")
     code = (
         "import sys\nfrom duramen.cli import main\n"
         f"try: main({arguments})\nexcept SystemExit: pass\n"
@@ -53,7 +47,7 @@ def test_to_begin_is_quick(arguments):
         (KeyError("id 7 is not here"), "id 7 is not here", 2),
         (ValueError("first\n  second"), "first second", 2),
         (FileNotFoundError(2, "No such file or directory", "a.csv"), "a.csv: no such file or directory", 2),
-        (MemoryError("8 GB"), "not enough memory: 8 GB; take fewer rows", 2),
+        (MemoryError("8 GB"), "not enough memory: 8 GB; use fewer rows", 2),
         (ImportError("it needs rich; pip install 'duramen[progress]'"), "it needs rich; pip install", 2),
         (RuntimeError("odd"), "unexpected RuntimeError: odd; DURAMEN_DEBUG=1 shows where it came from", 1),
         (KeyboardInterrupt(), "interrupted", 130),
@@ -63,7 +57,7 @@ def test_errors_are_one_line(error, line, code, run, monkeypatch, files):
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr("duramen.cli.predict.check_source", broken)
+    monkeypatch.setattr("duramen.cli.commands.check_source", broken)
     monkeypatch.delenv("DURAMEN_DEBUG", raising=False)
     done = run("predict", "m.json", "d.csv", "-o", "-")
     assert (done.code, done.out) == (code, "")
@@ -76,32 +70,26 @@ def test_the_traceback_can_be_seen(run, monkeypatch):
     done = run("fit", "absent.parquet")
     assert done.code == 2
     assert "Traceback" in done.err
-    assert done.err.splitlines()[-1] == "duramen: absent.parquet: there is no such file"
+    assert done.err.splitlines()[-1] == "duramen: absent.parquet: no such file"
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["build"], "the following arguments are required: DATA, -o/--output, --loss"),
-        (["build", "a", "-o", "b", "--loss", "dance"], "invalid choice: 'dance'"),
-        (["build", "a", "-o", "b", "--loss", "logistic", "--siz", "3"], "unrecognized arguments: --siz"),
-        (
-            ["build", "a", "-o", "b", "--loss", "logistic", "--outliers", "some"],
-            "'some' is no number; pass a share",
-        ),
-        (["build", "a", "-o", "b", "--loss", "logistic", "--outliers", "100%"], "'100%' cannot be set aside"),
-        (["build", "a", "-o", "b", "--loss", "logistic", "--outliers=-3"], "'-3' cannot be set aside"),
-        (
-            ["build", "a", "-o", "b", "--loss", "logistic", "--size", "0"],
-            "'0' must be a whole number, 1 or more",
-        ),
-        (["fit", "a", "--json", "--quiet"], "not allowed with argument"),
-        (["store"], "required: COMMAND"),
-        (["completion", "tcsh"], "invalid choice: 'tcsh'"),
+        ("build", "the following arguments are required: DATA, -o/--output, --loss"),
+        ("build a -o b --loss dance", "invalid choice: 'dance'"),
+        ("build a -o b --loss logistic --siz 3", "unrecognized arguments: --siz"),
+        ("build a -o b --loss logistic --outliers some", "'some' is not a number; pass a fraction"),
+        ("build a -o b --loss logistic --outliers 100%", "'100%' cannot be set aside"),
+        ("build a -o b --loss logistic --outliers=-3", "'-3' cannot be set aside"),
+        ("build a -o b --loss logistic --size 0", "'0' must be a whole number, 1 or more"),
+        ("fit a --json --quiet", "not allowed with argument"),
+        ("store", "required: COMMAND"),
+        ("completion dance", "invalid choice: 'dance'"),
     ],
 )
 def test_usage_errors_are_one_line(arguments, message, run):
-    done = run(*arguments)
+    done = run(*arguments.split())
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert done.err.startswith("duramen: ")
@@ -124,7 +112,7 @@ def test_a_reader_that_leaves_early_is_no_error(files, core, run, tmp_path, argu
     assert run("fit", core, "-o", tmp_path / "model.json", "--quiet").code == 0
     shutil.copy(files / "rows.csv", tmp_path)
     reader, writer = os.pipe()
-    os.close(reader)  # nobody reads at all
+    os.close(reader)
     done = subprocess.run(
         [*COMMAND, *arguments], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, text=True, check=False
     )
@@ -136,23 +124,18 @@ def test_a_reader_that_leaves_early_is_no_error(files, core, run, tmp_path, argu
 
 def test_through_the_real_entry_point(tmp_path):
     done = process("fit", "absent.parquet", cwd=tmp_path)
-    assert done == Done(2, "", "duramen: absent.parquet: there is no such file\n")
+    assert done == Done(2, "", "duramen: absent.parquet: no such file\n")
     assert process("store", "dance", cwd=tmp_path).code == 2
     assert cli.__all__ == ["main"]
 
 
 def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
     pytest.importorskip("rich")
-    from duramen import progress as bars
-    from duramen.cli import progress
-    from duramen.cli.output import Output
-    from tests.cli.test_demo import Terminal
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(bars, "_PATIENCE", 0.0)
-    with progress.bar(Output(), "inserting") as shown:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    with bar(Output(), "inserting") as shown:
         shown.at(0.25, 1000)
         shown.at(0.5, 2000)
     drawn = sys.stderr.getvalue()
@@ -163,15 +146,46 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):
     "quiet, patience, terminal", [(True, 0.0, True), (False, 60.0, True), (False, 0.0, False)]
 )
 def test_no_bar_where_none_is_wanted(monkeypatch, quiet, patience, terminal):
-    import io
-
-    from duramen import progress as bars
-    from duramen.cli import progress
-    from duramen.cli.output import Output
-    from tests.cli.test_demo import Terminal
-
     monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
-    monkeypatch.setattr(bars, "_PATIENCE", patience)
-    with progress.bar(Output(quiet=quiet), "inserting") as shown:
+    monkeypatch.setattr(progress, "_PATIENCE", patience)
+    with bar(Output(quiet=quiet), "inserting") as shown:
         shown.at(0.5, 1000)
     assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")  # noqa: PTH110
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--version", "fit core.parquet --json", "predict m.json rows.csv -o -"])
+def test_standard_output_that_is_full_or_closed(core, files, run, tmp_path, words, buffered):
+    assert run("fit", core, "-o", tmp_path / "m.json").code == 0
+    (tmp_path / "rows.csv").write_bytes((files / "rows.csv").read_bytes())
+    end = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "check": False}
+    end["env"] = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run([*COMMAND, *words.split()], stdout=full, **end)
+    line = "duramen: standard output: no space left on device\n"
+    assert (done.returncode, done.stderr) == (2, line)
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *words.split()]
+    done = subprocess.run(shell, **end)
+    closed = "duramen: -o - writes predictions to standard output, which is closed; name a file\n"
+    assert (done.returncode, done.stderr) == ((2, closed) if words.endswith("-") else (0, ""))
+
+
+def test_a_full_disk_is_named():
+    with pytest.raises(OSError, match="No space") as error, naming("core.parquet"):
+        raise OSError(28, "No space left on device")
+    assert describe_error(error.value) == ("core.parquet: no space left on device", True)
+
+
+def test_advice_names_commands_instead_of_calls():
+    locked = StoreLockedError(
+        11, "process 7 has it open; close it there first, or open it with read_only=True", "s"
+    )
+    assert describe_error(locked)[0] == "s: process 7 has it open; close it there first"
+    other = ValueError("s is empty; dm.open_store(path, create=True, loss=...) makes one")
+    assert describe_error(other)[0] == "s is empty; duramen store init makes one"
+
+
+def test_nothing_is_written_to_a_closed_standard_output(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    Output().say("words")
