@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: Namespace) -> int:
     options.talk = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
     try:
         with warnings.catch_warnings(), note_interrupts():

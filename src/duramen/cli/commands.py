@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -52,12 +52,14 @@ from duramen.cli.output import Output, bar, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
+from duramen.store import open_store
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
     from duramen.coreset import Coreset, Estimate
     from duramen.solvers import Solution
 
+_LEARNING = "duramen build and fit, which learn"
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
@@ -76,11 +78,9 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     add = parser.add_argument_group("solver").add_argument
     add("--l2", type=number, default=0.0, metavar="L", help="penalty on the coefficients (default: 0)")
     add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
-    most = "most iterations per start (default: 300)"
-    add("--max-iter", type=at_least(1), default=300, metavar="N", help=most)
+    add("--max-iter", type=at_least(1), default=300, metavar="N", help="iterations per start (default: 300)")
     add("--tol", type=number, metavar="SHARE", help="stop when an iteration gains less than this share")
-    top = "how many of the rows set aside to list (default: 10)"
-    parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help=top)
+    add("--top", type=at_least(0), default=10, metavar="N", help="rows set aside to list (default: 10)")
     add_loss(parser, required=False)
     add_columns(parser)
     add_sampling(parser)
@@ -93,13 +93,10 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     parser = add_command(commands, "certify", run_certify)
     parser.add_argument("core", type=Path, metavar="CORE", help="a coreset written by duramen build")
     add_data(parser, "the data that it was built from")
-    radius = "how far from the anchor to search (default: its radius)"
-    parser.add_argument("--radius", type=number, metavar="R", help=radius)
-    probes = "random parameters to try (default: 64)"
-    parser.add_argument("--probes", type=at_least(1), default=64, metavar="N", help=probes)
-    parser.add_argument(
-        "--steps", type=at_least(0), default=20, metavar="N", help="steps uphill (default: 20)"
-    )
+    add = parser.add_argument
+    add("--radius", type=number, metavar="R", help="how far from the anchor to search (default: its radius)")
+    add("--probes", type=at_least(1), default=64, metavar="N", help="random parameters to try (default: 64)")
+    add("--steps", type=at_least(0), default=20, metavar="N", help="steps uphill (default: 20)")
     add_seed(parser)
     add_columns(parser)
 
@@ -109,19 +106,19 @@ def add_report(commands: Any) -> None:
     parser = add_command(commands, "report", report)
     parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
     add_output(parser, "the page to write, an HTML file")
-    data = "the data of the coreset, to certify it; must fit in memory"
-    parser.add_argument("--data", type=Path, help=data)
-    many = "certify a store on its own points, even if they are many and it takes long"
-    parser.add_argument("--certify", action="store_true", help=many)
+    parser.add_argument(
+        "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
+    )
+    parser.add_argument("--certify", action="store_true", help="certify a store on its points even if many")
     parser.add_argument("--title", help="the title of the page (default: the name of the file)")
     add_seed(parser)
 
 
-def build(options: argparse.Namespace) -> None:
+def build(options: Namespace) -> None:
     """Build a coreset of a file.
 
-    Reads the file in batches, twice, and writes few weighted rows that represent all. How
-    columns became numbers is kept in the coreset's file.
+    The file is read in batches, twice. The coreset is a small set of weighted rows that
+    represents all of them; its file also keeps how columns became numbers.
 
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
     """
@@ -147,10 +144,10 @@ def core_facts(core: Coreset) -> dict[str, Any]:
     return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}
 
 
-def fit(options: argparse.Namespace) -> None:
+def fit(options: Namespace) -> None:
     """Fit a model to a coreset, a store or data.
 
-    Sets the outliers aside, and lists them. Of data, a coreset is built first, as by duramen
+    The outliers are set aside and listed. From data, a coreset is built first, as by duramen
     build. The model is a JSON file for duramen predict.
 
     example: duramen fit core.parquet -o model.json
@@ -208,7 +205,7 @@ def _set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, A
 
 
 def _describe_fit(
-    options: argparse.Namespace, solution: Solution, estimate: Estimate, aside: list[dict[str, Any]]
+    options: Namespace, solution: Solution, estimate: Estimate, aside: list[dict[str, Any]]
 ) -> str:
     from duramen.coreset.display import interval
 
@@ -226,12 +223,11 @@ def _describe_fit(
     return "\n".join(lines)
 
 
-def predict(options: argparse.Namespace) -> None:
+def predict(options: Namespace) -> None:
     """Predict every row of a file with a model.
 
-    Reads the file in batches and writes one line per row: its id, and a class with
-    probabilities, a value, or a cluster with the distance to its centre. Labels are not
-    needed.
+    The file is read in batches, and one line is written per row: its id, and a class with
+    probabilities, a value, or a cluster with the distance to its centre. Labels are not needed.
 
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
@@ -252,7 +248,7 @@ def predict(options: argparse.Namespace) -> None:
     with (
         _writer(options.output, model.classes) as write,
         bar(options.talk, "predicting") as shown,
-        options_of("duramen build and fit, which learn"),
+        options_of(_LEARNING),
     ):
         for batch, rows in data.encoding.read(data.table):
             ids = id_numbers(None, batch) if rows.ids is None else rows.ids
@@ -284,7 +280,7 @@ def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
     else:
         table = open_data(path)
         unnamed = () if model.encoding.id in table.columns else ("id",)
-        data = DataFile(table, model.encoding.without("label", "weight", *unnamed))
+        data = DataFile(table, model.encoding.without("label", "weight", *unnamed), talk)
     width = len(data.encoding.names)
     if width != model.n_columns:
         raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
@@ -342,11 +338,11 @@ def _parquet_writer(file: Any, classes: list[Any] | None, stack: ExitStack) -> W
     return write
 
 
-def run_certify(options: argparse.Namespace) -> None:
+def run_certify(options: Namespace) -> None:
     """Measure how far a coreset is from its data.
 
-    Compares the objective of a coreset with that of its data at random parameters around the
-    anchor, and climbs to where the error grows. All rows of the data must fit in memory.
+    The objective on the coreset is compared with that on the data, at random parameters around
+    the anchor and uphill to where the error grows. All rows of the data must fit in memory.
 
     example: duramen certify core.parquet rows.parquet
     """
@@ -355,9 +351,9 @@ def run_certify(options: argparse.Namespace) -> None:
     file = read_core(options.core)
     if file.encoding is not None:
         refuse_options(options, COLUMNS, f"{options.core} has its columns")
-    certificate = _certificate(
-        file,
+    certificate = _certify_on_data(
         options,
+        file,
         column_settings(options),
         radius=options.radius,
         n_probes=options.probes,
@@ -375,32 +371,31 @@ def run_certify(options: argparse.Namespace) -> None:
     )
 
 
-def _certificate(
-    file: CoreFile, options: argparse.Namespace, columns: dict[str, Any] | None = None, **settings: Any
+def _certify_on_data(
+    options: Namespace, file: CoreFile, columns: dict[str, Any] | None = None, **settings: Any
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
-    loss = file.core.loss
-    if file.core.anchor is None:
+    core, talk = file.core, options.talk
+    if core.anchor is None:
         raise ValueError(
             "the coreset has no anchor, around which to certify it; duramen build makes one, and "
             "duramen store reanchor makes that of a store"
         )
     if file.encoding is None:
-        n_classes = getattr(loss, "n_classes", None)
-        data = learn_data(options.data, columns or {}, options.talk, name_of(loss), n_classes)
-        points = data.all_points(options.talk)
+        n_classes = getattr(core.loss, "n_classes", None)
+        points = learn_data(options.data, columns or {}, talk, name_of(core.loss), n_classes).all_points()
     else:
-        with options_of("duramen build and fit, which learn"):
-            points = DataFile(open_data(options.data), file.encoding).all_points(options.talk)
-    return certify(file.core, points.X, points.y, points.weights, random_state=options.seed, **settings)
+        with options_of(_LEARNING):
+            points = DataFile(open_data(options.data), file.encoding, talk).all_points()
+    return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
 
 
-def report(options: argparse.Namespace) -> None:
+def report(options: Namespace) -> None:
     """Write an HTML page about a coreset or a store.
 
-    The page needs no network: contents, layers, threshold, weights, a picture, which rows are
-    suspected and why, the history of the anchor; and a certificate where the data are at
-    hand: those of a store, or --data.
+    The page needs no network. It shows contents, layers, threshold, weights, a picture, which
+    rows are suspected and why, and the history of the anchor; and a certificate where the data
+    are at hand: those of a store, or --data.
 
     example: duramen report customers.duramen -o report.html
     """
@@ -426,41 +421,33 @@ def report(options: argparse.Namespace) -> None:
     )
 
 
-def _page(options: argparse.Namespace, kind: str) -> str:
+def _page(options: Namespace, kind: str) -> str:
     from duramen.report import report_html
-    from duramen.store import open_store
 
     title = options.title or options.source.name
     if kind == "core":
         file = read_core(options.source)
-        certificate = _data_certificate(options, file)
+        certificate = _certificate(options, file)
         return report_html(
             file.core, title=title, certificate=certificate, encoding=file.encoding, names=file.names
         )
     with open_store(options.source, read_only=True) as store:
         file = core_of(store)
-        own = options.data is None
-        certificate = _own_certificate(options, store, file.core) if own else _data_certificate(options, file)
+        certificate = _certificate(options, file, store)
         notes = {name: value for name, value in store.notes.items() if name not in ("encoding", "columns")}
         return report_html(store, title=title, certificate=certificate, notes=notes, encoding=file.encoding)
 
 
-def _data_certificate(options: argparse.Namespace, file: CoreFile) -> Certificate | None:
-    if options.data is None:
-        return None
-    if file.core.anchor is None:
+def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
+    """Certify on --data; or a store on its own points, if that is quick or asked for."""
+    if options.data is not None and file.core.anchor is None:
         options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
+    if file.core.anchor is None or (options.data is None and store is None):
         return None
-    return _certificate(file, options)
-
-
-def _own_certificate(options: argparse.Namespace, store: Any, core: Coreset) -> Certificate | None:
-    """Certify a store on its own points, if that is quick, or asked for."""
-    if store.anchor is None:
-        return None
-    width = store.points(store.ids[:1]).n_columns
-    if len(store) * width > _QUICK and not options.certify:
+    if options.data is not None:
+        return _certify_on_data(options, file)
+    if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
         return None
     points = store.points()
-    return certify(core, points.X, points.y, points.weights, random_state=options.seed)
+    return certify(file.core, points.X, points.y, points.weights, random_state=options.seed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import re
 import tempfile
 import zlib
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +35,7 @@ from duramen.extras import needed
 from duramen.files import replacing
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
+from duramen.store import open_store
 
 if TYPE_CHECKING:
     from duramen.io import Encoding
@@ -77,10 +78,11 @@ def open_data(path: Path) -> Any:
 
 
 class DataFile(NamedTuple):
-    """A table, and how its columns become numbers."""
+    """A table, how its columns become numbers, and where progress is shown."""
 
     table: Any
     encoding: Encoding
+    output: Output
 
     def points(self) -> Iterator[tuple[Any, WeightedPoints]]:
         """Read batches as points; without a column of ids, the row numbers are the ids."""
@@ -90,7 +92,7 @@ class DataFile(NamedTuple):
                 points = WeightedPoints(rows.X, rows.y, rows.weights, ids)
             except ValueError as error:
                 twice = first_duplicate(np.sort(ids))
-                text = place_in_file(str(error), batch) if twice is None else self.describe_duplicate(twice)
+                text = place_in_file(str(error), batch) if twice is None else self._describe_duplicate(twice)
                 raise ValueError(text) from error
             yield batch, points
 
@@ -111,50 +113,43 @@ class DataFile(NamedTuple):
                 advance(shown, batch)
             ids[:n].sort()
             if (twice := first_duplicate(ids[:n])) is not None:
-                raise ValueError(self.describe_duplicate(twice))
+                raise ValueError(self._describe_duplicate(twice))
 
         return begin
 
-    def all_points(self, output: Output) -> WeightedPoints:
+    def all_points(self) -> WeightedPoints:
         """Read the whole table into memory."""
-        with bar(output, "reading") as shown:
+        with bar(self.output, "reading") as shown:
             parts = list(self.passes(shown, "reading")())
         if not parts:
             raise ValueError(f"{self.table.path} has no rows")
         return WeightedPoints.concat(parts)
 
-    def id_batches(self) -> Iterator[tuple[Any, Any, NDArray[np.int64]]]:
-        """Read the column of ids alone: batches, ids as they are, and as numbers."""
-        for batch in self.table.batches(columns=[self.encoding.id]):
-            column = batch.column(self.encoding.id)
-            ids = column.words() if self.encoding.text_ids else column.whole()
-            yield batch, ids, id_numbers(ids, batch)
-
-    def names_of(self, wanted: NDArray[np.int64], output: Output) -> dict[int, str] | None:
-        """Find the ids that are text by their numbers, in one more pass; None where ids are numbers."""
+    def names_of(self, numbers: Any) -> dict[int, str] | None:
+        """Look up ids that are text by their numbers, in one more pass; None where ids are numbers."""
         if self.encoding.id is None or not self.encoding.text_ids:
             return None
-        found: dict[int, str] = {}
-        with bar(output, "looking up ids") as shown:
-            for batch, ids, numbers in self.id_batches():
-                rows = np.flatnonzero(np.isin(numbers, wanted)).tolist()
-                found.update((int(numbers[row]), str(ids[row])) for row in rows)
-                advance(shown, batch)
-        return found
+        return {number: name for number, name, _, _ in self._find(numbers)}
 
-    def describe_duplicate(self, twice: int) -> str:
-        """Say which rows have the id with this number; one more pass."""
-        places: list[str] = []
-        for batch, ids, numbers in self.id_batches():
-            for row in np.flatnonzero(numbers == twice).tolist():
-                places.append(batch.place(row))
-                if len(places) == 2:
-                    name = ids[row] if self.encoding.text_ids else twice
-                    return (
-                        f"{self.table.path}: id {name!r} (column {self.encoding.id!r}) is in "
-                        f"{' and in '.join(places)}; ids must be distinct: correct them, or leave --id out"
-                    )
-        return f"{self.table.path}: id number {twice} occurs more than once; ids must be distinct"
+    def _find(self, wanted: Any) -> Iterator[tuple[int, Any, Any, int]]:
+        """Find rows by the numbers of their ids: yield number, id, batch and row."""
+        with bar(self.output, "looking up ids") as shown:
+            for batch in self.table.batches(columns=[self.encoding.id]):
+                column = batch.column(self.encoding.id)
+                ids = column.words() if self.encoding.text_ids else column.whole().tolist()
+                numbers = id_numbers(ids, batch)
+                for row in np.flatnonzero(np.isin(numbers, wanted)).tolist():
+                    yield int(numbers[row]), ids[row], batch, row
+                advance(shown, batch)
+
+    def _describe_duplicate(self, twice: int) -> str:
+        """Say which rows have the id with this number."""
+        found = list(itertools.islice(self._find(twice), 2))
+        places = " and in ".join(batch.place(row) for _, _, batch, row in found)
+        return (
+            f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
+            "ids must be distinct: correct them, or leave --id out"
+        )
 
 
 def learn_data(
@@ -169,7 +164,7 @@ def learn_data(
     if loss and encoding.label is not None:
         learn = _with_classes if loss in CLASSIFIERS else _with_numbers
         encoding = learn(table, encoding, loss, n_classes, output)
-    return DataFile(table, encoding)
+    return DataFile(table, encoding, output)
 
 
 def _with_classes(table: Any, encoding: Any, loss: str, n_classes: int | None, output: Output) -> Encoding:
@@ -341,7 +336,7 @@ def checksum(state: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(state, sort_keys=True, allow_nan=False).encode())
 
 
-def build_core(options: argparse.Namespace) -> CoreFile:
+def build_core(options: Namespace) -> CoreFile:
     """Build the coreset of a file, as the options say."""
     from duramen.coreset.build import streamed_coreset
 
@@ -354,10 +349,10 @@ def build_core(options: argparse.Namespace) -> CoreFile:
             columns=data.encoding.names,
             **sampling_settings(options),
         )
-    return CoreFile(core, data.encoding, data.names_of(core.ids, options.talk))
+    return CoreFile(core, data.encoding, data.names_of(core.ids))
 
 
-def load_core(path: Path, options: argparse.Namespace) -> tuple[str, CoreFile]:
+def load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
     """Load the coreset of a file or of a store, or build that of data; return which kind it was, too."""
     kind = kind_of(path)
     if kind == "model":
@@ -369,17 +364,13 @@ def load_core(path: Path, options: argparse.Namespace) -> tuple[str, CoreFile]:
         options.data = path
         return kind, build_core(options)
     refuse_options(options, BUILDING, f"{path} is a {_KINDS[kind]}, which has its columns and size")
-    file = read_core(path) if kind == "core" else store_core(path)
+    if kind == "core":
+        file = read_core(path)
+    else:
+        with open_store(path, read_only=True) as store:
+            file = core_of(store)
     check_same_loss(options, file.core.loss, path)
     return kind, file
-
-
-def store_core(path: Path) -> CoreFile:
-    """Return the coreset of a store, with its encoding and the names of its rows."""
-    from duramen.store import open_store
-
-    with open_store(path, read_only=True) as store:
-        return core_of(store)
 
 
 def core_of(store: Any) -> CoreFile:

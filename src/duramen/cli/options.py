@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,33 +40,30 @@ BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
 """Options that decide how a coreset is built from data."""
 
 
-def add_output(
-    parser: argparse.ArgumentParser, help: str, *, required: bool = True, replaces: bool = True
-) -> None:
+def add_output(parser: ArgumentParser, help: str, *, required: bool = True, replaces: bool = True) -> None:
     """Add -o, where the result is written; and --force, if an existing file may be replaced."""
     parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
     if replaces:
         parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 
-def add_data(parser: argparse.ArgumentParser, help: str = "a Parquet, CSV, TSV, Arrow or .npz file") -> None:
+def add_data(parser: ArgumentParser, help: str = "a Parquet, CSV, TSV, Arrow or .npz file") -> None:
     """Add the file of rows."""
     parser.add_argument("data", type=Path, metavar="DATA", help=help)
 
 
-def add_loss(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_loss(parser: ArgumentParser, *, required: bool) -> None:
     """Add the learning problem."""
     add = parser.add_argument_group("learning problem").add_argument
     add("--loss", choices=tuple(LOSSES), required=required, help="the learning problem")
     add("--k", type=at_least(1), help="number of centres (kmeans, kmedian, bregman)")
     add("--classes", type=at_least(2), help="number of classes (softmax; default: as in the data)")
-    delta = "where the huber loss turns from quadratic to linear (default: 1.35)"
-    add("--huber-delta", type=number, metavar="D", help=delta)
+    add("--huber-delta", type=number, metavar="D", help="where the huber loss turns linear (default: 1.35)")
     add("--divergence", choices=("kl", "itakura-saito", "squared"), help="for bregman (default: kl)")
     add("--no-intercept", action="store_true", help="fit no intercept (losses with labels)")
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
+def add_columns(parser: ArgumentParser) -> None:
     """Add the roles of the columns of a file, and how they become numbers."""
     add = parser.add_argument_group("columns").add_argument
     lists: dict[str, Any] = {"type": names, "action": "extend", "metavar": "NAMES"}
@@ -74,23 +71,20 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     add("--features", **lists, help="the columns to learn from, as a,b,c (default: all others)")
     add("--weight", metavar="NAME", help="the column of weights (default: every row has weight 1)")
     add("--id", metavar="NAME", help="the column of ids (default: row numbers)")
-    one_hot = "columns of categories, each of which becomes a column of 0 and 1; auto: every column of text"
-    add("--one-hot", **lists, help=one_hot)
-    impute = "what replaces missing values (default: they are an error)"
-    add("--impute", choices=("mean", "median", "zero"), help=impute)
+    add("--one-hot", **lists, help="columns to encode as 0 and 1 per category; auto: every column of text")
+    methods = ("mean", "median", "zero")
+    add("--impute", choices=methods, help="what replaces missing values (default: they are an error)")
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
+def add_sampling(parser: ArgumentParser) -> None:
     """Add how a coreset is built."""
     group = parser.add_argument_group("coreset")
     add = group.add_argument
     add("--size", type=at_least(1), metavar="N", help="rows of the coreset (default: 4000)")
-    share = "the outliers to set aside: 2%%, 0.02, or a count (default: none)"
-    add("--outliers", type=outliers, metavar="Z", help=share)
+    add("--outliers", type=outliers, metavar="Z", help="to set aside: 2%%, 0.02, or a count (default: none)")
     samplers = ("auto", "uniform", "layered", "leverage", "sensitivity")
     add("--sampler", choices=samplers, help="how the rows are sampled (default: auto)")
-    times = "how much weight is suspected, as a multiple of --outliers (default: auto, 1.5)"
-    add("--suspects", type=suspects, metavar="TIMES", help=times)
+    add("--suspects", type=suspects, metavar="TIMES", help="weight to suspect, in --outliers (default: 1.5)")
     add("--no-calibrate", action="store_true", help="leave the weights uncalibrated, as they were sampled")
     add_seed(group)
 
@@ -100,7 +94,7 @@ def add_seed(parser: Any) -> None:
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="random seed (default: 0)")
 
 
-def sampling_settings(options: argparse.Namespace) -> dict[str, Any]:
+def sampling_settings(options: Namespace) -> dict[str, Any]:
     """Return the options of :func:`add_sampling` as the library's arguments."""
     return {
         "size": options.size or 4000,
@@ -112,14 +106,14 @@ def sampling_settings(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def column_settings(options: argparse.Namespace) -> dict[str, Any]:
+def column_settings(options: Namespace) -> dict[str, Any]:
     """Return the options of :func:`add_columns` as arguments of ``learn_encoding``."""
     settings = {name: getattr(options, name) for name in COLUMNS}
     one_hot = tuple(options.one_hot or ())
     return {**settings, "one_hot": "auto" if one_hot == ("auto",) else one_hot}
 
 
-def refuse_options(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+def refuse_options(options: Namespace, names: tuple[str, ...], why: str) -> None:
     """Raise ValueError if any of these options was given."""
     given = [_flag(name) for name in names if getattr(options, name) not in (None, False)]
     if given:
@@ -140,7 +134,7 @@ def names(text: str) -> list[str]:
     """
     found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} names no column; pass names such as age,income")
+        raise ArgumentTypeError(f"{text!r} names no column; pass names such as age,income")
     return found
 
 
@@ -156,7 +150,7 @@ def outliers(text: str) -> float:
     percent = text.endswith("%")
     value = number(text[:-1] if percent else text, way_out)
     if not 0 <= value < math.inf or (percent and value >= 100):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
+        raise ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
     return value / 100 if percent else value
 
 
@@ -170,7 +164,7 @@ def number(text: str, way_out: str = "pass a number such as 0.5") -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; {way_out}") from None
+        raise ArgumentTypeError(f"{text!r} is not a number; {way_out}") from None
 
 
 def at_least(least: int) -> Any:
@@ -182,7 +176,7 @@ def at_least(least: int) -> Any:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
+            raise ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
         return value
 
     return whole
@@ -224,7 +218,7 @@ def check_source(source: Path) -> None:
         raise FileNotFoundError(f"{source}: no such file")
 
 
-def check_loss(options: argparse.Namespace) -> None:
+def check_loss(options: Namespace) -> None:
     """Refuse options that the loss does not take, and labels that are missing or not wanted."""
     name = options.loss
     for option, losses in _LOSSES_OF.items():
@@ -240,34 +234,21 @@ def check_loss(options: argparse.Namespace) -> None:
         raise ValueError(f"--loss {name} needs labels; name their column with --label")
 
 
-def make_loss(options: argparse.Namespace, classes: list[Any] | None) -> Loss:
+def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss of the options; ``classes`` are those of the data, where they are known."""
     import duramen as dm
 
-    settings: dict[str, Any] = {}
-    if options.loss in _CENTRES:
-        settings["k"] = options.k
+    settings = _loss_settings(options)
     if options.loss == "softmax":
-        settings["n_classes"] = options.classes or len(classes or ())
-        if not settings["n_classes"]:
+        n_classes = settings.setdefault("n_classes", len(classes or ()))
+        if not n_classes:
             raise ValueError("--loss softmax needs the number of classes here; pass --classes")
-    if options.huber_delta is not None:
-        settings["delta"] = options.huber_delta
-    if options.divergence is not None:
-        settings["divergence"] = options.divergence
-    if options.loss in _LINEAR:
-        settings["fit_intercept"] = not options.no_intercept
     made: Loss = getattr(dm, LOSSES[options.loss])(**settings)
     return made
 
 
-def name_of(loss: Loss) -> str:
-    """Return the name of a loss on the command line."""
-    return next((name for name, known in LOSSES.items() if known == type(loss).__name__), "")
-
-
-def check_same_loss(options: argparse.Namespace, loss: Loss, path: Path) -> None:
-    """Refuse options of a loss that differ from the loss in a file."""
+def _loss_settings(options: Namespace) -> dict[str, Any]:
+    """Return the fields of a loss that are given by options."""
     asked = {
         "k": options.k,
         "n_classes": options.classes,
@@ -275,9 +256,19 @@ def check_same_loss(options: argparse.Namespace, loss: Loss, path: Path) -> None
         "divergence": options.divergence,
         "fit_intercept": False if options.no_intercept else None,
     }
+    return {field: value for field, value in asked.items() if value is not None}
+
+
+def name_of(loss: Loss) -> str:
+    """Return the name of a loss on the command line."""
+    return next((name for name, known in LOSSES.items() if known == type(loss).__name__), "")
+
+
+def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
+    """Refuse options of a loss that differ from the loss in a file."""
     same = options.loss in (None, name_of(loss))
-    for field, value in asked.items():
+    for field, value in _loss_settings(options).items():
         found = getattr(loss, field, None)
-        same = same and value in (None, getattr(found, "name", found))
+        same = same and value == getattr(found, "name", found)
     if not same:
         raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")

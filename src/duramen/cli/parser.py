@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,7 +39,7 @@ class _Help(argparse.HelpFormatter):
         return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
 
 
-def add_command(commands: Any, name: str, run: Callable[[argparse.Namespace], None]) -> Parser:
+def add_command(commands: Any, name: str, run: Callable[[Namespace], None]) -> Parser:
     """Add a command with --json and --quiet; the docstring of ``run``, ending in an example, is its help."""
     text, _, example = (inspect.getdoc(run) or "").partition("\n\nexample: ")
     summary = text.partition("\n\n")[0].rstrip(".")
@@ -77,7 +78,7 @@ def make_parser() -> Parser:
     completion = below.add_parser(
         "completion",
         help="print a script that completes commands, options and files in a shell",
-        description="Prints a completion script. To use it in every shell, put into ~/.bashrc: "
+        description="Print a completion script. To use it in every shell, put into ~/.bashrc: "
         'eval "$(duramen completion bash)"; into ~/.zshrc, after compinit: eval "$(duramen completion zsh)"; '
         "into ~/.config/fish/config.fish: duramen completion fish | source. Needs shtab: "
         "pip install 'duramen[completion]'.",
@@ -97,7 +98,7 @@ def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
                 yield from walk(below)
 
 
-def _complete(options: argparse.Namespace) -> None:
+def _complete(options: Namespace) -> None:
     """Print the completion script of a shell."""
     from duramen.extras import needed
 

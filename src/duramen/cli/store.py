@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
+import textwrap
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -58,55 +59,61 @@ def add_parser(commands: Any) -> None:
     )
     below = add_group(parser)
     init = _add(below, "init", run_init, "the store to create")
-    init.add_argument(
-        "--from", dest="like", type=Path, metavar="DATA", help="a file to learn the columns from"
-    )
-    init.add_argument("--audit", action="store_true", help="keep the id and the time of every deletion")
+    add = init.add_argument
+    add("--from", dest="like", type=Path, metavar="DATA", help="a file to learn the columns from")
+    add("--audit", action="store_true", help="keep the id and the time of every deletion")
     engines = ("auto", "ranked", "tree")
-    init.add_argument("--engine", choices=engines, default="auto", help="data structure (default: auto)")
+    add("--engine", choices=engines, default="auto", help="data structure (default: auto)")
     add_loss(init, required=True)
     add_columns(init)
     add_sampling(init)
     _add_rows(_add(below, "insert", insert))
-    delete_parser = _add(below, "delete", delete)
-    delete_parser.add_argument("ids", nargs="*", metavar="ID", help="the ids of the rows")
-    ids_from = "a table with one column, or text with one id per line; - is standard input"
-    delete_parser.add_argument("--ids-from", type=Path, metavar="FILE", help=ids_from)
-    update_parser = _add(below, "update", update)
-    _add_rows(update_parser)
-    id_column = "the column of ids, where the store numbered its rows itself"
-    update_parser.add_argument("--id", metavar="NAME", help=id_column)
-    fraction = _add(below, "set-outliers", set_outliers)
-    fraction.add_argument("outliers", type=outliers, metavar="OUTLIERS", help="2%%, 0.02, or a count")
+    add = _add(below, "delete", delete).add_argument
+    add("ids", nargs="*", metavar="ID", help="the ids of the rows")
+    add(
+        "--ids-from",
+        type=Path,
+        metavar="FILE",
+        help="a table or text with one id per line; - is standard input",
+    )
+    parser = _add(below, "update", update)
+    _add_rows(parser)
+    parser.add_argument("--id", metavar="NAME", help="the column of ids, if the store numbered its rows")
+    add = _add(below, "set-outliers", set_outliers).add_argument
+    add("outliers", type=outliers, metavar="OUTLIERS", help="2%%, 0.02, or a count")
     _add(below, "reanchor", reanchor)
     add_output(_add(below, "coreset", coreset), "the coreset to write, a Parquet file")
     _add(below, "stats", stats)
     _add(below, "history", history)
     _add(below, "check", check)
     _add(below, "compact", compact)
-    copy = _add(below, "backup", backup)
-    copy.add_argument("copy", type=Path, metavar="PATH", help="the copy to write; it must not exist")
+    add = _add(below, "backup", backup).add_argument
+    add("copy", type=Path, metavar="PATH", help="the copy to write; it must not exist")
     new = "the new store to write; it must not exist"
     add_output(_add(below, "recover", run_recover, "the damaged store"), new, replaces=False)
 
 
-def _add(commands: Any, name: str, run: Callable[[argparse.Namespace], None], help: str = "the store") -> Any:
+def _add(commands: Any, name: str, run: Callable[[Namespace], None], help: str = "the store") -> Any:
     parser = add_command(commands, name, run)
     parser.add_argument("store", type=Path, metavar="STORE", help=help)
     return parser
 
 
-def _add_rows(parser: argparse.ArgumentParser) -> None:
+def _add_rows(parser: ArgumentParser) -> None:
     """Add the file of rows, and how it is read."""
     add_data(parser)
-    batch = "rows per transaction (default: what 8 MB hold, at most 65536)"
-    parser.add_argument("--batch", type=at_least(1), metavar="ROWS", help=batch)
-    parser.add_argument("--atomic", action="store_true", help="all rows in one transaction: all or none")
-    skip = "skip this many rows of the file"
-    parser.add_argument("--skip", type=at_least(0), default=0, metavar="ROWS", help=skip)
+    add = parser.add_argument
+    add(
+        "--batch",
+        type=at_least(1),
+        metavar="ROWS",
+        help="rows per transaction (default: 8 MB, at most 65536)",
+    )
+    add("--atomic", action="store_true", help="all rows in one transaction: all or none")
+    add("--skip", type=at_least(0), default=0, metavar="ROWS", help="skip this many rows of the file")
 
 
-def _open(options: argparse.Namespace, *, read_only: bool = False) -> Any:
+def _open(options: Namespace, *, read_only: bool = False) -> Any:
     check_source(options.store)
     return open_store(options.store, read_only=read_only)
 
@@ -126,7 +133,7 @@ def _rows(n: int) -> str:
     return f"{n:,} row{'s' * (n != 1)}"
 
 
-def run_init(options: argparse.Namespace) -> None:
+def run_init(options: Namespace) -> None:
     """Create a new, empty store.
 
     How columns become numbers is learned from the first file that is inserted, or here with
@@ -164,10 +171,10 @@ def run_init(options: argparse.Namespace) -> None:
     )
 
 
-def insert(options: argparse.Namespace) -> None:
+def insert(options: Namespace) -> None:
     """Insert the rows of a file into a store.
 
-    Reads the file in batches, each of which is on disk before the next is read. Ctrl-C stops
+    The file is read in batches, each of which is on disk before the next is read. Ctrl-C stops
     after a batch and prints how many rows were inserted.
 
     example: duramen store insert customers.duramen rows.parquet
@@ -178,7 +185,7 @@ def insert(options: argparse.Namespace) -> None:
 
         def apply(rows: Any) -> None:
             nonlocal new
-            with store.transaction() if new and not options.atomic else nullcontext():
+            with store.transaction():
                 if new:
                     store.note("encoding", data.encoding.to_json())
                 store.insert(rows.X, rows.y, rows.weights, rows.ids)
@@ -191,10 +198,10 @@ def insert(options: argparse.Namespace) -> None:
         options.talk.result("store insert", text, n_inserted=n, seconds=seconds, **_facts(store))
 
 
-def update(options: argparse.Namespace) -> None:
+def update(options: Namespace) -> None:
     """Replace rows of a store, by their ids.
 
-    Reads a file with the same columns, ids among them; each row replaces the one with its id.
+    The file has the same columns, ids among them; each row replaces the one with the same id.
 
     example: duramen store update customers.duramen corrected.csv
     """
@@ -218,11 +225,11 @@ def update(options: argparse.Namespace) -> None:
         )
 
 
-def _data_for(store: Any, options: argparse.Namespace) -> tuple[DataFile, bool]:
+def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
     """Open the file with the store's encoding, or learn it if there is none yet; return whether it is new."""
     encoding = read_encoding(store.notes.get("encoding"))
     if encoding is not None:
-        return DataFile(open_data(options.data), encoding), False
+        return DataFile(open_data(options.data), encoding, options.talk), False
     settings = store.notes.get("columns") or {}
     if isinstance(settings.get("one_hot"), list):
         settings["one_hot"] = tuple(settings["one_hot"])
@@ -231,9 +238,7 @@ def _data_for(store: Any, options: argparse.Namespace) -> tuple[DataFile, bool]:
         return learn_data(options.data, settings, options.talk, name_of(store.loss), n_classes), True
 
 
-def _feed(
-    store: Any, data: DataFile, options: argparse.Namespace, apply: Callable[[Any], None], done: str
-) -> int:
+def _feed(store: Any, data: DataFile, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
     """Apply every batch of rows to the store, and return the number of rows.
 
     Raises
@@ -273,17 +278,17 @@ def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
         raise type(error)(place_in_file(describe_error(error)[0], batch)) from error
 
 
-def _so_far(options: argparse.Namespace, place: int, done: str) -> str:
+def _so_far(options: Namespace, place: int, done: str) -> str:
     n = place - options.skip
     if options.atomic or not n:
         return f"nothing was {done}"
     return f"{_rows(n)} {'were' if n != 1 else 'was'} {done} before; continue with --skip {place}"
 
 
-def delete(options: argparse.Namespace) -> None:
+def delete(options: Namespace) -> None:
     """Delete rows of a store, by their ids.
 
-    Deletes in one transaction: all of the rows, or none if one does not exist.
+    All of the rows are deleted in one transaction, or none if one of them does not exist.
 
     example: duramen store delete customers.duramen 17 42
              duramen store delete customers.duramen --ids-from gone.csv
@@ -327,41 +332,33 @@ def _read_ids(path: Path) -> tuple[list[Any], str | None]:
     """Read ids from a table with one column, or from lines of text; of a CSV file, return the header too."""
     from duramen.io.opening import is_table
 
-    if str(path) == "-":
-        return _lines(sys.stdin.read()), None
-    check_source(path)
-    if is_table(path):
-        return _column(path)
+    if str(path) != "-":
+        check_source(path)
+        if is_table(path):
+            return _read_column(path)
     try:
-        return _lines(path.read_bytes().decode()), None
+        text = sys.stdin.read() if str(path) == "-" else path.read_bytes().decode()
     except UnicodeDecodeError:
         raise ValueError(f"{path} is neither a table nor UTF-8 text with one id per line") from None
-
-
-def _lines(text: str) -> list[str]:
     lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
-    return [line for line in lines if line]
+    return [line for line in lines if line], None
 
 
-def _column(path: Path) -> tuple[list[Any], str | None]:
-    from duramen.io.columns import Kind
-    from duramen.io.encoding import named
-    from duramen.io.learning import check_kinds
+def _read_column(path: Path) -> tuple[list[Any], str | None]:
+    from duramen.io import Encoding
+    from duramen.io.learning import TEXT_IDS, check_kinds
 
     table = open_data(path)
     if len(table.columns) != 1:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     name = table.columns[0]
     check_kinds(table, (), frozenset(), None, None, name)
-    ids: list[Any] = []
-    for batch in table.batches():
-        with named(batch, name):
-            column = batch.column(name)
-            ids += column.whole().tolist() if column.kind is Kind.WHOLE else column.words()
+    encoding = Encoding((), id=name, text_ids=table.kinds[name] in TEXT_IDS)
+    ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
     return ids, None if table.typed else name
 
 
-def set_outliers(options: argparse.Namespace) -> None:
+def set_outliers(options: Namespace) -> None:
     """Set the number of outliers.
 
     A count stays as it is; a fraction follows the number of points.
@@ -378,11 +375,11 @@ def set_outliers(options: argparse.Namespace) -> None:
         )
 
 
-def reanchor(options: argparse.Namespace) -> None:
+def reanchor(options: Namespace) -> None:
     """Find a new anchor for a store.
 
-    Finds a rough solution on the present rows, and selects the coreset around it. Do this when
-    duramen store stats advises it, or to leave no trace of deleted rows.
+    A rough solution is found on the present rows, and the coreset is selected around it. Do
+    this when duramen store stats advises it, or to leave no trace of deleted rows.
 
     example: duramen store reanchor customers.duramen
     """
@@ -396,10 +393,10 @@ def _anchor_words(report: Any) -> str:
     return repr(report).replace("reanchor()", "duramen store reanchor")
 
 
-def coreset(options: argparse.Namespace) -> None:
+def coreset(options: Namespace) -> None:
     """Write the coreset of a store.
 
-    Writes the coreset of the present rows to a file, as duramen build does.
+    The file is like one of duramen build, with the coreset of the present rows.
 
     example: duramen store coreset customers.duramen -o core.parquet
     """
@@ -415,10 +412,10 @@ def coreset(options: argparse.Namespace) -> None:
     )
 
 
-def stats(options: argparse.Namespace) -> None:
+def stats(options: Namespace) -> None:
     """Print what is in a store.
 
-    Prints the number of rows, their columns, how many are suspected, and how well the anchor
+    That is the number of rows, their columns, how many are suspected, and how well the anchor
     fits.
 
     example: duramen store stats customers.duramen
@@ -442,12 +439,11 @@ def stats(options: argparse.Namespace) -> None:
             "n_forgotten": len(store.forgotten),
             "n_bytes": options.store.stat().st_size,
         }
-    known = "not known yet" if columns is None else f"{len(columns):,}: {', '.join(columns[:8])}"
-    more = ", ..." if columns is not None and len(columns) > 8 else ""
+    known = textwrap.shorten(", ".join(columns or ["not known yet"]), 80, placeholder=" ...")
     text = f"""\
 {options.store}: a store for {facts["loss"]}
   points        {facts["n_points"]:,}, weight {facts["total_weight"]:,.6g}
-  columns       {known}{more}
+  columns       {known}
   label         {facts["label"] or "none"}
   coreset       {facts["size"]:,} rows, {facts["engine"]}
   to set aside  weight {facts["n_outliers"]:,.6g}
@@ -458,11 +454,11 @@ def stats(options: argparse.Namespace) -> None:
     options.talk.result("store stats", text, **facts)
 
 
-def history(options: argparse.Namespace) -> None:
+def history(options: Namespace) -> None:
     """List the anchors of a store, and the deletions in its audit.
 
-    Lists when each anchor was made, on how many points, and how far it moved; and, of a store
-    made with --audit, the id and the time of every deletion.
+    An anchor is listed with when it was made, on how many points, and how far it moved; a
+    deletion, in a store made with --audit, with its id and time.
 
     example: duramen store history customers.duramen
     """
@@ -480,7 +476,7 @@ def history(options: argparse.Namespace) -> None:
     options.talk.result("store history", text, store=options.store, events=events, forgotten=deleted)
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: Namespace) -> None:
     """Check every page and every invariant of a store.
 
     Damage is an error, described in one line; the exit code is 2. duramen store recover saves
@@ -495,10 +491,10 @@ def check(options: argparse.Namespace) -> None:
     )
 
 
-def compact(options: argparse.Namespace) -> None:
+def compact(options: Namespace) -> None:
     """Free the space of deleted rows.
 
-    Rewrites the store without gaps. Afterwards no byte of a deleted row is in its files.
+    The store is rewritten without gaps. Afterwards no byte of a deleted row is in its files.
 
     example: duramen store compact customers.duramen
     """
@@ -516,7 +512,7 @@ def compact(options: argparse.Namespace) -> None:
     )
 
 
-def backup(options: argparse.Namespace) -> None:
+def backup(options: Namespace) -> None:
     """Copy a store, also while it is in use.
 
     The copy is a store as of one moment, even if another process changes the original meanwhile.
@@ -538,10 +534,10 @@ def backup(options: argparse.Namespace) -> None:
     )
 
 
-def run_recover(options: argparse.Namespace) -> None:
+def run_recover(options: Namespace) -> None:
     """Save what can be saved of a damaged store.
 
-    Reads what can be read, and writes it into a new store. The damaged one is left as it is.
+    What can be read is written into a new store. The damaged one is left as it is.
 
     example: duramen store recover damaged.duramen -o saved.duramen
     """
