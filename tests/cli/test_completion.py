@@ -3,10 +3,11 @@
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
-from tests.cli.running import process
+from duramen.cli import main
 
 pytest.importorskip("shtab")
 
@@ -22,9 +23,8 @@ def shell(*command):
 def scripts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("completion")
     for name in ("bash", "zsh", "fish", "tcsh"):
-        done = process("completion", name, cwd=folder)
-        assert (done.code, done.err) == (0, "")
-        (folder / name).write_text(done.out)
+        with (folder / name).open("w") as file, redirect_stdout(file):
+            assert main(["completion", name]) == 0
     (folder / "rows.csv").write_text("")
     return folder
 

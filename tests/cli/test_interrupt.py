@@ -18,6 +18,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as on POSIX")
 BATCH = 20
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_on_a_terminal():
+    """Let Ctrl-C interrupt, here and in child processes, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def empty(run, files, tmp_path):
     made = tmp_path / "s.duramen"
@@ -47,6 +55,7 @@ def interrupt(child):
     return child.returncode, out, err
 
 
+@pytest.mark.slow
 def test_whole_batches_are_inserted_and_one_can_continue(empty, run, tmp_path):
     source = write(table(40_000), tmp_path / "many.parquet")
     child = insertion(empty, source)
@@ -69,6 +78,7 @@ def test_whole_batches_are_inserted_and_one_can_continue(empty, run, tmp_path):
         assert store.n_points == 40_000
 
 
+@pytest.mark.slow
 def test_all_or_none(empty, run, tmp_path):
     source = write(table(40_000), tmp_path / "many.parquet")
     child = insertion(empty, source, "--atomic")

@@ -231,8 +231,6 @@ def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
     if encoding is not None:
         return DataFile(open_data(options.data), encoding, options.talk), False
     settings = store.notes.get("columns") or {}
-    if isinstance(settings.get("one_hot"), list):
-        settings["one_hot"] = tuple(settings["one_hot"])
     n_classes = getattr(store.loss, "n_classes", None)
     with options_of(_INIT):
         return learn_data(options.data, settings, options.talk, name_of(store.loss), n_classes), True
