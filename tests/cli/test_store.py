@@ -1,6 +1,5 @@
 """Stores on the command line: what every command does, refuses, and prints as JSON."""
 
-import io
 import sqlite3
 
 import numpy as np
@@ -36,7 +35,9 @@ def count(path):
 
 
 def test_through_the_real_entry_point(store, tmp_path):
-    done = process("store", "delete", store, "--ids-from", "-", "--json", cwd=tmp_path, stdin="r8\nr9\n\n")
+    done = process(
+        "store", "delete", store, "--ids-from", "-", "--json", cwd=tmp_path, stdin="\ufeffr8\nr9\n\n"
+    )
     assert (done.code, done.err, done.json["n_deleted"]) == (0, "", 2)
 
 
@@ -105,19 +106,15 @@ def test_ids_that_are_text_from_a_file(store, run, tmp_path):
     assert count(store) == 2994
 
 
-def test_ids_that_are_numbers(files, run, refuse, tmp_path):
+def test_ids_that_are_numbers(files, run, tmp_path):
     path, source = tmp_path / "s.duramen", files / "numbers.parquet"
     learn = ("--loss", "kmeans", "--k", "2", "--features", "a,b", "--size", "200")
     assert run("store", "init", path, *learn, "--id", "key", "--weight", "heavy").code == 0
     assert run("store", "insert", path, source).code == 0
     assert run("store", "delete", path, "100", "101").code == 0
-    write(pa.table({"key": [102, 103]}), tmp_path / "gone.csv")
-    assert run("store", "delete", path, "--ids-from", tmp_path / "gone.csv").code == 0
     with open_store(path, read_only=True) as store:
-        assert store.ids.min() == 104
-        assert store.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()[4:]))
-    message = "duramen: id 'r3' is not a plain whole number, as ids are in this store\n"
-    assert refuse("store", "delete", path, "105", "r3") == message
+        assert store.ids.min() == 102
+        assert store.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()[2:]))
 
 
 def test_rows_that_the_store_numbers_itself(files, run, refuse, tmp_path):
@@ -249,19 +246,19 @@ def test_a_name_in_the_place_of_a_header_is_not_passed_over(store, run, refuse, 
     assert run("store", "delete", store, "--ids-from", tmp_path / "gone.csv").code == 0
 
 
-@pytest.mark.parametrize("one", ["1_00", "\u0661\u0660\u0660", "0100", "+100", "1e2", "100.0", " 100"])
+@pytest.mark.parametrize("one", ["1_00", "\u0661\u0660\u0660", "0100", "+100", "1e2", "100.0", " 100", "r3"])
 def test_ids_are_plain_whole_numbers(keyed, refuse, one):
     message = f"duramen: id {one!r} is not a plain whole number, as ids are in this store\n"
     assert refuse("store", "delete", keyed, one) == message
     assert len(ids_in(keyed)) == 3000
 
 
-@pytest.mark.parametrize("suffix", ["pq", "parq", "arrows", "tab", "txt", "dat"])
+@pytest.mark.parametrize("suffix", ["csv", "pq", "parq", "arrows", "tab", "txt", "dat"])
 def test_ids_from_any_file(keyed, run, tmp_path, suffix):
     path, ids = tmp_path / f"gone.{suffix}", pa.table({"key": [100, 101]})
     if suffix == "txt":
         path.write_bytes("\ufeff100\r\n\r\n101\r\n".encode())
-    elif suffix == "tab":
+    elif suffix in ("csv", "tab"):
         path.write_text("key\n100\n101\n")
     elif suffix == "arrows":
         with pa.ipc.new_stream(path, ids.schema) as file:
@@ -269,12 +266,6 @@ def test_ids_from_any_file(keyed, run, tmp_path, suffix):
     else:
         write(ids, tmp_path / "gone.parquet").rename(path)
     assert run("store", "delete", keyed, "--ids-from", path)[::2] == (0, "")
-    assert ids_in(keyed) == set(range(102, 3100))
-
-
-def test_ids_from_standard_input(keyed, run, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeff100\n101\n"))
-    assert run("store", "delete", keyed, "--ids-from", "-").code == 0
     assert ids_in(keyed) == set(range(102, 3100))
 
 

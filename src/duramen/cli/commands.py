@@ -48,7 +48,7 @@ from duramen.cli.options import (
     number,
     refuse_options,
 )
-from duramen.cli.output import Output, bar, naming, standard_output
+from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
@@ -125,7 +125,7 @@ def build(options: Namespace) -> None:
     check_loss(options)
     check_target(options.output, force=options.force, inputs=[options.data], suffixes=(".parquet",))
     start = time.perf_counter()
-    file = build_core(options)
+    file = build_core(options.data, options)
     write_core(options.output, file)
     seconds = time.perf_counter() - start
     options.talk.result(
@@ -140,7 +140,7 @@ def build(options: Namespace) -> None:
 def core_facts(core: Coreset) -> dict[str, Any]:
     """Return the JSON fields about a coreset."""
     names = ("n_points", "total_weight", "n_outliers", "n_suspected", "threshold", "sampler", "calibrated")
-    facts = {name: getattr(core, name) for name in names}
+    facts = fields_of(core, *names)
     return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}
 
 
@@ -360,7 +360,7 @@ def run_certify(options: Namespace) -> None:
         ascent_steps=options.steps,
     )
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
-    facts = {name: getattr(certificate, name) for name in names}
+    facts = fields_of(certificate, *names)
     options.talk.result(
         "certify",
         repr(certificate),

@@ -291,13 +291,7 @@ def write_core(path: Path, file: CoreFile) -> None:
 
 
 def read_core(path: Path) -> CoreFile:
-    """Load a coreset, and its encoding where the file has one.
-
-    Raises
-    ------
-    ValueError
-        If either is damaged, or newer than this library.
-    """
+    """Load a coreset, and its encoding where the file has one; refuse damage and newer formats."""
     core = load_coreset(path)
     parquet = needed("pyarrow.parquet", "reading a coreset", "frames")
     limit = max(path.stat().st_size, 1)
@@ -336,11 +330,11 @@ def checksum(state: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(state, sort_keys=True, allow_nan=False).encode())
 
 
-def build_core(options: Namespace) -> CoreFile:
+def build_core(path: Path, options: Namespace) -> CoreFile:
     """Build the coreset of a file, as the options say."""
     from duramen.coreset.build import streamed_coreset
 
-    data = learn_data(options.data, column_settings(options), options.talk, options.loss, options.classes)
+    data = learn_data(path, column_settings(options), options.talk, options.loss, options.classes)
     loss = make_loss(options, data.encoding.classes)
     with bar(options.talk, "building") as shown:
         core = streamed_coreset(
@@ -361,8 +355,7 @@ def load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
         if options.loss is None:
             raise ValueError(f"{path} is data, which needs a loss; pass --loss, such as --loss logistic")
         check_loss(options)
-        options.data = path
-        return kind, build_core(options)
+        return kind, build_core(path, options)
     refuse_options(options, BUILDING, f"{path} is a {_KINDS[kind]}, which has its columns and size")
     if kind == "core":
         file = read_core(path)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from duramen.cli.data import CoreFile, checksum, read_encoding
-from duramen.cli.output import naming, plain
+from duramen.cli.output import fields_of, naming, plain
 from duramen.coreset.save import loss_of, loss_state
 from duramen.files import replacing
 from duramen.losses import BregmanLoss, PoissonLoss, SmoothHingeLoss
@@ -57,29 +57,14 @@ _FACTS = {
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A fitted model.
-
-    Attributes
-    ----------
-    loss : Loss
-    theta : array
-        Its parameters.
-    columns : tuple of str, or None
-        The names of the columns of numbers that theta is for.
-    classes : list, or None
-        The labels, in the order of their numbers.
-    encoding : Encoding or None
-        How columns of a file become numbers.
-    facts : dict
-        How it was fitted.
-    """
+    """A fitted model."""
 
     loss: Loss
     theta: Array
-    columns: tuple[str, ...] | None
-    classes: list[Any] | None
-    encoding: Encoding | None
-    facts: dict[str, Any]
+    columns: tuple[str, ...] | None  # the columns of numbers that theta is for
+    classes: list[Any] | None  # the labels, in the order of their numbers
+    encoding: Encoding | None  # how columns of a file become numbers
+    facts: dict[str, Any]  # how it was fitted
 
     @property
     def n_columns(self) -> int:
@@ -91,14 +76,13 @@ def make_model(file: CoreFile, solution: Solution, estimate: Estimate, l2: float
     """Make the model of a solution on a coreset."""
     from duramen import __version__
 
-    solved = ("total_weight", "n_outliers", "objective", "converged", "n_iter")
     facts = {
         "made_by": f"duramen {__version__}",
         "n_points": file.core.n_points,
         "l2": l2,
         "status": solution.status.value,
-        **{name: getattr(solution, name) for name in solved},
-        **{name: getattr(estimate, name) for name in ("std_error", "low", "high")},
+        **fields_of(solution, "total_weight", "n_outliers", "objective", "converged", "n_iter"),
+        **fields_of(estimate, "std_error", "low", "high"),
     }
     columns = file.core.columns if file.encoding is None else tuple(file.encoding.names)
     return Model(solution.loss, solution.theta, columns, _classes_of(file), file.encoding, facts)
@@ -136,13 +120,7 @@ def write_model(path: Path, model: Model) -> None:
 
 
 def read_model(path: Path) -> Model:
-    """Read a model, and check all of it.
-
-    Raises
-    ------
-    ValueError
-        If it is not a model, is damaged, or was written by a newer version.
-    """
+    """Read a model, and check all of it; refuse damage and newer versions."""
     state = _read_json(path)
     try:
         return _checked_model(state)

@@ -187,11 +187,7 @@ def check_target(
 ) -> None:
     """Refuse an output that cannot be written, before anything takes time.
 
-    Raises
-    ------
-    ValueError, OSError
-        If the folder does not exist or is not writable, or the file is one of the inputs, or
-        exists (unless ``force``; None where nothing is ever replaced).
+    An existing file is refused unless ``force``, which is None where nothing is ever replaced.
     """
     folder = target.absolute().parent
     if suffixes and target.suffix.lower() not in suffixes:

@@ -20,23 +20,11 @@ from duramen.progress import Bar
 
 @dataclass
 class Output:
-    """Where a command prints.
+    """Where a command prints."""
 
-    Attributes
-    ----------
-    json, quiet : bool
-        Whether to print one JSON object on standard output and nothing else,
-        and whether to print nothing but errors.
-    aside : bool
-        Whether standard output holds the command's own data, so that lines go
-        to standard error.
-    warnings : list of str
-        The warnings so far.
-    """
-
-    json: bool = False
-    quiet: bool = False
-    aside: bool = False
+    json: bool = False  # one JSON object and nothing else
+    quiet: bool = False  # nothing but errors
+    aside: bool = False  # lines go to standard error, because standard output holds data
     warnings: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
@@ -123,6 +111,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def fields_of(value: Any, *names: str) -> dict[str, Any]:
+    """Return attributes by their names, as fields for JSON."""
+    return {name: getattr(value, name) for name in names}
 
 
 class Interrupted(KeyboardInterrupt):

@@ -42,7 +42,7 @@ from duramen.cli.options import (
     outliers,
     sampling_settings,
 )
-from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error
+from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
 from duramen.store import open_store, recover
 
@@ -120,13 +120,16 @@ def _open(options: Namespace, *, read_only: bool = False) -> Any:
 
 def _facts(store: Any) -> dict[str, Any]:
     """Return the JSON fields about a store after a change."""
-    names = ("path", "n_points", "total_weight", "n_outliers", "n_suspected")
-    facts = {name: getattr(store, name) for name in names}
-    return {"store": facts.pop("path"), **facts}
+    return {
+        "store": store.path,
+        **fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected"),
+    }
 
 
-def _describe(store: Any) -> str:
-    return f"{store.path}: {store.n_points:,} points, weight {store.total_weight:,.6g}"
+def _print_change(options: Namespace, store: Any, command: str, text: str, **fields: Any) -> None:
+    """Print what was done to a store, and what it holds now."""
+    now = f"{store.path}: {store.n_points:,} points, weight {store.total_weight:,.6g}"
+    options.talk.result(command, f"{text}\n{now}", **fields, **_facts(store))
 
 
 def _rows(n: int) -> str:
@@ -194,8 +197,8 @@ def insert(options: Namespace) -> None:
         n = _feed(store, data, options, apply, "inserted")
         seconds = time.perf_counter() - start
         rate = n / max(seconds, 1e-9)
-        text = f"{_rows(n)} inserted in {seconds:.1f} seconds ({rate:,.0f} per second)\n{_describe(store)}"
-        options.talk.result("store insert", text, n_inserted=n, seconds=seconds, **_facts(store))
+        text = f"{_rows(n)} inserted in {seconds:.1f} seconds ({rate:,.0f} per second)"
+        _print_change(options, store, "store insert", text, n_inserted=n, seconds=seconds)
 
 
 def update(options: Namespace) -> None:
@@ -220,9 +223,7 @@ def update(options: Namespace) -> None:
             store.update(rows.ids, rows.X, rows.y, rows.weights)
 
         n = _feed(store, data, options, apply, "updated")
-        options.talk.result(
-            "store update", f"{_rows(n)} updated\n{_describe(store)}", n_updated=n, **_facts(store)
-        )
+        _print_change(options, store, "store update", f"{_rows(n)} updated", n_updated=n)
 
 
 def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
@@ -237,13 +238,7 @@ def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
 
 
 def _feed(store: Any, data: DataFile, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
-    """Apply every batch of rows to the store, and return the number of rows.
-
-    Raises
-    ------
-    Interrupted
-        After Ctrl-C, between two batches; it says how many rows are done.
-    """
+    """Apply every batch of rows to the store, and return the number of rows; Ctrl-C stops between two."""
     place = options.skip  # the rows of the file before it are done
     whole = store.transaction() if options.atomic else nullcontext()
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
@@ -307,12 +302,8 @@ def delete(options: Namespace) -> None:
         if wrong is not None:
             raise ValueError(f"id {wrong!r} is not a plain whole number, as ids are in this store")
         store.delete([str(one) if names else int(one) for one in ids])
-        options.talk.result(
-            "store delete",
-            f"{_rows(len(ids))} deleted\n{_describe(store)}",
-            n_deleted=len(ids),
-            **_facts(store),
-        )
+        n = len(ids)
+        _print_change(options, store, "store delete", f"{_rows(n)} deleted", n_deleted=n)
 
 
 def _has_names(store: Any) -> bool:
@@ -427,9 +418,7 @@ def stats(options: Namespace) -> None:
             "loss": repr(store.loss),
             "columns": None if columns is None else list(columns),
             "label": roles.get("label"),
-            "size": store.size,
-            "engine": store.engine,
-            "threshold": store.threshold,
+            **fields_of(store, "size", "engine", "threshold"),
             "anchored": store.anchor is not None,
             "radius": report.radius,
             "reanchor_advised": report.advised,
@@ -544,7 +533,7 @@ def run_recover(options: Namespace) -> None:
     result = recover(options.store, options.output)
     lost = "it is not known how many were lost" if result.n_lost is None else f"{result.n_lost:,} lost"
     lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]
-    facts = {name: getattr(result, name) for name in ("n_points", "n_lost", "problems")}
+    facts = fields_of(result, "n_points", "n_lost", "problems")
     options.talk.result(
         "store recover", "\n  ".join(lines), store=options.store, recovered=options.output, **facts
     )
