@@ -80,7 +80,8 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
     add("--max-iter", type=at_least(1), default=300, metavar="N", help="iterations per start (default: 300)")
     add("--tol", type=number, metavar="SHARE", help="stop when an iteration gains less than this share")
-    add("--top", type=at_least(0), default=10, metavar="N", help="rows set aside to list (default: 10)")
+    top = "how many of the rows set aside to list (default: 10)"
+    parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help=top)
     add_loss(parser, required=False)
     add_columns(parser)
     add_sampling(parser)
@@ -109,7 +110,7 @@ def add_report(commands: Any) -> None:
     parser.add_argument(
         "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
     )
-    parser.add_argument("--certify", action="store_true", help="certify a store on its points even if many")
+    parser.add_argument("--certify", action="store_true", help="certify a store even if it has many points")
     parser.add_argument("--title", help="the title of the page (default: the name of the file)")
     add_seed(parser)
 

@@ -71,7 +71,7 @@ def add_columns(parser: ArgumentParser) -> None:
     add("--features", **lists, help="the columns to learn from, as a,b,c (default: all others)")
     add("--weight", metavar="NAME", help="the column of weights (default: every row has weight 1)")
     add("--id", metavar="NAME", help="the column of ids (default: row numbers)")
-    add("--one-hot", **lists, help="columns to encode as 0 and 1 per category; auto: every column of text")
+    add("--one-hot", **lists, help="columns to encode as 0 and 1 per category; auto: all columns of text")
     methods = ("mean", "median", "zero")
     add("--impute", choices=methods, help="what replaces missing values (default: they are an error)")
 
@@ -84,7 +84,8 @@ def add_sampling(parser: ArgumentParser) -> None:
     add("--outliers", type=outliers, metavar="Z", help="to set aside: 2%%, 0.02, or a count (default: none)")
     samplers = ("auto", "uniform", "layered", "leverage", "sensitivity")
     add("--sampler", choices=samplers, help="how the rows are sampled (default: auto)")
-    add("--suspects", type=suspects, metavar="TIMES", help="weight to suspect, in --outliers (default: 1.5)")
+    times = "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)"
+    add("--suspects", type=suspects, metavar="TIMES", help=times)
     add("--no-calibrate", action="store_true", help="leave the weights uncalibrated, as they were sampled")
     add_seed(group)
 

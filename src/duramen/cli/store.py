@@ -107,7 +107,7 @@ def _add_rows(parser: ArgumentParser) -> None:
         "--batch",
         type=at_least(1),
         metavar="ROWS",
-        help="rows per transaction (default: 8 MB, at most 65536)",
+        help="rows per transaction (default: 8 MB or 65536)",
     )
     add("--atomic", action="store_true", help="all rows in one transaction: all or none")
     add("--skip", type=at_least(0), default=0, metavar="ROWS", help="skip this many rows of the file")
