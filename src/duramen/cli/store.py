@@ -70,12 +70,8 @@ def add_parser(commands: Any) -> None:
     _add_rows(_add(below, "insert", insert))
     add = _add(below, "delete", delete).add_argument
     add("ids", nargs="*", metavar="ID", help="the ids of the rows")
-    add(
-        "--ids-from",
-        type=Path,
-        metavar="FILE",
-        help="a table or text with one id per line; - is standard input",
-    )
+    ids_from = "a table with one column, or text with one id per line; - is standard input"
+    add("--ids-from", type=Path, metavar="FILE", help=ids_from)
     parser = _add(below, "update", update)
     _add_rows(parser)
     parser.add_argument("--id", metavar="NAME", help="the column of ids, if the store numbered its rows")
@@ -103,12 +99,8 @@ def _add_rows(parser: ArgumentParser) -> None:
     """Add the file of rows, and how it is read."""
     add_data(parser)
     add = parser.add_argument
-    add(
-        "--batch",
-        type=at_least(1),
-        metavar="ROWS",
-        help="rows per transaction (default: 8 MB or 65536)",
-    )
+    batch = "rows per transaction (default: as many as 8 MB hold, at most 65536)"
+    add("--batch", type=at_least(1), metavar="ROWS", help=batch)
     add("--atomic", action="store_true", help="all rows in one transaction: all or none")
     add("--skip", type=at_least(0), default=0, metavar="ROWS", help="skip this many rows of the file")
 
