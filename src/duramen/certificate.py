@@ -207,9 +207,9 @@ class _Sides:
 
     def _trimmed(self, side: WeightedPoints, theta: Array) -> tuple[float, Callable[[], Array]]:
         loss = self.core.loss
-        losses, marks = loss.values_and_cache(theta, side.X, side.y)
+        losses, cache = loss.values_and_cache(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
-        known = {} if marks is None else {"marks": marks}  # a loss of the user's own may not know of marks
+        known = {} if cache is None else {"cache": cache}  # a custom loss may not take a cache
         return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, **known)
 
 
