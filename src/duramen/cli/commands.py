@@ -28,6 +28,7 @@ from duramen.cli.data import (
     open_data,
     options_of,
     read_core,
+    read_data,
     write_core,
 )
 from duramen.cli.model import Model, make_model, predict_rows, read_model, write_model
@@ -44,7 +45,6 @@ from duramen.cli.options import (
     check_source,
     check_target,
     column_settings,
-    name_of,
     number,
     refuse_options,
 )
@@ -245,7 +245,8 @@ def predict(options: Namespace) -> None:
         check_target(options.output, force=options.force, inputs=inputs, suffixes=(".parquet", ".csv"))
     model = read_model(options.model)
     data = _data_for(model, options.data, options.talk)
-    n_rows, names = 0, []
+    n_rows = 0
+    columns: dict[str, Any] = {}
     with (
         _writer(options.output, model.classes) as write,
         bar(options.talk, "predicting") as shown,
@@ -260,7 +261,7 @@ def predict(options: Namespace) -> None:
                     for name, part in columns.items()
                 }
             )
-            names, n_rows = list(columns), n_rows + len(batch)
+            n_rows += len(batch)
             advance(shown, batch)
         if not n_rows:
             raise ValueError(f"{options.data} has no rows to predict")
@@ -270,7 +271,7 @@ def predict(options: Namespace) -> None:
         predictions=options.output,
         model=options.model,
         n_rows=n_rows,
-        columns=names,
+        columns=list(columns),
     )
 
 
@@ -376,18 +377,15 @@ def _certify_on_data(
     options: Namespace, file: CoreFile, columns: dict[str, Any] | None = None, **settings: Any
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
-    core, talk = file.core, options.talk
+    core = file.core
     if core.anchor is None:
         raise ValueError(
             "the coreset has no anchor, around which to certify it; duramen build makes one, and "
             "duramen store reanchor makes that of a store"
         )
-    if file.encoding is None:
-        n_classes = getattr(core.loss, "n_classes", None)
-        points = learn_data(options.data, columns or {}, talk, name_of(core.loss), n_classes).all_points()
-    else:
-        with options_of(_LEARNING):
-            points = DataFile(open_data(options.data), file.encoding, talk).all_points()
+    data = read_data(options.data, file.encoding, columns or {}, options.talk, core.loss)
+    with options_of(_LEARNING) if file.encoding else nullcontext():
+        points = data.all_points()
     return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
 
 

@@ -25,6 +25,7 @@ from duramen.cli.options import (
     check_source,
     column_settings,
     make_loss,
+    name_of,
     refuse_options,
     sampling_settings,
 )
@@ -39,6 +40,7 @@ from duramen.store import open_store
 
 if TYPE_CHECKING:
     from duramen.io import Encoding
+    from duramen.losses import Loss
 
 _KINDS = {"store": "store", "core": "coreset", "model": "model"}
 _MOST_IDS = 20_000_000  # ids that are compared over batches: 160 MB; further ones are not checked
@@ -165,6 +167,15 @@ def learn_data(
         learn = _with_classes if loss in CLASSIFIERS else _with_numbers
         encoding = learn(table, encoding, loss, n_classes, output)
     return DataFile(table, encoding, output)
+
+
+def read_data(
+    path: Path, encoding: Encoding | None, settings: dict[str, Any], output: Output, loss: Loss
+) -> DataFile:
+    """Open a table with an encoding, or learn one where there is none yet."""
+    if encoding is None:
+        return learn_data(path, settings, output, name_of(loss), getattr(loss, "n_classes", None))
+    return DataFile(open_data(path), encoding, output)
 
 
 def _with_classes(table: Any, encoding: Any, loss: str, n_classes: int | None, output: Output) -> Encoding:

@@ -23,6 +23,7 @@ from duramen.cli.data import (
     open_data,
     options_of,
     place_in_file,
+    read_data,
     read_encoding,
     write_core,
 )
@@ -38,7 +39,6 @@ from duramen.cli.options import (
     check_target,
     column_settings,
     make_loss,
-    name_of,
     outliers,
     sampling_settings,
 )
@@ -221,12 +221,9 @@ def update(options: Namespace) -> None:
 def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
     """Open the file with the store's encoding, or learn it if there is none yet; return whether it is new."""
     encoding = read_encoding(store.notes.get("encoding"))
-    if encoding is not None:
-        return DataFile(open_data(options.data), encoding, options.talk), False
     settings = store.notes.get("columns") or {}
-    n_classes = getattr(store.loss, "n_classes", None)
     with options_of(_INIT):
-        return learn_data(options.data, settings, options.talk, name_of(store.loss), n_classes), True
+        return read_data(options.data, encoding, settings, options.talk, store.loss), encoding is None
 
 
 def _feed(store: Any, data: DataFile, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
