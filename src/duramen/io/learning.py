@@ -27,7 +27,7 @@ from duramen.io.encoding import IMPUTE, LABEL, Choice, Encoding, Number, named
 from duramen.io.table import Batch, Table
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
-_TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
+TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
 _CODE = re.compile(r"[+-]?0[0-9]")
 
@@ -118,7 +118,7 @@ def learn_encoding(
         weight,
         id,
         found.get(label) if label is not None else None,
-        text_ids=id is not None and table.kinds[id] in _TEXT_IDS,
+        text_ids=id is not None and table.kinds[id] in TEXT_IDS,
         single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
         impute=impute,
     )
@@ -204,7 +204,7 @@ def check_kinds(
         raise ValueError(f"{_holds(table, label, 'the label')}; labels are numbers, text or true/false")
     if weight is not None and table.kinds[weight] not in NUMERIC:
         raise ValueError(f"{_holds(table, weight, 'the weight')}, not numbers")
-    if id is not None and table.kinds[id] not in (Kind.WHOLE, *_TEXT_IDS):
+    if id is not None and table.kinds[id] not in (Kind.WHOLE, *TEXT_IDS):
         raise ValueError(
             f"{_holds(table, id, 'the id')}; ids are whole numbers or text, "
             "so that no two become equal by rounding"
@@ -219,7 +219,7 @@ def _check_feature(table: Table, name: str, *, one_hot: bool, may_be_id: bool) -
             "(for instance days since a date), or leave it out of the features (--features)"
         )
     if kind not in NUMERIC and not one_hot:
-        as_id = f"use it as the ids (--id {name}), " if may_be_id and kind in _TEXT_IDS else ""
+        as_id = f"use it as the ids (--id {name}), " if may_be_id and kind in TEXT_IDS else ""
         raise ValueError(
             f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {as_id}"
             "leave it out of the features (--features), or correct it"

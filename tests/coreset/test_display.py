@@ -1,17 +1,19 @@
-"""What a coreset says of itself, at a prompt and in a notebook."""
+"""How a coreset is shown: at a prompt, in a notebook, as a pandas data frame."""
 
 import dataclasses
 import pickle
 import re
-from html.parser import HTMLParser
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import duramen as dm
 from duramen.coreset.display import interval, number
 from duramen.coreset.estimate import Estimate
 from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
+from tests.report.cores import Page
 
 MAKES = {
     "logistic": logistic_core,
@@ -95,36 +97,16 @@ def test_the_error_bar_is_left_out_where_it_would_take_long():
     assert "error bar not known" in core._repr_html_()
 
 
-class Table(HTMLParser):
-    """What stands in the cells, and whether tags match."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.cells, self.tags = [], [], set()
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.tags.add(tag)
-        assert {name for name, _ in attrs} <= {"style", "scope"}
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.cells.append(data)
-
-
 @every_make
 def test_the_table_is_self_contained(make):
-    table = Table(make()._repr_html_())
-    assert table.tags == {"table", "caption", "b", "tbody", "tr", "th", "td"}
+    table = Page(make()._repr_html_())
+    assert {tag for tag, _ in table.tags} == {"table", "caption", "b", "tbody", "tr", "th", "td"}
+    assert {name for _, attrs in table.tags for name in attrs} == {"style", "scope"}
 
 
 def test_the_table_says_what_there_is():
     core = logistic_core()
-    cells = Table(core._repr_html_()).cells
+    cells = Page(core._repr_html_()).texts
     facts = dict(zip(cells[2::2], cells[3::2], strict=True))
     assert "".join(cells[:2]) == "Coreset: 60 weighted rows x 3 columns for 400 points"
     assert facts["suspected outliers"] == "12 rows for 15 points"
@@ -170,3 +152,59 @@ def test_a_pickle_is_frozen_again():
     core = pickle.loads(pickle.dumps(logistic_core()))
     for name in ("weights", "suspected", "own_weights", "inclusion", "groups"):
         assert not getattr(core, name).flags.writeable
+
+
+def test_a_frame_has_it_all():
+    core = logistic_core()
+    frame = core.to_pandas()
+    assert list(frame) == ["x0", "x1", "x2", "y", "weight", "suspected"]
+    assert frame.index.name == "id"
+    np.testing.assert_array_equal(frame.index, core.ids)
+    np.testing.assert_array_equal(frame[["x0", "x1", "x2"]], core.X)
+    for name, column in {"y": core.y, "weight": core.weights, "suspected": core.suspected}.items():
+        np.testing.assert_array_equal(frame[name], column)
+        assert frame[name].dtype == column.dtype
+
+
+def test_names_come_from_the_data():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["age", "weight"])
+    core = dm.robust_coreset(X, loss=dm.KMeansLoss(1), size=10, random_state=0)
+    frame = core.to_pandas()
+    assert list(frame) == ["age", "weight", "duramen:weight", "suspected"]
+    np.testing.assert_array_equal(frame["weight"], core.X[:, 1])
+    np.testing.assert_array_equal(frame["duramen:weight"], core.weights)
+
+
+def test_two_columns_of_one_name():
+    frame = logistic_core(columns=("a", "a", "duramen:y")).to_pandas()
+    assert list(frame) == ["a", "a", "duramen:y", "y", "weight", "suspected"]
+
+
+def test_float32_stays_float32_and_labels_may_be_missing():
+    core = dm.robust_coreset(np.eye(5, dtype=np.float32), loss=dm.KMeansLoss(1), size=3, random_state=0)
+    frame = core.to_pandas()
+    assert set(frame.dtypes[:5]) == {np.dtype(np.float32)}
+    assert "y" not in frame
+
+
+def test_sparse_rows_become_sparse_columns():
+    core = sparse_core()
+    frame = core.to_pandas()
+    assert isinstance(frame["x0"].dtype, pd.SparseDtype)
+    np.testing.assert_array_equal(frame.iloc[:, :40].to_numpy(dtype=float), core.X.toarray())
+
+
+def test_a_frame_is_the_callers_own():
+    core = kmeans_core()
+    before = core.X.copy()
+    frame = core.to_pandas()
+    frame.iloc[:, 0] = -1.0
+    frame["weight"] = 0.0
+    np.testing.assert_array_equal(core.X, before)
+    assert core.weights.min() > 0
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"Coreset.to_pandas needs pandas; pip install 'duramen\[frames\]'"):
+        kmeans_core().to_pandas()

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.report.axis import axis_of, nice_ticks
-from duramen.report.charts import histogram, strips
 from duramen.report.markup import percent, short
+from duramen.report.svg import axis_of, histogram, linear_ticks, strips
 from tests.report.cores import Page
 
 VALUES = st.lists(st.floats(0, 1e12) | st.floats(0, 1) | st.just(0.0), min_size=1, max_size=30)
@@ -19,14 +18,14 @@ VALUES = st.lists(st.floats(0, 1e12) | st.floats(0, 1) | st.just(0.0), min_size=
 def test_an_axis_keeps_order_and_limits(values, also):
     values = np.sort(np.array(values))
     axis = axis_of(values, 10.0, 90.0, also)
-    places = axis.places(values)
+    places = axis.place(values)
     assert (np.diff(places) >= 0).all()
     assert places.min() >= 10
     assert places.max() <= 90
     assert values.max() <= axis.high
     if also is not None and not axis.log:
         assert axis.low <= also <= axis.high
-    ticks = [value for value, _ in axis.ticks()]
+    ticks = axis.ticks()
     assert 1 <= len(ticks) <= 40
     assert all(axis.low - 1e-6 * axis.high <= tick <= axis.high * (1 + 1e-2) for tick in ticks)
 
@@ -34,7 +33,7 @@ def test_an_axis_keeps_order_and_limits(values, also):
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(2, 8))
 def test_ticks_are_round_and_within(low, width, n):
     high = low + width
-    ticks = nice_ticks(low, high, n)
+    ticks = linear_ticks(low, high, n)
     if len(ticks) > 2:
         step = np.diff(ticks)
         np.testing.assert_allclose(step, step[0], rtol=1e-6)

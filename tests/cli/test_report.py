@@ -3,6 +3,8 @@
 import pytest
 
 import duramen as dm
+from duramen.cli.data import read_core
+from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, process, table, write
 
 QUICK = ("--probes", "4", "--steps", "1")
@@ -16,23 +18,20 @@ def test_certify_through_the_real_entry_point(core, files, tmp_path):
     assert done.json["n_points"] == 3000
 
 
-def test_certify_says_it_in_words(core, files, run):
+def test_certify_for_people(core, files, run):
     assert "lower bound on the worst case" in run("certify", core, files / "rows.parquet", *QUICK).out
 
 
-def test_certify_refuses(core, files, run, tmp_path):
+def test_certify_refuses(core, files, refuse, tmp_path):
     other = write(table(2000), tmp_path / "other.parquet")
     for arguments, message in [
         ((core, other), "these are not the data of this coreset"),
         ((core, files / "numbers.csv"), "'age'"),
-        ((core, files / "rows.csv", "--label", "ill"), "knows its columns; leave --label out"),
+        ((core, files / "rows.csv", "--label", "ill"), "has its columns; leave --label out"),
         ((files / "rows.parquet", files / "rows.parquet"), "holds no coreset"),
-        ((core, tmp_path / "absent.csv"), "there is no such file"),
+        ((core, tmp_path / "absent.csv"), "no such file"),
     ]:
-        done = run("certify", *arguments, *QUICK)
-        assert (done.code, done.out) == (2, "")
-        assert message in done.err
-        assert done.err.count("\n") == 1
+        assert message in refuse("certify", *arguments, *QUICK)
 
 
 def test_report_through_the_real_entry_point(core, files, tmp_path):
@@ -54,14 +53,14 @@ def test_report_of_a_store(store, run, tmp_path, title):
 
 
 def test_a_store_is_certified_on_its_own_points(store, run, tmp_path, monkeypatch):
-    """What was deleted since does not matter, as it would with a file; many points are certified on request."""
+    """Points deleted since do not matter, as they would with a file; many points are certified on request."""
     page = tmp_path / "r.html"
     missing = "has not been compared with all the data"
     with dm.open_store(store) as live:
         live.delete(live.ids[:100])
     assert run("report", store, "-o", page).code == 0
     assert missing not in page.read_text()
-    monkeypatch.setattr("duramen.cli.report._QUICK", 100)
+    monkeypatch.setattr("duramen.cli.commands._QUICK", 100)
     done = run("report", store, "-o", page, "--force")
     assert done.code == 0
     assert "--certify" in done.err
@@ -70,14 +69,30 @@ def test_a_store_is_certified_on_its_own_points(store, run, tmp_path, monkeypatc
     assert missing not in page.read_text()
 
 
-def test_report_refuses(core, files, run, tmp_path):
+def test_report_refuses(core, files, refuse, tmp_path):
     (tmp_path / "there.html").write_text("")
     for arguments, message in [
-        ((files / "rows.csv", "-o", tmp_path / "r.html"), "is no store and no coreset"),
+        ((files / "rows.csv", "-o", tmp_path / "r.html"), "is neither a store nor a coreset"),
         ((core, "-o", tmp_path / "r.txt"), "must end in .html"),
-        ((core, "-o", tmp_path / "there.html"), "exists; pass --force"),
-        ((core, "-o", tmp_path / "r.html", "--data", tmp_path / "absent"), "there is no such file"),
+        ((core, "-o", tmp_path / "there.html"), "already exists; pass --force"),
+        ((core, "-o", tmp_path / "r.html", "--data", tmp_path / "absent"), "absent: no such file"),
     ]:
-        done = run("report", *arguments)
-        assert (done.code, done.out) == (2, "")
-        assert message in done.err
+        assert message in refuse("report", *arguments)
+
+
+def test_the_report_of_a_coreset_names_the_suspected(core, run, tmp_path):
+    assert run("report", core, "-o", tmp_path / "r.html").code == 0
+    page, file = (tmp_path / "r.html").read_text(), read_core(core)
+    suspected = file.core.ids[file.core.suspected]
+    assert sum(f"<b>{file.names[int(one)]}</b>" in page for one in suspected) >= 20
+    assert not any(str(one) in page for one in suspected)
+
+
+def test_a_report_without_an_anchor_has_no_certificate(run, tmp_path):
+    store, rows = tmp_path / "s.duramen", write(table(60), tmp_path / "rows.parquet")
+    assert run("store", "init", store, *LEARN, *SMALL, "--quiet").code == 0
+    assert run("store", "insert", store, rows, "--quiet").code == 0
+    done = run("report", store, "-o", tmp_path / "r.html", "--data", rows)
+    assert (done.code, "has no anchor yet" in done.err) == (0, True)
+    assert run("store", "coreset", store, "-o", tmp_path / "c.parquet").code == 0
+    assert "duramen store reanchor" in run("certify", tmp_path / "c.parquet", rows).err

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.report.suspects import largest_losses, reasons_of, usual_rows
+from duramen.coreset.plot import usual_rows
+from duramen.report.numbers import largest_losses, reasons_of
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, own_loss_core, sparse_core
 from tests.report.cores import case_of, core_of
@@ -206,12 +207,11 @@ def test_a_constant_column_and_huge_numbers_give_numbers():
 
 def test_usual_rows_are_all_where_none_is_left():
     core = kmeans_core(n_outliers=20)
-    np.testing.assert_array_equal(usual_rows(core), ~core.suspected)
-    nobody = dataclasses.replace(core, suspected=np.ones(len(core), dtype=bool))
-    assert usual_rows(nobody).all()
+    np.testing.assert_array_equal(usual_rows(core.suspected, core.weights), ~core.suspected)
+    assert usual_rows(np.ones(len(core), dtype=bool), core.weights).all()
 
 
-def test_a_loss_of_ones_own_falls_back_on_the_spread():
+def test_a_custom_loss_falls_back_on_the_spread():
     core = own_loss_core()
     assert taken_apart(core, [0]).kind == "spread"
     assert not sparse.issparse(taken_apart(core, [0]).values)

@@ -1,4 +1,4 @@
-"""Pictures of coresets: where things stand, and what the legend says. (Whether they please was looked at.)"""
+"""Plots of coresets: where rows are drawn, and what the legend says."""
 
 import sys
 
@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset.plot import plane_of
+from duramen.coreset.plot import principal_plane
 from tests.coreset.cores import kmeans_core, logistic_core, own_loss_core, sparse_core
 
 
@@ -176,14 +176,14 @@ def test_all_rows_suspected_or_far_out():
     assert np.isfinite(drawn(far.plot())).all()
 
 
-def test_a_loss_of_ones_own():
+def test_a_custom_loss():
     assert legend(own_loss_core().plot()) == ["rows (20)"]
 
 
 def test_the_plane_is_that_of_the_weighted_covariance():
     rng = np.random.default_rng(0)
     rows, weights = rng.normal(size=(300, 5)) * [5, 3, 1, 1, 1], rng.random(300)
-    plane = plane_of(rows, weights)
+    plane = principal_plane(rows, weights)
     spread = np.cov(rows.T, aweights=weights, ddof=0)
     values = np.linalg.eigvalsh(spread)[::-1]
     np.testing.assert_allclose(plane.shares, values[:2] / values.sum())
@@ -197,7 +197,7 @@ def test_wide_planes_agree_with_the_covariance(shape):
     rows = rng.normal(size=shape) + np.outer(rng.normal(size=shape[0]) * 9, rng.normal(size=shape[1]))
     rows += np.outer(rng.normal(size=shape[0]) * 4, rng.normal(size=shape[1]))
     weights = rng.random(shape[0])
-    plane = plane_of(rows, weights)
+    plane = principal_plane(rows, weights)
     values = np.linalg.eigvalsh(np.cov(rows.T, aweights=weights, ddof=0))[::-1]
     np.testing.assert_allclose(plane.shares, values[:2] / values.sum(), rtol=1e-6)
 
