@@ -304,7 +304,7 @@ def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(
     batches = list(cut(points, range(0, 3000, 300))())
     step = plan(**chosen).expecting(expected)
     parts = [summarize(batch, step) for batch in batches]
-    held = [len(part.body.held.points) for part in parts if part.body.held is not None]
+    held = [len(part.body.kept.points) for part in parts if part.body.kept is not None]
     assert max(held) <= (75 if expected >= 3000 else 110)
     found = finish(reduce(merge, parts))
     assert found.number == (1 if expected > 3000 else 2)

@@ -140,10 +140,10 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
     with dm.open_store(path, read_only=True) as store:
         federation.sites[0] = Site(store).answer
         assert_same_coreset(federation.coreset(), core)
-        assert selection_of(store, federation._next.outlook) is not None
+        assert selection_of(store, federation._next.view) is not None
         federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
         check(federation, [Site(store), both["paris"]], settings)
-        assert selection_of(store, federation._next.outlook) is None
+        assert selection_of(store, federation._next.view) is None
 
 
 def test_a_holder_of_another_problem_answers_all_the_same():
@@ -168,7 +168,7 @@ def test_a_holder_of_another_problem_answers_all_the_same():
         5,
     ):  # of another seed, loss or engine: they are for something else, and stay as they are
         assert holders[place].anchor is before[place]
-    assert [selection_of(site.rows, federation._next.outlook) for site in sites] == [None] * 6
+    assert [selection_of(site.rows, federation._next.view) for site in sites] == [None] * 6
 
 
 def refused(error, match, sites, **more):

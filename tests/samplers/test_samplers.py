@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.samplers.base import NOWHERE, AnchoredPoints, Strata, frozen
+from duramen.samplers.base import NOWHERE, AnchoredPoints, Strata, freeze
 
 LOGISTIC = dm.LogisticLoss()
 
@@ -334,7 +334,7 @@ def test_no_score_exceeds_the_ceiling(sampler, form, n):
     rng = np.random.default_rng(n)
     X = rng.standard_cauchy(size=(n, 3)) * [1e-3, 1.0, 1e6] + [0.0, 50.0, 0.0]
     points = dm.points(form(X))
-    seen = frozen(sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(n)))
+    seen = freeze(sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(n)))
     ceiling, scores = sampler.ceiling(seen), sampler.scores(seen)
     assert scores.max() <= ceiling
     if not sparse.issparse(points.X):

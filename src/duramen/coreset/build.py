@@ -14,21 +14,21 @@ import numpy as np
 from duramen.arrays import column_names, is_frame, refuse_nonfinite
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.coreset.choose import assembled, black_box_rows, ranked_rows, split_at, suspected_rows
+from duramen.coreset.choose import assemble, black_box_rows, ranked_rows, split_at, suspected_rows
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
 from duramen.coreset.settings import ByDeltaSample, BySize, SizeRule, plan_of
 from duramen.coreset.view import (
     anchor_sample,
-    anchored,
+    anchored_points,
     are_few,
     best_sampler,
     check_plan,
+    find_anchor_and_sampler,
     given_anchor,
     is_bare,
     is_built_in,
     refuse_infinite,
     sampler_of,
-    seen_from,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
@@ -36,7 +36,7 @@ from duramen.losses.linear import LinearLoss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.base import NOWHERE, frozen, has_frozen
+from duramen.samplers.base import NOWHERE, freeze, has_frozen
 from duramen.seeds import generator
 from duramen.trimming import check_points_and_loss, outlier_weight
 
@@ -251,14 +251,14 @@ def robust_coreset(
         seen, cache = AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
     else:
         place, named = _anchored(anchor, points, loss, plan, named, z, seed)
-        seen, cache = seen_from(place, points, loss, cached=calibrate and plan.calibrates)
+        seen, cache = anchored_points(place, points, loss, cached=calibrate and plan.calibrates)
     chooser = named
     assert chooser is not None
     split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
     inner = replace(seen, points=points.with_weights(split.inner))
     _refuse_infinite(inner)
     if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
-        inner = frozen(chooser, inner)
+        inner = freeze(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
     _say_if_all(plan, sizes, len(split.rows), split.n_inner)
     outer = suspected_rows(seen, split, sizes[0], seed)
@@ -268,7 +268,7 @@ def robust_coreset(
         )
     else:
         others, calibrated = black_box_rows(chooser, inner, sizes[1], seed), False
-    return assembled(
+    return assemble(
         points,
         [outer, others],
         loss=loss,
@@ -332,7 +332,9 @@ def _anchored(
     n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
     sample = anchor_sample(points, seed)
     try:
-        return anchored(given, sample, loss, plan, named, z=z, total=total, n_points=n_points, seed=seed)
+        return find_anchor_and_sampler(
+            given, sample, loss, plan, named, z=z, total=total, n_points=n_points, seed=seed
+        )
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise

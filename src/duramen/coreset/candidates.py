@@ -14,7 +14,7 @@ from duramen.coreset import Coreset
 from duramen.coreset.choose import (
     Chosen,
     Split,
-    assembled,
+    assemble,
     score_points,
     split_at,
     surveyed_totals,
@@ -22,13 +22,13 @@ from duramen.coreset.choose import (
 )
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.settings import BySize
-from duramen.coreset.view import refuse_infinite, seen_from
+from duramen.coreset.view import anchored_points, refuse_infinite
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler
-from duramen.samplers.base import Strata, ceiling_of, ranked, shared_out, strata_of
+from duramen.samplers.base import Strata, allocate_size, ceiling_of, compute_ranks, strata_of
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
-from duramen.samplers.ranks import Draw, draw, scaled, uniforms
+from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniforms
 
 __all__ = [
     "BottomK",
@@ -50,14 +50,14 @@ class RankedPoints(NamedTuple):
     """Points, the number by which each stays, and its place: which of several lists it is on."""
 
     points: WeightedPoints
-    numbers: Array
-    places: Array
+    ranks: Array
+    strata: Array
 
     def by_id(self) -> RankedPoints:
         """Put all in the order of the ids."""
         rows = np.argsort(self.points.ids)
         return RankedPoints(
-            self.points.take_unchecked(rows, self.points.weights[rows]), self.numbers[rows], self.places[rows]
+            self.points.take_unchecked(rows, self.points.weights[rows]), self.ranks[rows], self.strata[rows]
         )
 
 
@@ -112,8 +112,8 @@ class BottomK:
         return self._parts[0] if self._parts else None
 
     def _cut(self) -> None:
-        numbers = np.concatenate([part.numbers for part in self._parts])
-        places = np.concatenate([part.places for part in self._parts])
+        numbers = np.concatenate([part.ranks for part in self._parts])
+        places = np.concatenate([part.strata for part in self._parts])
         points = concatenate_points([part.points for part in self._parts])
         rows = self._lowest(numbers, places)
         if len(rows) < len(numbers):
@@ -264,7 +264,7 @@ class InlierState:
         Over all points, of what the coreset is calibrated to.
     stratified : bool
         Whether the sampler makes strata.
-    held : RankedPoints or None
+    kept : RankedPoints or None
         The points of the smallest ranks of each stratum, in the order of their ids; their places are
         the numbers of their strata.
     """
@@ -274,7 +274,7 @@ class InlierState:
     weights: ExactSums
     totals: ExactSums | None
     stratified: bool
-    held: RankedPoints | None
+    kept: RankedPoints | None
 
 
 @final
@@ -287,7 +287,7 @@ class Inliers:
     seed : int
     most : int
         No more points than so many will be asked for.
-    known : CalibrationFeatures or None
+    features : CalibrationFeatures or None
         What so many points would be calibrated to, if they are to be.
 
     Attributes
@@ -320,7 +320,9 @@ class Inliers:
             totals = surveyed_totals(seen, cache, self._known)
             self._count(seen.points, None)
             few = take_rows(seen, rows)
-            self._lowest.add(few.points, ranked(self._sampler, few, self._seed), np.zeros(len(few), np.int8))
+            self._lowest.add(
+                few.points, compute_ranks(self._sampler, few, self._seed), np.zeros(len(few), np.int8)
+            )
         if self._totals is not None:
             self._totals.add(totals)
 
@@ -330,7 +332,7 @@ class Inliers:
         if self._known is not None and self._totals is not None:
             self._totals.add_rows(self._known.columns(seen.points) * seen.points.weights[:, None])
         places = self._count(seen.points, self._sampler.strata(seen))
-        self._lowest.add(seen.points, ranked(self._sampler, seen, self._seed, steady=True), places)
+        self._lowest.add(seen.points, compute_ranks(self._sampler, seen, self._seed, steady=True), places)
 
     def absorb(self, state: InlierState) -> None:
         """Take in all that another has."""
@@ -342,8 +344,8 @@ class Inliers:
         self._weights.absorb(state.weights, places)
         if self._totals is not None and state.totals is not None:
             self._totals.absorb(state.totals)
-        if state.held is not None:
-            points, ranks, numbers = state.held
+        if state.kept is not None:
+            points, ranks, numbers = state.kept
             self._lowest.add(points, ranks, np.array(places)[np.searchsorted(state.numbers, numbers)])
 
     def state(self) -> InlierState:
@@ -402,7 +404,7 @@ class Inliers:
         def rest(group: int, kept: Array) -> float:
             return self._weights.less(np.flatnonzero(place_groups == group).tolist(), own[kept])
 
-        weights = scaled(found, own, totals, rest)
+        weights = scale_to_totals(found, own, totals, rest)
         calibrates = self._known is not None and size < self.n_points
         if calibrates:
             found, weights = self._calibrated(points, found, weights, size)
@@ -429,10 +431,10 @@ class Inliers:
         numbers = np.array(list(self._places))  # in the order of their places
         order = np.argsort(numbers)
         strata = Strata(numbers[order], np.array(self._counts)[order], weights[order])
-        pooled, sizes = shared_out(self._sampler, strata, size)
+        pooled, sizes = allocate_size(self._sampler, strata, size)
         place_groups = np.empty(len(numbers), dtype=np.int32)
         place_groups[order] = pooled
-        return place_groups[held.places], sizes, np.bincount(pooled, strata.weights), place_groups
+        return place_groups[held.strata], sizes, np.bincount(pooled, strata.weights), place_groups
 
     def _placed(self, numbers: Array, points: WeightedPoints) -> Array:
         """Give points the places of their strata."""
@@ -476,7 +478,7 @@ class View:
         How much weight is suspected.
     floor : float
         A loss below which nobody is; minus infinity where that is not known.
-    known : CalibrationFeatures or None
+    features : CalibrationFeatures or None
         What the weights are calibrated to.
     """
 
@@ -487,7 +489,7 @@ class View:
     plan: BySize
     suspected: float
     floor: float
-    known: CalibrationFeatures | None
+    features: CalibrationFeatures | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -516,19 +518,19 @@ class Collector:
 
     Parameters
     ----------
-    outlook : View
+    view : View
     """
 
-    def __init__(self, outlook: View) -> None:
-        self._outlook = outlook
-        self._outer = LargestLosses(outlook.suspected, outlook.floor)
-        self._inner = Inliers(outlook.sampler, outlook.seed, outlook.plan.size, outlook.known)
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._outer = LargestLosses(view.suspected, view.floor)
+        self._inner = Inliers(view.sampler, view.seed, view.plan.size, view.features)
         self.n_rows, self._n_points = 0, 0
 
     def add(self, points: WeightedPoints) -> None:
         """Take in a batch: hold those that may be suspected, and all others are inliers."""
-        look = self._outlook
-        seen, cache = seen_from(look.anchor, points, look.loss, cached=look.known is not None)
+        look = self._view
+        seen, cache = anchored_points(look.anchor, points, look.loss, cached=look.features is not None)
         if np.isnan(seen.losses).any():
             lost = np.flatnonzero(np.isnan(seen.losses) & (points.weights > 0))
             if lost.size:
@@ -565,45 +567,45 @@ class Collector:
             self._inner.add_few(dropped)
 
 
-def choose(found: Candidates, outlook: View, **known: Any) -> Coreset | None:
+def choose(found: Candidates, view: View, **known: Any) -> Coreset | None:
     """Choose the coreset of all points that came; None if the floor was too high to tell who is suspected."""
-    plan, seed = outlook.plan, outlook.seed
+    plan, seed = view.plan, view.seed
     held = found.suspects
     weight = 0.0 if held is None else held.points.total_weight
-    if outlook.floor > -np.inf and weight < outlook.suspected:
+    if view.floor > -np.inf and weight < view.suspected:
         return None
-    inner = Inliers(outlook.sampler, seed, plan.size, outlook.known)
+    inner = Inliers(view.sampler, seed, plan.size, view.features)
     inner.absorb(found.inliers)
-    suspected = _settled(held, outlook, inner)
+    suspected = _settled(held, view, inner)
     n_outer = 0 if suspected is None else len(suspected)
     sizes = plan.shares(n_outer, inner.n_points)
     calibrated = False
     sides = []
     if suspected is not None:
-        everyone = Split(np.arange(n_outer), np.zeros(n_outer), 0, outlook.suspected, np.inf)
+        everyone = Split(np.arange(n_outer), np.zeros(n_outer), 0, view.suspected, np.inf)
         sides.append((suspected.points, suspected_rows(suspected, everyone, sizes[0], seed)))
     if inner.n_points:
         points, chosen, calibrated = inner.choose(min(sizes[1], inner.n_points))
         sides.append((points, chosen))
-    return assembled(
+    return assemble(
         *_together(sides),
-        loss=outlook.loss,
-        anchor=outlook.anchor,
+        loss=view.loss,
+        anchor=view.anchor,
         threshold=np.inf if suspected is None else float(suspected.losses.min()),
         n_points=found.n_points,
         n_suspected=n_outer,
-        sampler=repr(outlook.sampler),
+        sampler=repr(view.sampler),
         calibrated=calibrated,
         seed=seed,
         **known,
     )
 
 
-def _settled(held: AnchoredPoints | None, outlook: View, inner: Inliers) -> AnchoredPoints | None:
+def _settled(held: AnchoredPoints | None, view: View, inner: Inliers) -> AnchoredPoints | None:
     """Tell who is suspected, now that all have come; whoever else was held is an inlier."""
     if held is None:
         return None
-    split = split_at(held.points, held.losses, outlook.suspected)
+    split = split_at(held.points, held.losses, view.suspected)
     others = np.flatnonzero(split.inner > 0)
     if len(others):
         inner.add_few(take_rows(held, others))

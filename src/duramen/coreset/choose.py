@@ -12,22 +12,22 @@ from duramen.coreset import Coreset
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.base import grouped, ranked, reduced_rows
+from duramen.samplers.base import compute_ranks, group_strata, reduce_rows
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
-from duramen.samplers.ranks import Draw, apportion, draw, scaled_weights, uniforms
+from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 from duramen.trimming import kept_weights
 
 __all__ = [
     "Chosen",
     "Scores",
     "Split",
-    "assembled",
+    "assemble",
     "black_box_rows",
     "loss_bins",
+    "loss_bins_of",
     "ranked_rows",
-    "rung_of",
     "score_points",
-    "shared_rungs",
+    "share_loss_bins",
     "split_at",
     "surveyed_totals",
     "suspected_rows",
@@ -115,19 +115,19 @@ def loss_bins(losses: Array, weights: Array, size: int) -> tuple[Array, Array, A
     sizes, totals : arrays
         How many to draw of each, and its weight.
     """
-    names, place = np.unique(rung_of(losses), return_inverse=True)
-    groups, sizes, totals = shared_rungs(names, np.bincount(place), np.bincount(place, weights), size)
+    names, place = np.unique(loss_bins_of(losses), return_inverse=True)
+    groups, sizes, totals = share_loss_bins(names, np.bincount(place), np.bincount(place, weights), size)
     return groups[place], sizes, totals
 
 
-def rung_of(losses: Array) -> Array:
+def loss_bins_of(losses: Array) -> Array:
     """Give the number of each loss's rung on the finest ladder: (n,) integers."""
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
     return np.floor(height * _A_DOUBLING).astype(np.int64)
 
 
-def shared_rungs(names: Array, counts: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
+def share_loss_bins(names: Array, counts: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
     """Pool loss_bins until each can have a few points of the size: the group of each rung, sizes and totals.
 
     ``names`` are the numbers of the loss_bins that are there, going up.
@@ -164,7 +164,7 @@ def score_points(
 
     def look(chunk: slice) -> tuple[Array | float]:
         part = seen.take(chunk)
-        ranks[chunk] = ranked(sampler, part, seed)
+        ranks[chunk] = compute_ranks(sampler, part, seed)
         if strata is not None:
             strata[chunk] = np.asarray(sampler.strata(part))
         if known is None:
@@ -214,7 +214,7 @@ def suspected_rows(seen: AnchoredPoints, split: Split, size: float, seed: int) -
         return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
     groups, sizes, totals = loss_bins(seen.losses[split.rows], own, size)
     found = draw(seed, uniforms(seed, ids) / own, ids, groups, sizes)
-    weights = scaled_weights(found, own, groups, totals)
+    weights = scale_weights(found, own, groups, totals)
     return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
 
 
@@ -237,9 +237,9 @@ def ranked_rows(
         calibration_features(inner.loss, inner.anchor, size, points) if calibrate and size < live else None
     )
     ranks, strata, totals = score_points(sampler, inner, seed, cache, known)
-    groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
+    groups, sizes, heavy = group_strata(sampler, strata, points.weights, size)
     found: Draw = draw(seed, ranks, points.ids, groups, sizes)
-    weights = scaled_weights(found, points.weights, groups, heavy)
+    weights = scale_weights(found, points.weights, groups, heavy)
     if known is not None:
         assert totals is not None
         order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand
@@ -256,12 +256,12 @@ def black_box_rows(sampler: Sampler, inner: AnchoredPoints, size: float, seed: i
     if not few:
         return Chosen(live[:0], np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
     bound = sampler.bind(inner.loss, inner.anchor)
-    rows, weights = reduced_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
+    rows, weights = reduce_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
     unknown = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
     return Chosen(live[rows], weights, unknown, np.zeros(len(rows), dtype=np.int32))
 
 
-def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:
+def assemble(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:
     """Put both sides together, in the order of the ids."""
     rows, weights, inclusion, groups = (np.concatenate(column) for column in zip(*chosen, strict=True))
     order = np.argsort(points.ids[rows])

@@ -50,7 +50,7 @@ class FirstPassResult:
         What the rows are like; None where there are none.
     classes : tuple of float
         The smallest and the largest label, for a loss that classifies.
-    held : RankedPoints or None
+    kept : RankedPoints or None
         Those of the smallest random numbers, of those that weigh anything, in the order of their ids.
     """
 
@@ -59,12 +59,12 @@ class FirstPassResult:
     weight: ExactSums
     form: Form | None
     classes: tuple[float, ...]
-    held: RankedPoints | None
+    kept: RankedPoints | None
 
     @property
     def is_short(self) -> bool:
         """Whether more points should have been sampled than are held."""
-        n_held = 0 if self.held is None else len(self.held.points)
+        n_held = 0 if self.kept is None else len(self.kept.points)
         return n_held <= SAMPLE and n_held < self.n_points
 
     @property
@@ -84,11 +84,11 @@ class FirstPassResult:
             raise ValueError("there are no points; at least one row is needed")
         if not np.isfinite(self.total):
             raise ValueError("weights add up to infinity; scale them down")
-        if self.held is None:
+        if self.kept is None:
             raise ValueError(
                 "all weights are zero: there is nothing to stand for; pass some positive weights"
             )
-        return sample_of(self.held.points, self.held.numbers)
+        return sample_of(self.kept.points, self.kept.ranks)
 
 
 @final
@@ -137,8 +137,8 @@ class FirstPass:
             self._agree(other.form)
         if other.classes:
             self._name_classes(*other.classes)
-        if other.held is not None:
-            self._lowest.add(other.held.points, other.held.numbers, other.held.places)
+        if other.kept is not None:
+            self._lowest.add(other.kept.points, other.kept.ranks, other.kept.strata)
         self._weight.absorb(other.weight)
         self.n_rows += other.n_rows
         self._n_points += other.n_points

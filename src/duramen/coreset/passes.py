@@ -16,7 +16,15 @@ from duramen.coreset.candidates import Candidates, Collector, InlierState, Ranke
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import BySize, plan_of
-from duramen.coreset.view import SAMPLE, anchored, as_anchor, check_plan, is_bare, sampler_of, seen_from
+from duramen.coreset.view import (
+    SAMPLE,
+    anchored_points,
+    as_anchor,
+    check_plan,
+    find_anchor_and_sampler,
+    is_bare,
+    sampler_of,
+)
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
@@ -37,24 +45,24 @@ def to_bytes(body: FirstPassResult | Candidates, fingerprint: str) -> bytes:
     facts = {"plan": fingerprint, "rows": body.n_rows, "points": body.n_points}
     if isinstance(body, FirstPassResult):
         facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-        arrays = {"weight": _array(body.weight), **_held(body.held)}
+        arrays = {"weight": _array(body.weight), **_held(body.kept)}
         return pack(facts, arrays)
     inliers = body.inliers
     facts |= {"kind": "selection", "stratified": inliers.stratified}
     arrays = {"strata": inliers.numbers, "counts": inliers.counts, "weights": _array(inliers.weights)}
     if inliers.totals is not None:
         arrays["totals"] = _array(inliers.totals)
-    arrays |= _held(inliers.held)
-    if inliers.held is not None and inliers.stratified:
+    arrays |= _held(inliers.kept)
+    if inliers.kept is not None and inliers.stratified:
         short = np.int16 if len(inliers.numbers) <= _SHORT else np.int32
-        arrays["places"] = np.searchsorted(inliers.numbers, inliers.held.places).astype(short)
+        arrays["places"] = np.searchsorted(inliers.numbers, inliers.kept.strata).astype(short)
     if body.suspects is not None:
         arrays |= packed_points(body.suspects.points, "suspects")
         arrays["losses"] = np.asarray(body.suspects.losses)
     return pack(facts, arrays)
 
 
-def from_bytes(data: bytes, outlook: View | None) -> tuple[str, FirstPassResult | Candidates]:
+def from_bytes(data: bytes, view: View | None) -> tuple[str, FirstPassResult | Candidates]:
     """Read the fingerprint of the plan, and what a pass tells."""
     facts, arrays = unpack(data)
     fingerprint, n_rows, n_points = facts["plan"], facts["rows"], facts["points"]
@@ -78,13 +86,13 @@ def from_bytes(data: bytes, outlook: View | None) -> tuple[str, FirstPassResult 
     inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], held)
     suspects = None
     outer = unpacked_points(arrays, "suspects")
-    if outer is not None and outlook is not None:
-        suspects = AnchoredPoints(outer, outlook.loss, outlook.anchor, arrays["losses"])
+    if outer is not None and view is not None:
+        suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
     return fingerprint, Candidates(n_rows, n_points, suspects, inliers)
 
 
 def _held(held: RankedPoints | None) -> dict[str, Array]:
-    return {} if held is None else {**packed_points(held.points, "held"), "ranks": held.numbers}
+    return {} if held is None else {**packed_points(held.points, "held"), "ranks": held.ranks}
 
 
 def _array(sums: ExactSums) -> Array:
@@ -124,8 +132,8 @@ class Plan:
 
     number: int
     problem: PassSettings = field(repr=False)
-    census: FirstPassResult | None = field(default=None, repr=False)
-    outlook: View | None = field(default=None, repr=False)
+    first_pass: FirstPassResult | None = field(default=None, repr=False)
+    view: View | None = field(default=None, repr=False)
     limit: float = field(default=np.inf, repr=False)
     fingerprint: str = field(default="", repr=False)
 
@@ -183,7 +191,7 @@ class Summary:
         ValueError
             If it is something else, damaged, of a newer format, or was made by another plan.
         """
-        fingerprint, body = from_bytes(data, plan.outlook)
+        fingerprint, body = from_bytes(data, plan.view)
         if fingerprint != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
         return cls(plan, body)
@@ -256,12 +264,12 @@ class Summarizer:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        problem, outlook = plan.problem, plan.outlook
+        problem, view = plan.problem, plan.view
         self._work: FirstPass | Collector
-        if outlook is None:
+        if view is None:
             self._work = FirstPass(problem.loss, problem.seed, plan.limit)
         else:
-            self._work = Collector(outlook)
+            self._work = Collector(view)
 
     @property
     def n_rows(self) -> int:
@@ -352,9 +360,9 @@ def finish(summary: Summary) -> Plan | Coreset:
         if made_by.limit < np.inf and body.is_short:
             return replace(made_by, limit=np.inf, fingerprint="")
         return _second(made_by, body)
-    counted, outlook, problem = made_by.census, made_by.outlook, made_by.problem
+    counted, view, problem = made_by.first_pass, made_by.view, made_by.problem
     assert counted is not None
-    assert outlook is not None
+    assert view is not None
     if (body.n_rows, body.n_points) != (counted.n_rows, counted.n_points):
         raise ValueError(
             f"there were {counted.n_rows:,} rows in the first pass, {counted.n_points:,} of them with a "
@@ -362,10 +370,10 @@ def finish(summary: Summary) -> Plan | Coreset:
             "meet the same points"
         )
     z = outlier_weight(problem.n_outliers, counted.total)
-    core = choose(body, outlook, n_outliers=z, columns=problem.columns)
+    core = choose(body, view, n_outliers=z, columns=problem.columns)
     if core is not None:
         return core
-    return Plan(made_by.number + 1, problem, counted, replace(outlook, floor=-np.inf))
+    return Plan(made_by.number + 1, problem, counted, replace(view, floor=-np.inf))
 
 
 def _check_summary(found: Any) -> None:
@@ -379,7 +387,7 @@ def _second(first: Plan, census: FirstPassResult) -> Plan:
     problem, sample = first.problem, census.sample()
     loss, by_size = problem.loss, problem.plan
     z = outlier_weight(problem.n_outliers, census.total)
-    place, chooser = anchored(
+    place, chooser = find_anchor_and_sampler(
         problem.anchor,
         sample,
         loss,
@@ -392,10 +400,10 @@ def _second(first: Plan, census: FirstPassResult) -> Plan:
     )
     known = calibration_features(loss, place, by_size.size, sample) if problem.calibrate else None
     suspected = by_size.suspected_of(z, census.total)
-    losses = seen_from(place, sample, loss, cached=False)[0].losses
+    losses = anchored_points(place, sample, loss, cached=False)[0].losses
     floor = _floor(losses, sample, suspected / census.total)
-    outlook = View(loss, place, _ranked(chooser), problem.seed, by_size, suspected, floor, known)
-    return Plan(2, problem, replace(census, held=None), outlook)
+    view = View(loss, place, _ranked(chooser), problem.seed, by_size, suspected, floor, known)
+    return Plan(2, problem, replace(census, kept=None), view)
 
 
 def _floor(losses: Any, sample: WeightedPoints, share: float) -> float:
@@ -426,16 +434,16 @@ def _ranked(sampler: Sampler) -> RankedSampler:
 
 def _mark(plan: Plan) -> str:
     """Make what tells a plan from others."""
-    problem, outlook = plan.problem, plan.outlook
+    problem, view = plan.problem, plan.view
     words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
     words += [problem.calibrate, problem.n_outliers]
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
     digest.update(_told(problem.loss) + _told(problem.sampler))
-    if outlook is not None:
-        digest.update(outlook.anchor.theta.tobytes())
-        for name, state in sorted(outlook.anchor.frozen.items()):
+    if view is not None:
+        digest.update(view.anchor.theta.tobytes())
+        for name, state in sorted(view.anchor.frozen.items()):
             digest.update(name.encode() + state.tobytes())
-        digest.update(_told(outlook.sampler) + repr((outlook.suspected, outlook.floor)).encode())
+        digest.update(_told(view.sampler) + repr((view.suspected, view.floor)).encode())
     return digest.hexdigest()
 
 

@@ -26,29 +26,29 @@ from duramen.samplers import (
     SensitivitySampler,
     UniformSampler,
 )
-from duramen.samplers.base import Bound, frozen
+from duramen.samplers.base import Bound, freeze
 from duramen.samplers.ranks import smallest, uniforms
 from duramen.solvers.anchor import _find_anchor
 
 __all__ = [
     "SAMPLE",
-    "anchor_of",
     "anchor_sample",
-    "anchored",
+    "anchored_points",
     "are_few",
     "as_anchor",
     "best_sampler",
     "chances",
     "check_plan",
     "checked_losses",
-    "drawn",
+    "find_anchor_and_sampler",
     "given_anchor",
     "is_bare",
     "is_built_in",
     "refuse_infinite",
     "sample_of",
+    "sample_rows",
     "sampler_of",
-    "seen_from",
+    "take_or_find_anchor",
 ]
 
 
@@ -86,10 +86,10 @@ def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
 
 def sample_of(points: WeightedPoints, numbers: Array) -> WeightedPoints:
     """Take the 20,000 points of the smallest numbers, in the order of their ids."""
-    return points.take_unchecked(*drawn(numbers, points.ids, points.weights))
+    return points.take_unchecked(*sample_rows(numbers, points.ids, points.weights))
 
 
-def drawn(numbers: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
+def sample_rows(numbers: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
     """Find the rows of the 20,000 smallest numbers, weighted so that together they stand for all.
 
     A point of less weight than the others stand for was drawn by chance, and weighs as much as they do.
@@ -115,7 +115,7 @@ def is_bare(anchor: Any) -> bool:
     return anchor is not None and not isinstance(anchor, (Anchor, Ball))
 
 
-def seen_from(
+def anchored_points(
     place: Anchor, points: WeightedPoints, loss: Loss, *, cached: bool
 ) -> tuple[AnchoredPoints, Any]:
     """Look at the points from an anchor: also at the cache of their losses, if asked."""
@@ -185,7 +185,7 @@ def check_plan(plan: SizeRule, z: float, bare: bool, sampler: Sampler | None) ->
         )
 
 
-def anchor_of(
+def take_or_find_anchor(
     given: Any,
     points: WeightedPoints,
     loss: Loss,
@@ -268,7 +268,7 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     )
 
 
-def anchored(
+def find_anchor_and_sampler(
     given: Any,
     sample: WeightedPoints,
     loss: Loss,
@@ -305,14 +305,14 @@ def anchored(
         named.check(loss, sample)
     check_plan(plan, z, is_bare(given), named)
     fraction = float(f"{z / total:.12g}")  # so that how the total was rounded does not show in the anchor
-    place = anchor_of(given, sample, loss, fraction, np.random.default_rng(seed), n_points)
+    place = take_or_find_anchor(given, sample, loss, fraction, np.random.default_rng(seed), n_points)
     chooser = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, sample.n_columns))
     if not (isinstance(chooser, RankedSampler) and isinstance(plan, BySize)):
         return place, chooser
-    seen, _ = seen_from(place, sample, loss, cached=False)
+    seen, _ = anchored_points(place, sample, loss, cached=False)
     heavy = sample.total_weight
     split = split_at(sample, seen.losses, plan.suspected_of(fraction * heavy, heavy))
     inner = np.where(np.isfinite(seen.losses), split.inner, 0.0)  # of all points, such may well be suspected
     if inner.any():
         seen = replace(seen, points=sample.with_weights(inner))
-    return frozen(chooser, seen).anchor, chooser
+    return freeze(chooser, seen).anchor, chooser

@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.samplers.ranks import apportion, draw, scaled_weights, uniforms
+from duramen.samplers.ranks import apportion, draw, scale_weights, uniforms
 
 __all__ = [
     "NOWHERE",
@@ -22,7 +22,7 @@ __all__ = [
     "Sampler",
     "Strata",
     "check_size",
-    "reduced_rows",
+    "reduce_rows",
 ]
 
 
@@ -170,9 +170,9 @@ class Bound(Sampler):
             return points if len(live) == len(points) else points.take(live)
         seen = self._seen(points)
         seed = int(rng.integers(2**63))
-        groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
-        found = draw(seed, ranked(self.sampler, seen, seed), points.ids, groups, sizes)
-        weights = scaled_weights(found, points.weights, groups, totals)
+        groups, sizes, totals = group_strata(self.sampler, self.sampler.strata(seen), points.weights, size)
+        found = draw(seed, compute_ranks(self.sampler, seen, seed), points.ids, groups, sizes)
+        weights = scale_weights(found, points.weights, groups, totals)
         order = np.argsort(points.ids[found.rows])
         return points.take_unchecked(found.rows[order], weights[order])
 
@@ -184,12 +184,12 @@ class Bound(Sampler):
                     f"{name} looks at losses, so it needs a problem and an anchor; "
                     f"use {name}().bind(loss, anchor).reduce(points, size, rng)"
                 )
-            return frozen(self.sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(len(points))))
+            return freeze(self.sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(len(points))))
         self.sampler.check(self.loss, points)
         losses = np.zeros(len(points))
         if self.sampler.needs_losses:
             losses = self.loss.values(self.anchor.theta, points.X, points.y)
-        return frozen(self.sampler, AnchoredPoints(points, self.loss, self.anchor, losses))
+        return freeze(self.sampler, AnchoredPoints(points, self.loss, self.anchor, losses))
 
 
 def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
@@ -203,7 +203,7 @@ def ceiling_of(sampler: RankedSampler, seen: AnchoredPoints) -> float:
     """Give a number that no measure, weight times score, of these points exceeds; it may be infinite."""
     most = float(seen.points.weights.max(initial=0.0))
     ceiling = sampler.ceiling(seen) if _goes_with(sampler, "ceiling", "scores") else np.inf
-    return float(measured(most, float(ceiling)))
+    return float(size_measures(most, float(ceiling)))
 
 
 def _goes_with(sampler: RankedSampler, one: str, other: str) -> bool:
@@ -215,21 +215,21 @@ def _goes_with(sampler: RankedSampler, one: str, other: str) -> bool:
     return owners[0] <= owners[1]
 
 
-def frozen(sampler: RankedSampler, seen: AnchoredPoints) -> AnchoredPoints:
+def freeze(sampler: RankedSampler, seen: AnchoredPoints) -> AnchoredPoints:
     """Have the sampler freeze what it derives from these points, unless the anchor holds it already."""
     state = sampler.freeze(seen)
     new = {name: value for name, value in state.items() if name not in seen.anchor.frozen}
     return AnchoredPoints(seen.points, seen.loss, seen.anchor.freeze(**new), seen.losses) if new else seen
 
 
-def measured(weights: Any, scores: Any) -> Any:
+def size_measures(weights: Any, scores: Any) -> Any:
     """Compute size measures, weight times score: not so faint that a rank overflows, and counts as absent."""
     if isinstance(scores, float):
         return max(weights * scores, _FAINT)
     return np.maximum(weights * scores, _FAINT)
 
 
-def ranked(sampler: RankedSampler, seen: AnchoredPoints, seed: int, *, steady: bool = False) -> Array:
+def compute_ranks(sampler: RankedSampler, seen: AnchoredPoints, seed: int, *, steady: bool = False) -> Array:
     """Compute the ranks, u over weight times score; refuse scores that are not positive numbers.
 
     If ``steady``, the rank of a point has the same bits whichever others are with it.
@@ -249,14 +249,14 @@ def ranked(sampler: RankedSampler, seen: AnchoredPoints, seed: int, *, steady: b
                 "scores must be positive numbers"
             )
         scores = np.where(weights > 0, scores, 1.0)
-    measures = np.where(weights > 0, measured(weights, scores), 0.0)
+    measures = np.where(weights > 0, size_measures(weights, scores), 0.0)
     ranks = uniforms(seed, seen.points.ids)
     with np.errstate(divide="ignore", over="ignore"):
         ranks /= measures
     return ranks
 
 
-def grouped(
+def group_strata(
     sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
 ) -> tuple[Array | None, Array, Array]:
     """Share the size out between groups of strata: the group of each point, their sizes and total weights.
@@ -266,13 +266,13 @@ def grouped(
     if numbers is None:
         return None, np.array([size]), np.array([float(weights.sum())])
     strata, place, seats = strata_of(numbers, weights)
-    pooled, sizes = shared_out(sampler, strata, size)
+    pooled, sizes = allocate_size(sampler, strata, size)
     lookup = np.full(int(place.max()) + 1, -1, dtype=np.int32)
     lookup[seats] = pooled
     return lookup.take(place), sizes, np.bincount(pooled, strata.weights)
 
 
-def shared_out(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
+def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
     """Have the sampler share the size out, and check what it says: groups of strata, and their sizes."""
     pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
     _check_allocation(sampler, strata, pooled, sizes, size)
@@ -314,7 +314,7 @@ def check_size(size: Any) -> None:
         raise ValueError(f"size={size!r} must be a whole number of 1 or more")
 
 
-def reduced_rows(
+def reduce_rows(
     sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
@@ -331,7 +331,7 @@ def reduced_rows(
     --------
     >>> import duramen as dm
     >>> points = dm.points([[0.0], [1.0], [2.0], [3.0]], ids=[10, 11, 12, 13])
-    >>> rows, weights = reduced_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
+    >>> rows, weights = reduce_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
     >>> len(rows), weights
     (2, array([2., 2.]))
     """

@@ -22,7 +22,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.parallel import for_each_chunk
 
-__all__ = ["Draw", "apportion", "draw", "scaled", "scaled_weights", "smallest", "uniform_of", "uniforms"]
+__all__ = ["Draw", "apportion", "draw", "scale_weights", "smallest", "uniform_of", "uniforms"]
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -193,7 +193,7 @@ def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
     return np.flatnonzero(ranks <= limits[groups])
 
 
-def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
+def scale_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
     """Divide weights by inclusion probabilities, and scale them so that each group weighs what it did.
 
     Points that were certain to be included stand for themselves alone and keep
@@ -212,18 +212,18 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Ar
     Examples
     --------
     >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
-    >>> scaled_weights(found, np.ones(6), None, np.array([6.0]))
+    >>> scale_weights(found, np.ones(6), None, np.array([6.0]))
     array([1.        , 2.22222222, 2.77777778])
     """
 
     def rest(group: int, kept: Array) -> float:
         return _sum_without(found.rows[kept], weights, groups, group)
 
-    return scaled(found, weights[found.rows], totals, rest)
+    return scale_to_totals(found, weights[found.rows], totals, rest)
 
 
-def scaled(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
-    """Do what :func:`scaled_weights` does, for whoever holds only what was drawn.
+def scale_to_totals(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
+    """Do what :func:`scale_weights` does, for whoever holds only what was drawn.
 
     ``own`` are the weights of the rows found, and ``rest(group, kept)`` must weigh
     a group less the rows ``found.rows[kept]``.
