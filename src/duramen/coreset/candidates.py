@@ -26,7 +26,7 @@ from duramen.coreset.view import anchored_points, refuse_infinite
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler
-from duramen.samplers.base import Strata, allocate_size, ceiling_of, compute_ranks, strata_of
+from duramen.samplers.base import Strata, allocate_size, compute_ranks, largest_measure, strata_of
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
 from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniforms
 
@@ -367,7 +367,7 @@ class Inliers:
         if limit is None or self._stratified:
             return None
         points = seen.points
-        bound = limit * ceiling_of(self._sampler, seen)
+        bound = limit * largest_measure(self._sampler, seen)
         if not bound < _WORTHWHILE:
             return None
         return np.flatnonzero((uniforms(self._seed, points.ids) <= bound) & (points.weights > 0))

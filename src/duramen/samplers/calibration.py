@@ -33,9 +33,6 @@ from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
-__all__ = ["Calibration", "CalibrationFeatures", "calibration_features"]
-
-
 _MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
 _RIDGE = 10.0  # in points: a total that ten points speak for is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points

@@ -11,8 +11,6 @@ from duramen.samplers.base import AnchoredPoints, RankedSampler, Strata
 from duramen.samplers.ranks import apportion
 from duramen.trimming import kept_sum
 
-__all__ = ["LayeredSampler", "UniformSampler"]
-
 
 @dataclass(frozen=True)
 class UniformSampler(RankedSampler):
@@ -31,11 +29,11 @@ class UniformSampler(RankedSampler):
     array([25., 25., 25., 25.])
     """
 
-    def ceiling(self, seen: AnchoredPoints) -> float:
+    def ceiling(self, anchored: AnchoredPoints) -> float:
         return 1.0
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        return np.ones(len(seen))
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
 
 
 _LOWEST, _HIGHEST = -60, 1000  # exponents: below, losses are nothing beside their mean
@@ -71,20 +69,20 @@ class LayeredSampler(RankedSampler):
     needs_losses = True
     freezes = ("layers",)
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        return np.ones(len(seen))
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
 
-    def freeze(self, seen: AnchoredPoints) -> dict[str, Array]:
-        weights = seen.points.weights
-        lowest = float(np.min(seen.losses, initial=np.inf, where=weights > 0))
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        weights = anchored.points.weights
+        lowest = float(np.min(anchored.losses, initial=np.inf, where=weights > 0))
         if not np.isfinite(lowest):
             return {"layers": np.array([0.0, 1.0])}  # nobody is there
-        mean = kept_sum(seen.losses, weights) / float(weights.sum()) - lowest
+        mean = kept_sum(anchored.losses, weights) / float(weights.sum()) - lowest
         return {"layers": np.array([lowest, mean if mean > 0 else 1.0])}
 
-    def strata(self, seen: AnchoredPoints) -> Array:
-        lowest, unit = seen.anchor.frozen["layers"].tolist()
-        height = np.asarray(seen.losses, dtype=np.float64) - lowest
+    def strata(self, anchored: AnchoredPoints) -> Array:
+        lowest, unit = anchored.anchor.frozen["layers"].tolist()
+        height = np.asarray(anchored.losses, dtype=np.float64) - lowest
         with np.errstate(over="ignore"):
             height /= unit
         np.maximum(height, 0.0, out=height)

@@ -22,9 +22,6 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.parallel import for_each_chunk
 
-__all__ = ["Draw", "apportion", "draw", "scale_weights", "smallest", "uniform_of", "uniforms"]
-
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
