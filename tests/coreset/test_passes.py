@@ -199,7 +199,7 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(ValueError, match=r"id .* stands in more than one row"):
         finish(merge(good, good))
     half = summarize(points.take(slice(0, 100)), step)
-    with pytest.raises(ValueError, match=r"300 rows in the first pass.* and 100 and"):
+    with pytest.raises(ValueError, match=r"first pass had 300 rows.* and pass 2 had 100 and"):
         finish(half)
     with pytest.raises(ValueError, match="no points"):
         finish(summarize([], plan(**asked())))
@@ -210,7 +210,7 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(TypeError, match="loss must be a Loss"):
         plan(**asked() | {"loss": "logistic"})
     for wrong in (lambda: merge(good, 3), lambda: finish(step), lambda: finish(good.to_bytes())):
-        with pytest.raises(TypeError, match=r"summaries are merged and finished; found (int|Plan|bytes)"):
+        with pytest.raises(TypeError, match=r"merge and finish take a Summary; found (int|Plan|bytes)"):
             wrong()
     with pytest.raises(TypeError, match=r"summarized by a Plan.*found Coreset"):
         summarize(points, finish(good))

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.coreset.choose import loss_bins, split_at
+from duramen.coreset.choose import loss_bins
+from duramen.coreset.split import split_at
 from tests.coreset.test_laws import logistic
 
 

@@ -13,8 +13,9 @@ import duramen as dm
 from duramen.coreset import first_pass as census
 from duramen.coreset import view as samples
 from duramen.coreset.build import streamed_coreset
-from duramen.coreset.candidates import BottomK
 from duramen.coreset.passes import Summarizer, plan
+from duramen.coreset.streaming import BottomK
+from duramen.samplers.ranks import uniforms
 from tests.conformance.cases import CASES
 from tests.support import (
     KINDS,
@@ -190,7 +191,7 @@ def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_samp
     found = counted(cut(points, range(0, 5000, 77)))
     live = points.take(points.weights > 0)
     seed = found.plan.problem.seed
-    chance = dm.sampling.ranks.uniforms(seed ^ samples._SALT, live.ids) / live.weights
+    chance = uniforms(seed ^ samples._SALT, live.ids) / live.weights
     order = np.argsort(chance)
     sample = found.body.sample()
     np.testing.assert_array_equal(sample.ids, np.sort(live.ids[order[:300]]))
@@ -262,7 +263,7 @@ def test_the_smallest_numbers_are_held_with_those_that_tie(parts):
         columns = np.array(part, dtype=float).reshape(-1, 2)
         points = dm.points(np.zeros((1, 1))).take([]) if not part else dm.points(ids[:, None], ids=ids)
         lowest.add(points, columns[:, 0], columns[:, 1].astype(int))
-    held = lowest.held()
+    held = lowest.kept()
     wanted = []
     for at in range(3):
         mine = sorted(number for number, place, _ in came if place == at)
@@ -330,7 +331,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
 
 def test_batches_that_are_gone_the_second_time_are_missed():
     once = iter([data(n=300)])
-    refused(lambda: once, ValueError, "300 rows in the first pass.* and 0 and 0 in pass 2")
+    refused(lambda: once, ValueError, "first pass had 300 rows.* and pass 2 had 0 and 0")
 
 
 @pytest.mark.parametrize("n_outliers, refuses", [(3, False), (1, True)])

@@ -27,7 +27,7 @@ def looking(name, sampler, anchor, z, floor=None, **more):
         return asked, step
     losses = asked["loss"].values(step.view.anchor.theta, points.X, points.y)
     looks = replace(step.view, floor=float(np.quantile(losses, floor)))
-    return asked, replace(step, view=looks, mark="")
+    return asked, replace(step, view=looks, fingerprint="")
 
 
 @every_suit

@@ -11,11 +11,12 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.candidates import Candidates, Inliers, InlierState, RankedPoints, View
+from duramen.coreset.candidates import Candidates, Inliers, InlierState
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
-from duramen.coreset.view import are_few, best_sampler
+from duramen.coreset.streaming import RankedPoints
+from duramen.coreset.view import View, are_few, best_sampler
 from duramen.dynamic import DynamicCoreset
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.look import Scorer
@@ -124,7 +125,7 @@ def _seen(slots: Slots, table: LossTable, which: Array, outlook: View) -> Anchor
 
 def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierState:
     """Take points for inliers that are suspected here, and not by the pass."""
-    inner = Inliers(outlook.sampler, outlook.seed, outlook.plan.size, outlook.features)
+    inner = Inliers(outlook)
     inner.absorb(state)
     inner.add_few(seen)
     return inner.state()

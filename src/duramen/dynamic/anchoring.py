@@ -9,8 +9,8 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.choose import split_at
 from duramen.coreset.settings import BySize
+from duramen.coreset.split import split_at
 from duramen.coreset.view import (
     SAMPLE,
     anchored_points,
