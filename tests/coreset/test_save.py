@@ -143,7 +143,7 @@ def test_solving_on_a_loaded_coreset(tmp_path):
 def test_a_loss_of_ones_own_is_asked_for(tmp_path):
     core = own_loss_core()
     with pytest.raises(
-        ValueError, match=r"core.parquet was made with a loss of your own, CityBlock\(\), .* pass it"
+        ValueError, match=r"core.parquet was made with a custom loss, CityBlock\(\), .* pass it"
     ):
         round_trip(core, tmp_path)
     mine = CityBlock()
@@ -173,7 +173,7 @@ class LogisticLoss(dm.LogisticLoss):
 def test_what_only_looks_built_in_is_asked_for_too(loss, tmp_path):
     core = kmeans_core() if isinstance(loss, dm.BregmanLoss) else logistic_core()
     core = dataclasses.replace(core, loss=loss)
-    with pytest.raises(ValueError, match="was made with a loss of your own"):
+    with pytest.raises(ValueError, match="was made with a custom loss"):
         round_trip(core, tmp_path)
     assert round_trip(core, tmp_path, loss=loss).loss is loss
 
@@ -184,7 +184,7 @@ def test_a_loss_that_cannot_say_what_it_is_can_be_saved(tmp_path):
             raise RuntimeError("no name")
 
     core = dataclasses.replace(own_loss_core(), loss=Silent())
-    with pytest.raises(ValueError, match="a loss of your own, Silent, which"):
+    with pytest.raises(ValueError, match="a custom loss, Silent, which"):
         round_trip(core, tmp_path)
 
 
