@@ -186,7 +186,7 @@ def test_what_is_wrong_is_told_with_the_name_of_the_site():
     refused(RuntimeError, "site 'b' did not answer: OSError: no route", {"a": both["berlin"], "b": broken})
     refused(TypeError, "site 1 answered with int; bring back", [both["berlin"], lambda plan: 7])
     refused(TypeError, "site 'a' must be a Site, or a function.*found int", {"a": 3})
-    refused(ValueError, "site 0: these 3 bytes are no summary", [lambda plan: b"abc"])
+    refused(ValueError, "site 0: these 3 bytes are not a summary", [lambda plan: b"abc"])
     other = plan(**settings | {"random_state": 4})
     refused(ValueError, "site 0: .*different plans", [lambda plan: both["berlin"].answer(other)])
     refused(ValueError, "site 0 answered another plan", [lambda plan: both["berlin"].summary(other)])

@@ -160,7 +160,7 @@ def quadratic_fraction(
     Returns
     -------
     array (n,)
-        Infinite for all, where the denominator can vanish inside the ball.
+        Infinite for all if the denominator can vanish inside the ball.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         reach = np.float64(radius)
@@ -190,18 +190,18 @@ class SensitivitySampler(RankedSampler):
         or "hessian" (Lipschitz Hessian); "auto" is the least, point by point,
         of all that the loss allows, its ``deviation`` among them.
     quiet : bool
-        Whether to say nothing where the ball is too large for a bound.
+        Whether to suppress the warning that the ball is too large for a bound.
 
     Notes
     -----
     A convex loss lies above its tangents, so its sum needs no constant to be
     bounded below: then, and at an anchor that is nearly a solution, the bound
     holds for large balls. Where the ball is too large for any bound, a warning
-    says so and points are drawn in proportion to the most they can cost inside
+    is issued and points are drawn in proportion to the most they can cost inside
     it, f + deviation.
 
     No point counts for less than its share of the weight: the proof of Theorem
-    5 needs the weights drawn to add up to about the total, and so S grows by at
+    5 needs the sampled weights to add up to about the total; S grows by at
     most 1. Means over the points are frozen into the anchor when it is first used.
 
     Examples
@@ -230,7 +230,7 @@ class SensitivitySampler(RankedSampler):
         has = [kind for kind in KINDS[1:] if constant_of(loss, kind, one) is not None]
         if self.kind != "auto" and self.kind not in has:
             raise MissingPropertyError(
-                f"{self!r} needs {loss!r} to have {METHODS[self.kind]}, and it has none; "
+                f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
                 f"take one of {['auto', *has]}, or LayeredSampler(), which needs only values"
             )
         if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
