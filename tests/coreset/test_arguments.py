@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from tests.coreset.test_laws import Absolute, logistic
+from tests.coreset.cores import Absolute, logistic
 
 LOGISTIC, MEANS = dm.LogisticLoss(), dm.KMeansLoss(2)
 X0, Y0 = logistic(500, 10)
