@@ -68,6 +68,7 @@ def cores(draw):
     return dataclasses.replace(core, columns=None if named is None else tuple(named))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(core=cores())
 def test_save_then_load_is_identity(core, tmp_path_factory):

@@ -104,6 +104,7 @@ def test_a_frozen_anchor_scores_points_by_themselves(sampler):
         np.testing.assert_array_equal(sampler.strata(part), strata[::7])
 
 
+@pytest.mark.slow
 @every_sampler
 def test_sums_are_unbiased_over_seeds(sampler):
     """2000 seeds: the mean of the estimates is within four of its standard errors of the sum.
@@ -125,6 +126,7 @@ def test_sums_are_unbiased_over_seeds(sampler):
     assert (np.abs(estimates.mean(axis=0) - weights @ targets) < 4 * error).all()
 
 
+@pytest.mark.slow
 @every_sampler
 def test_a_weight_is_as_good_as_copies(sampler):
     """Over 1500 seeds a point of weight 3 has the share of the sample that its three copies have."""
