@@ -143,7 +143,7 @@ def test_solving_on_a_loaded_coreset(tmp_path):
     np.testing.assert_array_equal(one.theta, two.theta)
 
 
-def test_a_loss_of_ones_own_is_asked_for(tmp_path):
+def test_a_custom_loss_must_be_passed(tmp_path):
     core = own_loss_core()
     with pytest.raises(
         ValueError, match=r"core.parquet was made with a custom loss, CityBlock\(\), .* pass it"
@@ -173,7 +173,7 @@ class LogisticLoss(dm.LogisticLoss):
     [MyLogistic(), LogisticLoss(), dm.BregmanLoss(3, COSH)],
     ids=["subclass", "namesake", "divergence"],
 )
-def test_what_only_looks_built_in_is_asked_for_too(loss, tmp_path):
+def test_a_loss_that_only_looks_built_in_must_be_passed(loss, tmp_path):
     core = kmeans_core() if isinstance(loss, dm.BregmanLoss) else logistic_core()
     core = dataclasses.replace(core, loss=loss)
     with pytest.raises(ValueError, match="was made with a custom loss"):
@@ -181,7 +181,7 @@ def test_what_only_looks_built_in_is_asked_for_too(loss, tmp_path):
     assert round_trip(core, tmp_path, loss=loss).loss is loss
 
 
-def test_a_loss_that_cannot_say_what_it_is_can_be_saved(tmp_path):
+def test_a_loss_without_a_repr_can_be_saved(tmp_path):
     class Silent(CityBlock):
         def __repr__(self):
             raise RuntimeError("no name")
@@ -223,7 +223,7 @@ def test_other_readers_see_the_rows(tmp_path):
     np.testing.assert_array_equal(frame[["age", "age [1]", "x2"]], core.X)
 
 
-def test_there_is_no_pickle_in_it(tmp_path):
+def test_the_file_contains_no_pickle(tmp_path):
     logistic_core().save(tmp_path / "core.parquet")
     metadata = pq.read_metadata(tmp_path / "core.parquet").metadata
     assert set(metadata) == {b"duramen", b"ARROW:schema"}
@@ -291,7 +291,7 @@ def test_where_no_file_can_be(tmp_path):
         logistic_core().save(tmp_path)
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match=r"Coreset.save needs pyarrow; pip install 'duramen\[frames\]'"):
