@@ -293,6 +293,7 @@ def test_solving_falls_back_on_the_anchor_where_outliers_mislead_the_start_from_
     np.testing.assert_allclose(solution.theta, [2, 0, 0, 0], atol=0.5)  # about six standard errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_far_out_on_a_fifth_of_the_rows_does_not_mislead_the_start(seed):
     """From zero, noise on many columns is what the first steps follow; from the middle, nothing is seen of it."""

@@ -354,7 +354,7 @@ def reduce_rows(
     if repeated.size:
         raise ValueError(
             f"{sampler!r} gave id {points.ids[repeated[0]]} more than once; "
-            "reduce must return each point once, with all the weight it stands for"
+            "reduce must return each point once, with all the weight it represents"
         )
     wrong = np.flatnonzero(~((reduced.weights > 0) & (reduced.weights < np.inf)))
     if wrong.size:

@@ -220,12 +220,12 @@ def scale_to_totals(found: Draw, own: Array, totals: Array, rest: Callable[[int,
     certain = found.inclusion >= 1
     for group in np.unique(found.groups):
         mine = np.flatnonzero(found.groups == group)
-        kept, drawn = mine[certain[mine]], mine[~certain[mine]]
+        kept, others = mine[certain[mine]], mine[~certain[mine]]
         left = float(totals[group]) - float(own[kept].sum())
         if left < 0.5 * totals[group]:  # a difference of sums would lose the digits of light points
             left = rest(int(group), kept)
-        if len(drawn):
-            scaled[drawn] *= left / scaled[drawn].sum()
+        if len(others):
+            scaled[others] *= left / scaled[others].sum()
         elif left:  # only certain points were drawn: they must represent the others too
             scaled[mine] *= 1 + left / own[mine].sum()
     return scaled
@@ -269,7 +269,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
         else:
             high = level
     parts = np.clip(low * shares, least, room)
-    whole = np.floor(parts).astype(np.int64)
-    order = np.argsort(np.where(whole < room, whole - parts, np.inf), kind="stable")
-    whole[order[: size - int(whole.sum())]] += 1
-    return whole
+    sizes = np.floor(parts).astype(np.int64)
+    order = np.argsort(np.where(sizes < room, sizes - parts, np.inf), kind="stable")
+    sizes[order[: size - int(sizes.sum())]] += 1
+    return sizes

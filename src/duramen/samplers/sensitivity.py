@@ -1,4 +1,4 @@
-"""Sensitivity: the largest share of the whole loss that a point can have in the ball (paper, section 4.1)."""
+"""Sensitivity: the largest share of the total loss that a point can have in the ball (paper, section 4.1)."""
 
 from __future__ import annotations
 
