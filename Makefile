@@ -6,10 +6,10 @@ RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench peers paper docs matrix clean
+.PHONY: help demo test test-all lint format bench peers paper docs matrix clean
 
 help:  ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 $(VENV)/made:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "duramen needs Python 3.10 or newer, found %d.%d; name another with make PYTHON=python3.12" % v[:2])'
@@ -26,7 +26,10 @@ $(VENV)/has-%: $(VENV)/made pyproject.toml
 demo: $(VENV)/has-plot,progress  ## a million rows with outliers: everything, plain and robust coreset
 	@$(RUN) -m duramen demo
 
-test: $(VENV)/has-test  ## all tests, doctests and the examples in the documentation
+test: $(VENV)/has-test  ## what a change is likely to break, in under five minutes
+	@$(RUN) -m pytest -n auto --dist worksteal -m "not slow"
+
+test-all: $(VENV)/has-test  ## all tests: also soaks, kills, power cuts, theorems, clusters, Spark, browsers
 	@$(RUN) -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/has-lint  ## style, types, import directions
@@ -46,7 +49,7 @@ peers: $(VENV)/has-bench  ## what people use instead, compared in one run: ten m
 	@$(RUN) -m benchmarks.peers
 
 paper: $(VENV)/has-plot,progress,frames  ## the paper's tables and figures, into docs/paper: half an hour and the data
-	@$(RUN) -m duramen paper all --out docs/paper
+	@$(RUN) -m experiments.paper all --out docs/paper
 
 docs: $(VENV)/has-docs  ## the documentation, in site/
 	@$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -b html docs site

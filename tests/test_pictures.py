@@ -49,8 +49,8 @@ def test_pages_show_pictures_that_are_there_and_say_what_they_show():
 
 
 def test_the_tool_makes_the_pictures_of_how_it_works_and_no_others(tool):
-    told = {path.stem for page, _, path in shown() if page.name == "how-it-works.md"}
-    assert told == set(tool.PICTURES) == {path.stem for path in (DOCS / "pictures").glob("how-*.svg")}
+    in_page = {path.stem for page, _, path in shown() if page.name == "how-it-works.md"}
+    assert in_page == set(tool.PICTURES) == {path.stem for path in (DOCS / "pictures").glob("how-*.svg")}
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "pictures").glob("how-*.svg")), ids=lambda path: path.stem)

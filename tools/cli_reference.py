@@ -6,11 +6,11 @@ checks that it is up to date.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from duramen.cli.parser import make_parser
-from duramen.cli.tree import Command, Option, commands, subcommands
+from duramen.cli.parser import make_parser, walk
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 BEGIN = "<!-- reference: begin (made by tools/cli_reference.py) -->"
@@ -20,7 +20,7 @@ END = "<!-- reference: end -->"
 def reference() -> str:
     """Write all commands as Markdown."""
     return "\n".join(
-        line for command in commands(make_parser()) if command.words for line in _section(command)
+        line for parser in walk(make_parser()) if " " in parser.prog for line in _section(parser)
     )
 
 
@@ -33,36 +33,32 @@ def updated(text: str) -> str:
     return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
 
 
-def _section(command: Command) -> Iterator[str]:
-    parser = command.parser
-    level = "#" * (2 + len(command.words))
-    yield f"{level} `duramen {' '.join(command.words)}`"
+def _section(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield f"{'#' * (2 + parser.prog.count(' '))} `{parser.prog}`"
     yield ""
-    yield str(parser.description).replace("$", "\\$")  # two of them would make a formula
+    yield " ".join(str(parser.description).split()).replace("$", "\\$")  # two of them would make a formula
     yield ""
     yield "```sh"
-    yield from str(parser.epilog).removeprefix("example: ").splitlines()
+    yield from (line.strip() for line in str(parser.epilog).removeprefix("example: ").splitlines())
     yield "```"
     yield ""
-    if subcommands(parser):
+    if any(isinstance(action, argparse._SubParsersAction) for action in parser._actions):
         return
-    rows = [*command.arguments, *(one for one in command.options if "--help" not in one.flags)]
     yield "| | |"
     yield "| --- | --- |"
-    for one in rows:
-        yield f"| {_written(one)} | {_cell(one.help)} |"
+    for action in sorted(parser._actions, key=lambda action: bool(action.option_strings)):
+        if action.dest != "help":
+            yield f"| {_usage(action)} | {_cell((action.help or '') % vars(action))} |"
     yield ""
 
 
-def _written(option: Option) -> str:
-    value = f" {option.metavar}" if option.metavar else ""
-    text = ", ".join(option.flags) + value if option.flags else option.metavar
-    needed = " (required)" if option.flags and option.required else ""
-    return (
-        f"`{text.replace('|', '&#124;')}`{needed}"
-        if "|" not in text
-        else f"<code>{_cell(text)}</code>{needed}"
-    )
+def _usage(action: argparse.Action) -> str:
+    """Write an argument or option as on the command line, such as ``-o, --output FILE``."""
+    choices = "|".join(map(str, action.choices or ()))
+    value = "" if action.nargs == 0 else str(action.metavar or choices or action.dest.upper())
+    text = " ".join([", ".join(action.option_strings), value]).strip()
+    needed = " (required)" if action.option_strings and action.required else ""
+    return (f"<code>{_cell(text)}</code>" if "|" in text else f"`{text}`") + needed
 
 
 def _cell(text: str) -> str:

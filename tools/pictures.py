@@ -1,7 +1,7 @@
 """The pictures of docs/how-it-works.md: what the library computes on small made-up data.
 
 ``python tools/pictures.py`` writes docs/pictures/how-*.svg. Each function here
-gives a figure and one sentence with its facts, which becomes the title of the
+returns a figure and one sentence with its facts, which becomes the title of the
 file; a test checks that the sentences in the files are those of the library now.
 """
 
@@ -58,14 +58,14 @@ def overview() -> Picture:
         "inner": (44, 25, 18, f"{n_inner:,}\nsuspected\ninliers", PLAIN),
         "outer": (44, 5, 18, f"{core.n_suspected:,}\nsuspected\noutliers", SUSPECT),
         "ranks": (67, 25, 15, "sampler,\nranks,\ncalibration", PLAIN),
-        "rungs": (67, 5, 15, "rungs of loss,\nranks", SUSPECT),
+        "bins": (67, 5, 15, "bins of loss,\nranks", SUSPECT),
         "core": (87, 15, 13, f"coreset\n{inner} + {outer}\nrows", ACCENT),
     }
     for x, base, width, words, colour in boxes.values():
         look = {"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": colour, "linewidth": 1.6}
         axes.add_patch(FancyBboxPatch((x + 0.6, base + 0.6), width - 1.2, 10.8, **look))
         axes.text(x + width / 2, base + 6, words, ha="center", va="center", fontsize=9.5)
-    ways = "data anchor, anchor inner, anchor outer, inner ranks, outer rungs, ranks core, rungs core"
+    ways = "data anchor, anchor inner, anchor outer, inner ranks, outer bins, ranks core, bins core"
     for way in ways.split(", "):
         one, other = (boxes[name] for name in way.split())
         start, end = (one[0] + one[2] + 0.3, one[1] + 6), (other[0] - 0.3, other[1] + 6)
@@ -220,17 +220,17 @@ def tree() -> Picture:
         left.add_patch(Rectangle((bucket + 0.12, -1.15), 0.76 * full, 0.62, color=fill, lw=0))
         left.text(bucket + 0.5, -1.6, "hot" if hot else f"{bucket}", ha="center", fontsize=9.5)
     left.set(xlim=(-0.1, count + 0.1), ylim=(-1.85, 3.5))
-    left.set_title(f"tree: {len(stale)} of {len(before)} nodes anew")
+    left.set_title(f"tree: {len(stale)} of {len(before)} nodes rebuilt")
     left.axis("off")
-    lost, came = _listed(right)
+    lost, came = _draw_lists(right)
     return figure, (
         f"The engines: when a point leaves bucket {gone // size}, the tree fills its place from the hot "
-        f"bucket and makes {len(stale)} of {len(before)} nodes anew; when id {lost} leaves its list of "
+        f"bucket and rebuilds {len(stale)} of {len(before)} nodes; when id {lost} leaves its list of "
         f"ranks, id {came} steps in."
     )
 
 
-def _listed(axes: Any) -> tuple[int, int]:
+def _draw_lists(axes: Any) -> tuple[int, int]:
     """Draw lists of ranks, one sampled point that leaves, and the one that steps in: their ids."""
     X = np.random.default_rng(5).exponential(size=(27, 1))
     points, loss, anchor = dm.points(X), dm.KMedianLoss(1), dm.Anchor([[0.0]], radius=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -12,12 +13,13 @@ from benchmarks.peers.measuring import measure
 from benchmarks.peers.page import absent, page
 from benchmarks.peers.part import Part, counts_of, some_rows
 from benchmarks.peers.parts import PARTS
-from benchmarks.peers.shared import MissingDataError, Table, command_of, machine
+from benchmarks.peers.shared import MissingDataError, Table, machine
 
 __all__ = ["main"]
 
 _LEAST_ROWS = 2000
 _FILES = ("out", "json")  # options that name a file to write
+_FOLDERS = ("out", "data")  # options that decide nothing about the results
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,6 +52,18 @@ def main(arguments: list[str] | None = None) -> str:
         record = {"command": command, "machine": seen, "minutes": minutes, "parts": parts}
         options.json.write_text(json.dumps(record, indent=1), encoding="utf-8")
     return text
+
+
+def command_of(parser: Parser, options: argparse.Namespace) -> str:
+    """Write the command line that has every option which decides what comes out."""
+    words = [parser.prog]
+    for name, value in vars(options).items():
+        if name in _FOLDERS or value is None or value is False:
+            continue
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words.extend(map(str, value) if isinstance(value, (list, tuple)) else [str(value)])
+    return words[0] + " " + shlex.join(words[1:])
 
 
 def _that_decide(options: argparse.Namespace) -> argparse.Namespace:

@@ -1,6 +1,5 @@
 """What the comparison takes from elsewhere: the data of the experiments, and how their pages are written."""
 
-from experiments.options import command_of
 from experiments.paper.data import (
     Contaminated,
     MissingDataError,
@@ -19,7 +18,6 @@ __all__ = [
     "Contaminated",
     "MissingDataError",
     "Table",
-    "command_of",
     "covertype",
     "machine",
     "made_up_covertype",

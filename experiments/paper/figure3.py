@@ -12,11 +12,21 @@ import numpy as np
 from duramen.arrays import Array
 from experiments.paper import fits
 from experiments.paper.data import Contaminated, Table, with_planted_rows
-from experiments.paper.drawing import COLOURS, STYLES, band, legend_below, loss_axis, share_axis, size_axis
 from experiments.paper.experiment import InTrials, Plots, Records, Results
 from experiments.paper.fits import LOGISTIC, Fit, Yardstick
-from experiments.paper.pages import counted, table
-from experiments.paper.reported import SAMPLERS, TITLE
+from experiments.paper.pages import (
+    COLOURS,
+    SAMPLERS,
+    STYLES,
+    TITLE,
+    band,
+    counted,
+    legend_below,
+    loss_axis,
+    share_axis,
+    size_axis,
+    table,
+)
 
 __all__ = ["Figure3"]
 

@@ -13,10 +13,9 @@ import numpy as np
 import duramen as dm
 from experiments.paper import fits
 from experiments.paper.data import Contaminated, Table, made_up_covertype, with_planted_rows
-from experiments.paper.drawing import COLOURS, band, legend_below
 from experiments.paper.experiment import InTrials, Plots, Records, Results
 from experiments.paper.fits import LOGISTIC
-from experiments.paper.pages import counted, table
+from experiments.paper.pages import COLOURS, band, counted, legend_below, table
 
 __all__ = ["Figure3c"]
 

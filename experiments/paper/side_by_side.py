@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.paper.experiment import Records
-from experiments.paper.pages import mean_and_worst, table
-from experiments.paper.reported import Reported
+from experiments.paper.pages import Reported, mean_and_worst, table
 
 __all__ = ["Cell", "Sheet", "as_reported", "at_sizes"]
 

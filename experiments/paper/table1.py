@@ -11,8 +11,7 @@ from experiments.paper import fits
 from experiments.paper.data import Contaminated, Table, with_planted_rows
 from experiments.paper.experiment import InTrials, Records, Results
 from experiments.paper.fits import LOGISTIC, Fit, Yardstick
-from experiments.paper.pages import counted
-from experiments.paper.reported import SAMPLERS, TABLE1, TITLE
+from experiments.paper.pages import SAMPLERS, TABLE1, TITLE, counted
 from experiments.paper.side_by_side import Sheet, as_reported, at_sizes
 
 __all__ = ["Table1"]

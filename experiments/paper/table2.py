@@ -14,8 +14,7 @@ from experiments.paper import fits
 from experiments.paper.data import Clouded, Table, with_far_points
 from experiments.paper.experiment import InTrials, Records, Results
 from experiments.paper.fits import Fit
-from experiments.paper.pages import counted
-from experiments.paper.reported import SAMPLERS, TABLE2, TITLE
+from experiments.paper.pages import SAMPLERS, TABLE2, TITLE, counted
 from experiments.paper.side_by_side import Sheet, as_reported, at_sizes
 
 __all__ = ["Table2"]

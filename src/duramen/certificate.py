@@ -1,8 +1,8 @@
 """The certificate: how far a coreset's objective was found to be from that of the data, inside a ball.
 
 A coreset promises f_z(theta, C) close to f_z(theta, X) for every theta in the
-ball. No finite search can confirm that, but one can look hard: at random
-parameters, and at those that gradient ascent on the error leads to.
+ball. No finite search can confirm that, but a search can try hard: at random
+parameters, and by gradient ascent on the error.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from duramen.points import WeightedPoints, points
 from duramen.seeds import generator
 from duramen.trimming import kept_sum, kept_weights, trimmed_sum
 
-__all__ = ["Certificate", "certify"]
-
 _SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, over the ball's
 _FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, over the ball's radius
 _SAME_WEIGHT = 1e-6  # what rounding may do to a total weight, relative
@@ -36,7 +34,7 @@ _SAME_VALUE = 1e-9  # and to an objective: a coreset of all the data has interva
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """What :func:`certify` found: relative errors of a coreset at probes, parameters inside a ball.
+    """Relative errors of a coreset at probes, which are parameters inside a ball, by :func:`certify`.
 
     Attributes
     ----------
@@ -51,10 +49,10 @@ class Certificate:
     n_points, n_refused : int
         Points of positive weight; random probes that the loss refused, and that were dropped.
     covered : float
-        At which share of all but the adversarial probes the 95% interval of ``core.estimate`` holds
-        f_z(theta, X); NaN without standard errors. Probes of one coreset err together.
+        Share of the probes, without adversarial ones, at which the 95% interval of ``core.estimate``
+        holds f_z(theta, X); NaN without standard errors. Probes of one coreset err together.
     search : str
-        How adversarial probes were looked for, or why not.
+        How adversarial probes were searched for, or why not.
     """
 
     errors: Array
@@ -80,8 +78,8 @@ class Certificate:
     @property
     def mean_error(self) -> float:
         """The mean error at random probes, in the ball and on spheres; NaN if all were refused."""
-        chosen = np.isin(self.kinds, ("random", "sphere"))
-        return float(self.errors[chosen].mean()) if chosen.any() else math.nan
+        random = np.isin(self.kinds, ("random", "sphere"))
+        return float(self.errors[random].mean()) if random.any() else math.nan
 
     @property
     def worst(self) -> Array:
@@ -120,16 +118,16 @@ def certify(
     ----------
     core : Coreset
     X, y, sample_weight
-        The data that it was made from. X is never copied.
+        The data that it was built from. X is never copied.
     radius : float, optional
-        How far from the anchor to look; the anchor's own radius by default.
+        How far from the anchor to search; the anchor's own radius by default.
     n_probes : int
         How many random parameters to try: half of them uniform in the ball, the others on spheres.
-        What the loss refuses, such as centres outside a divergence's domain, is only counted.
+        Those that the loss refuses, such as centres outside a divergence's domain, are only counted.
     random_state : None, int or numpy Generator
     ascent_steps : int
-        How often to step uphill from where the coreset's objective is the most too high, and from
-        where it is the most too low.
+        Steps of gradient ascent from the probe where the coreset's objective is the most too high, and
+        from where it is the most too low.
 
     Notes
     -----
@@ -149,24 +147,26 @@ def certify(
       mean error at random ones 0.0...; 95% intervals that hold: ...%
     """
     ball = _ball_of(core, radius)
-    n_probes, ascent_steps = _whole("n_probes", n_probes, 1), _whole("ascent_steps", ascent_steps, 0)
+    n_probes = _check_count("n_probes", n_probes, 1)
+    ascent_steps = _check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
     sides = _Sides(core, _points_of(core, X, y, sample_weight))
-    found = [sides.probe(ball.theta, "anchor")]  # what is refused here is wrong with the data, and raises
-    with np.errstate(all="ignore"):  # a probe may lie where the loss overflows: what is not finite is refused
+    found = [sides.probe(ball.theta, "anchor")]  # refused here, something is wrong with the data: it raises
+    with np.errstate(all="ignore"):  # the loss may overflow at a probe: what is not finite is refused
         for kind, theta in _random_parameters(ball, n_probes, rng):
             with suppress(ValueError):
                 found.append(sides.probe(theta, kind))
         climbed, search = _search(sides, found, ball, ascent_steps)
-    held = [probe.held for probe in found if probe.held is not None]
+    covered = [probe.covered for probe in found if probe.covered is not None]
+    probes = found + climbed
     return Certificate(
-        errors=np.abs([probe.error for probe in found + climbed]),
-        probes=np.stack([probe.theta for probe in found + climbed]),
-        kinds=np.array([probe.kind for probe in found + climbed]),
+        errors=np.abs([probe.error for probe in probes]),
+        probes=np.stack([probe.theta for probe in probes]),
+        kinds=np.array([probe.kind for probe in probes]),
         radius=ball.radius,
         n_points=int(np.count_nonzero(sides.data.weights)),
         n_refused=1 + n_probes - len(found),
-        covered=float(np.mean(held)) if held else math.nan,
+        covered=float(np.mean(covered)) if covered else math.nan,
         search=search,
     )
 
@@ -177,7 +177,7 @@ class _Probe(NamedTuple):
     theta: Array
     kind: str
     error: float
-    held: bool | None = None
+    covered: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ class _Sides:
         losses = self.core.loss.values(theta, self.data.X, self.data.y)
         truth = trimmed_sum(losses, self.data.weights, self.core.n_outliers)
         slack = _SAME_VALUE * truth
-        held = estimate.low - slack <= truth <= estimate.high + slack
+        covered = estimate.low - slack <= truth <= estimate.high + slack
         error = _signed_error(estimate.value, truth)
-        return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else held)
+        return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else covered)
 
     def step(self, theta: Array) -> tuple[_Probe, Callable[[], Array]]:
-        """Measure the error at theta, and hand out what computes the direction in which it grows."""
+        """Measure the error at theta; also return a function that computes in which direction it grows."""
         value, value_slope = self._trimmed(self.core.points, theta)
         truth, truth_slope = self._trimmed(self.data, theta)
         error = _signed_error(value, truth)
@@ -207,15 +207,15 @@ class _Sides:
 
     def _trimmed(self, side: WeightedPoints, theta: Array) -> tuple[float, Callable[[], Array]]:
         loss = self.core.loss
-        losses, marks = loss.values_and_cache(theta, side.X, side.y)
+        losses, cache = loss.values_and_cache(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
-        known = {} if marks is None else {"marks": marks}  # a loss of the user's own may not know of marks
+        known = {} if cache is None else {"cache": cache}  # a custom loss may not take a cache
         return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, **known)
 
 
 def _signed_error(value: float, truth: float) -> float:
     if not math.isfinite(truth):
-        raise ValueError(f"f_z(theta, X) is {truth} here, and an error relative to it means nothing")
+        raise ValueError(f"f_z(theta, X) is {truth}: a relative error is not defined")
     return value / truth - 1 if truth else 0.0 if value == 0 else math.inf
 
 
@@ -230,11 +230,11 @@ def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tup
 
 
 def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple[list[_Probe], str]:
-    """Climb from the worst probe of each sign, and say what was done."""
+    """Climb from the worst probe of each sign; also return what was done, in words."""
     if not (steps and ball.radius):
         return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
-    by_error = sorted(found, key=lambda probe: probe.error)
-    starts = [by_error[-1]] * (0 < by_error[-1].error < math.inf) + [by_error[0]] * (by_error[0].error < 0)
+    highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
+    starts = [highest] * (0 < highest.error < math.inf) + [lowest] * (lowest.error < 0)
     try:
         climbed = [probe for start in starts for probe in _ascend(sides, start, ball, steps)]
     except MissingPropertyError:
@@ -243,7 +243,7 @@ def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple
 
 
 def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe]:
-    """Follow the error's gradient inside the ball, and give every step that made the error larger."""
+    """Follow the error's gradient inside the ball, and return every step that made the error larger."""
     sign, share, here = math.copysign(1.0, start.error), _FIRST_STEP, start
     climbed: list[_Probe] = []
     uphill = _direction(sign * sides.step(start.theta)[1]())
@@ -251,7 +251,7 @@ def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe
         steps -= 1
         try:
             there, slope = sides.step(ball.project(here.theta + share * ball.radius * uphill))
-        except ValueError:  # outside the loss's domain: as good as no growth
+        except ValueError:  # outside the loss's domain: counts as no growth
             there = start
         if sign * there.error > sign * here.error:
             climbed.append(there)
@@ -269,32 +269,36 @@ def _direction(slope: Array) -> Array:
 
 def _ball_of(core: Any, radius: Any) -> Ball:
     if not isinstance(core, Coreset):
-        raise TypeError(f"core must be a Coreset, as of dm.robust_coreset; found {type(core).__name__}")
+        raise TypeError(f"core must be a Coreset, as dm.robust_coreset returns; found {type(core).__name__}")
     if core.anchor is None:
         raise ValueError("core.anchor is None; pass a core with an anchor: robust_coreset(..., anchor=theta)")
     if radius is None and core.anchor.radius == 0:
-        raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to look")
+        raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to search")
     return Ball(core.anchor.theta, core.anchor.radius if radius is None else radius)
 
 
-def _whole(name: str, number: Any, least: int) -> int:
+def _check_count(name: str, number: Any, least: int) -> int:
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
         raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
     return int(number)
 
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
-    """Make points of the data, and refuse what cannot be the data of this coreset."""
+    """Convert the data to points, and refuse what cannot be the data of this coreset."""
     if (y is None) != (core.y is None):
-        found = "no labels; leave y out" if core.y is None else "labels, and y is None; pass y, one a row"
+        found = (
+            "no labels; leave y out" if core.y is None else "labels, and y is None; pass y, one label per row"
+        )
         raise ValueError(f"the coreset has {found}")
     data = points(X, y, weights=sample_weight)
     width, weight = core.points.n_columns, core.total_weight
     if data.n_columns != width:
-        raise ValueError(f"X has {data.n_columns} columns; the coreset has {width}: pass the data it is of")
+        raise ValueError(
+            f"X has {data.n_columns} columns; the coreset has {width}: pass the data it was built from"
+        )
     if not math.isclose(data.total_weight, weight, rel_tol=_SAME_WEIGHT):
         raise ValueError(
             f"X weighs {data.total_weight:,.10g} and the coreset {weight:,.10g}: these are not the data of "
-            "this coreset; pass the X and sample_weight that it was made from"
+            "this coreset; pass the X and sample_weight that it was built from"
         )
     return data

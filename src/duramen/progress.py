@@ -1,28 +1,30 @@
-"""A bar for what takes over a second, where rich is installed, with rate and time left."""
+"""Progress bars, drawn by rich where it is installed: for passes over data, and for the solvers."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
-__all__ = ["Bar"]
+from duramen.extras import needed
 
+__all__ = ["Bar", "solver_progress"]
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 
 
 @final
 class Bar:
-    """How far something has come; shown, if anybody watches, once it takes over a second.
+    """A progress bar on standard error, with rate and time left; it appears after one second.
 
     Parameters
     ----------
     shown : bool
-        Whether anybody watches.
+        Whether to draw it at all.
     each : function, optional
-        Called whenever something has been done.
+        Called at every step.
     """
 
     def __init__(self, *, shown: bool, each: Callable[[], Any] | None = None) -> None:
@@ -38,7 +40,7 @@ class Bar:
             self._rich.reset(self._task, description=name, rate="")
 
     def at(self, share: float, rows: int | None = None) -> None:
-        """Say that a share of the part is done, from 0 to 1, which were so many rows."""
+        """Move to a share of this part, from 0 to 1; ``rows`` have been processed, which gives the rate."""
         if self._each is not None:
             self._each()
         now = time.monotonic()
@@ -50,7 +52,7 @@ class Bar:
         self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
 
     def close(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         if self._rich is not None:
             self._rich.stop()
 
@@ -71,3 +73,36 @@ class Bar:
         self._rich.start()
         self._task = self._rich.add_task(self._name, total=1.0, rate="")
         return True
+
+
+@contextmanager
+def solver_progress(
+    callback: Callable[[Any], Any] | None, progress: bool, n_starts: int, max_iter: int
+) -> Iterator[Callable[[Any], Any] | None]:
+    """Yield what to call with each step of a solver: the user's callback, the progress bar's, or both.
+
+    Raises
+    ------
+    ImportError
+        If a bar is asked for and rich is not installed; the message names the extra.
+    """
+    if not progress:
+        yield callback
+        return
+    rich = needed("rich.progress", "progress=True", "progress")
+    columns = (
+        rich.TextColumn("start {task.fields[number]} of {task.fields[starts]}"),
+        rich.BarColumn(),
+        rich.TextColumn(
+            "iteration {task.completed} of at most {task.total}, objective {task.fields[objective]}"
+        ),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns) as bar:
+        task = bar.add_task("solving", total=max_iter, number=1, starts=n_starts, objective="…")
+
+        def report(step: Any) -> Any:
+            bar.update(task, completed=step.n_iter, number=step.start + 1, objective=f"{step.objective:,.6g}")
+            return callback(step) if callback is not None else None
+
+        yield report

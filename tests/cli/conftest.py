@@ -26,10 +26,32 @@ def run(capsys):
 
 
 @pytest.fixture
+def refuse(run):
+    """Run a command that must fail, and return its error, which is one line."""
+
+    def refused(*arguments):
+        done = run(*arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert done.err.startswith("duramen: ")
+        assert done.err.count("\n") == 1
+        return done.err
+
+    return refused
+
+
+@pytest.fixture
 def core(files, run, tmp_path):
     """A coreset of the rows, with its encoding."""
     made = tmp_path / "core.parquet"
     assert run("build", files / "rows.parquet", "-o", made, *LEARN, *SMALL, "--quiet") == (0, "", "")
+    return made
+
+
+@pytest.fixture
+def model(core, run, tmp_path):
+    """A model fitted to the coreset of the rows."""
+    made = tmp_path / "m.json"
+    assert run("fit", core, "-o", made, "--quiet") == (0, "", "")
     return made
 
 

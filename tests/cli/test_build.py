@@ -5,11 +5,13 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.cores import read_core
+from duramen.cli.data import read_core
+from duramen.dynamic.ids import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, numbers, process, table, write
+from tests.support import assert_identical_coreset
 
-SUFFIXES = (".parquet", ".csv", ".tsv", ".csv.gz", ".feather")
+LINEAR = ("--loss", "squared", "--label", "y", "--json")
 
 
 def test_through_the_real_entry_point(files, tmp_path):
@@ -21,64 +23,39 @@ def test_through_the_real_entry_point(files, tmp_path):
 
 
 def test_it_is_the_coreset_that_the_library_makes(core):
-    file = read_core(core)
-    rows = table()
+    file, rows = read_core(core), table()
     colours = np.array(rows["colour"])
-    X = np.column_stack(
-        [rows["age"], rows["income"], *(colours == name for name in ("blue", "green", "red"))]
-    )
+    one_hot = (colours == name for name in ("blue", "green", "red"))
+    X = np.column_stack([rows["age"], rows["income"], *one_hot])
     y = np.array(rows["ill"]) == "yes"
-    ids = dm.dynamic.names.numbers_of(rows["name"].to_pylist())
+    names = rows["name"].to_pylist()
+    ids = numbers_of(names)
     again = dm.robust_coreset(
         X, y.astype(float), ids=ids, loss=dm.LogisticLoss(), size=400, n_outliers=0.02,
         anchor=file.core.anchor, random_state=0,
     )  # fmt: skip
-    assert (
-        file.core.columns
-        == file.encoding.names
-        == ("age", "income", "colour=blue", "colour=green", "colour=red")
-    )
+    assert file.core.columns == file.encoding.names
+    assert file.core.columns == ("age", "income", "colour=blue", "colour=green", "colour=red")
     np.testing.assert_array_equal(again.ids, file.core.ids)
     np.testing.assert_allclose(again.weights, file.core.weights, rtol=1e-9)
-    place = {int(one): name for one, name in zip(ids, rows["name"].to_pylist(), strict=True)}
+    assert_identical_coreset(dm.load_coreset(core), file.core)
+    place = dict(zip(ids.tolist(), names, strict=True))
     assert all(place[int(one)] == file.name_of(int(one)) for one in file.core.ids)
 
 
-def test_the_library_loads_the_file_and_sees_no_difference(core):
-    plain, file = dm.load_coreset(core), read_core(core)
-    np.testing.assert_array_equal(plain.X, file.core.X)
-    np.testing.assert_array_equal(plain.weights, file.core.weights)
-    assert plain.columns == file.core.columns
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".csv.gz", ".feather"])
 def test_every_format_gives_the_same(suffix, core, run, tmp_path):
-    source = write(table(), tmp_path / f"rows{suffix}")
-    made = tmp_path / "again.parquet"
+    source, made = write(table(), tmp_path / f"rows{suffix}"), tmp_path / "again.parquet"
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--quiet").code == 0
     one, other = read_core(core), read_core(made)
-    np.testing.assert_array_equal(one.core.ids, other.core.ids)
-    np.testing.assert_array_equal(one.core.weights, other.core.weights)
+    assert_identical_coreset(one.core, other.core)
     assert one.encoding == other.encoding
 
 
 def test_npz(run, tmp_path):
     source = write(numbers(), tmp_path / "rows.npz")
-    options = (
-        "--loss",
-        "kmeans",
-        "--k",
-        "2",
-        "--features",
-        "a,b",
-        "--weight",
-        "heavy",
-        "--id",
-        "key",
-        "--size",
-        "100",
-    )
-    assert run("build", source, "-o", tmp_path / "c.parquet", *options).code == 0
+    learn = ("--loss", "kmeans", "--k", "2", "--features", "a,b", "--weight", "heavy", "--id", "key")
+    assert run("build", source, "-o", tmp_path / "c.parquet", *learn, "--size", "100").code == 0
     core = dm.load_coreset(tmp_path / "c.parquet")
     assert core.loss == dm.KMeansLoss(2)
     assert core.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()))
@@ -88,20 +65,20 @@ def test_npz(run, tmp_path):
 @pytest.mark.parametrize(
     "options, loss",
     [
-        (["--loss", "logistic", "--label", "two", "--no-intercept"], dm.LogisticLoss(fit_intercept=False)),
-        (["--loss", "hinge", "--label", "two"], dm.SmoothHingeLoss()),
-        (["--loss", "softmax", "--label", "three"], dm.SoftmaxLoss(3)),
-        (["--loss", "squared", "--label", "value"], dm.SquaredLoss()),
-        (["--loss", "huber", "--label", "value", "--huber-delta", "2"], dm.HuberLoss(delta=2.0)),
-        (["--loss", "poisson", "--label", "count"], dm.PoissonLoss()),
-        (["--loss", "kmedian", "--k", "3"], dm.KMedianLoss(3)),
-        (["--loss", "bregman", "--k", "3", "--divergence", "squared"], dm.BregmanLoss(3, "squared")),
-        (["--loss", "truth"], dm.TruthDiscoveryLoss()),
+        ("logistic --label two --no-intercept", dm.LogisticLoss(fit_intercept=False)),
+        ("hinge --label two", dm.SmoothHingeLoss()),
+        ("softmax --label three", dm.SoftmaxLoss(3)),
+        ("squared --label value", dm.SquaredLoss()),
+        ("huber --label value --huber-delta 2", dm.HuberLoss(delta=2.0)),
+        ("poisson --label count", dm.PoissonLoss()),
+        ("kmedian --k 3", dm.KMedianLoss(3)),
+        ("bregman --k 3 --divergence squared", dm.BregmanLoss(3, "squared")),
+        ("truth", dm.TruthDiscoveryLoss()),
     ],
 )
 def test_every_loss(options, loss, files, run, tmp_path):
-    made = tmp_path / "c.parquet"
-    done = run("build", files / "numbers.parquet", "-o", made, *options, "--features", "a,b", "--size", "200")
+    made, words = tmp_path / "c.parquet", f"--loss {options} --features a,b --size 200".split()
+    done = run("build", files / "numbers.parquet", "-o", made, *words)
     assert (done.code, done.err) == (0, "")
     assert dm.load_coreset(made).loss == loss
 
@@ -109,81 +86,70 @@ def test_every_loss(options, loss, files, run, tmp_path):
 @pytest.mark.parametrize("name", ["uniform", "layered", "leverage", "sensitivity"])
 def test_every_sampler(name, files, run, tmp_path):
     made = tmp_path / "c.parquet"
-    done = run("build", files / "rows.parquet", "-o", made, *LEARN, *SMALL, "--sampler", name, "--no-calibrate",
-               "--suspects", "2", "--seed", "7")  # fmt: skip
-    assert done.code == 0
+    more = ("--sampler", name, "--no-calibrate", "--suspects", "2", "--seed", "7")
+    assert run("build", files / "rows.parquet", "-o", made, *LEARN, *SMALL, *more).code == 0
     core = dm.load_coreset(made)
     assert core.sampler.lower().startswith(name)
     assert (core.calibrated, core.n_suspected) == (False, 120)
 
 
-def test_missing_values_are_refused_or_imputed(run, tmp_path):
+def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     rows = table()
     ages = rows["age"].to_pylist()
     ages[17] = None
     source = write(rows.set_column(1, "age", pa.array(ages)), tmp_path / "rows.parquet")
     made = tmp_path / "c.parquet"
-    done = run("build", source, "-o", made, *LEARN, *SMALL)
-    assert done.code == 2
-    assert "'age' has no value in row 17" in done.err
-    assert "--impute" in done.err
+    error = refuse("build", source, "-o", made, *LEARN, *SMALL)
+    assert "'age' has no value in row 17" in error
+    assert "--impute" in error
     assert not made.exists()
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--impute", "mean").code == 0
     mean = np.mean([age for age in ages if age is not None])
     assert read_core(made).encoding.parts[0].fill == pytest.approx(mean, rel=1e-12)
 
 
-def test_a_bad_line_is_named(run, files, tmp_path):
+def test_a_bad_line_is_named(refuse, files, tmp_path):
     lines = (files / "rows.csv").read_text().splitlines()
     lines[700] = lines[700].replace(",", ",x", 1)
     (tmp_path / "bad.csv").write_text("\n".join(lines))
-    done = run("build", tmp_path / "bad.csv", "-o", tmp_path / "c.parquet", *LEARN, *SMALL)
-    assert done.code == 2
-    assert "line 701" in done.err
-    assert "'age'" in done.err
-    assert done.err.count("\n") == 1
+    error = refuse("build", tmp_path / "bad.csv", "-o", tmp_path / "c.parquet", *LEARN, *SMALL)
+    assert "line 701" in error
+    assert "'age'" in error
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--loss", "logistic"], "--loss logistic needs labels; name their column by --label"),
-        (["--loss", "kmeans"], "--loss kmeans needs the number of centres; pass --k"),
-        (["--loss", "kmeans", "--k", "2", "--label", "two"], "--loss kmeans takes no labels"),
-        (
-            ["--loss", "logistic", "--label", "two", "--k", "2"],
-            "--k is for kmeans and kmedian and bregman, not",
-        ),
-        (["--loss", "logistic", "--label", "tow"], "'tow'"),
-        (["--loss", "logistic", "--label", "three"], "has 3 classes, and --loss logistic tells two apart"),
-        (["--loss", "softmax", "--label", "three", "--classes", "2"], "has 3 classes, where 2 were expected"),
-        (["--loss", "softmax", "--label", "value"], "more than 1,000 values, too many for classes"),
-        (["--loss", "kmeans", "--k", "2", "--outliers", "5000"], "n_outliers"),
-        (["--loss", "kmeans", "--k", "2", "--features", "a,a"], "'a' is given as features, twice"),
+        ("logistic", "--loss logistic needs labels; name their column with --label"),
+        ("kmeans", "--loss kmeans needs the number of centres; pass --k"),
+        ("kmeans --k 2 --label two", "--loss kmeans takes no labels"),
+        ("logistic --label two --k 2", "--k is for kmeans and kmedian and bregman, not for logistic"),
+        ("logistic --label tow", "'tow'"),
+        ("logistic --label three", "has 3 classes, but --loss logistic is for two; use --loss softmax"),
+        ("softmax --label three --classes 2", "has 3 classes, but 2 were expected"),
+        ("softmax --label value", "more than 1,000 values, too many for classes"),
+        ("kmeans --k 2 --outliers 5000", "n_outliers"),
+        ("kmeans --k 2 --features a,a", "'a' is given as features, twice"),
     ],
 )
-def test_what_cannot_be_is_refused(options, message, files, run, tmp_path):
-    done = run("build", files / "numbers.parquet", "-o", tmp_path / "c.parquet", *options)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
+def test_wrong_options_are_refused(options, message, files, refuse, tmp_path):
+    words = f"--loss {options}".split()
+    assert message in refuse("build", files / "numbers.parquet", "-o", tmp_path / "c.parquet", *words)
     assert not list(tmp_path.iterdir())
 
 
-def test_outputs_are_checked_before_anything_takes_time(files, core, run, tmp_path):
+def test_outputs_are_checked_before_anything_takes_time(files, core, run, refuse, tmp_path):
     source = tmp_path / "rows.parquet"
     source.write_bytes((files / "rows.parquet").read_bytes())
     before = core.read_bytes()
     for output, message in [
-        (core, "exists; pass --force to replace it"),
-        (source, "is a file that is read; name another"),
+        (core, "already exists; pass --force to replace it, or choose another name"),
+        (source, "is one of the inputs; choose another name"),
         (tmp_path / "no" / "c.parquet", "there is no folder"),
         (tmp_path, "must end in .parquet"),
         (tmp_path / "c.csv", "must end in .parquet"),
     ]:
-        done = run("build", source, "-o", output, *LEARN, *SMALL)
-        assert (done.code, done.out) == (2, "")
-        assert message in done.err
+        assert message in refuse("build", source, "-o", output, *LEARN, *SMALL)
     assert core.read_bytes() == before
     assert run("build", source, "-o", core, *LEARN, *SMALL, "--seed", "1", "--force").code == 0
     assert core.read_bytes() != before
@@ -191,7 +157,7 @@ def test_outputs_are_checked_before_anything_takes_time(files, core, run, tmp_pa
 
 def test_damage_is_an_error_or_does_no_harm(core):
     whole, raw = read_core(core), core.read_bytes()
-    start = raw.index(b"duramen-encoding")  # from here on, metadata: the encoding stands there twice
+    start = raw.index(b"duramen-encoding")  # from here on, metadata: the encoding is there twice
     wrong = []
     for place in np.random.default_rng(0).integers(start, len(raw), 150):
         flipped = bytearray(raw)
@@ -206,3 +172,71 @@ def test_damage_is_an_error_or_does_no_harm(core):
         np.testing.assert_array_equal(found.core.weights, whole.core.weights)
     assert len(wrong) > 20
     assert all(str(core) in message for message in wrong)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
+def test_losses_for_numbers_refuse_labels_of_text(run, refuse, tmp_path, loss):
+    path = tmp_path / "g.csv"
+    path.write_text("a;y\n1;9,5\n2;10,5\n3;11,5\n4;12,5\n")
+    done = run("fit", path, "--loss", loss, "--label", "y")
+    assert done.code == 2
+    assert (
+        f"the label 'y' holds text ('9,5' in line 2 (row 0, counting from 0)), but --loss {loss}" in done.err
+    )
+    write(pa.table({"a": [1.0, 2.0], "y": ["neg", "pos"]}), tmp_path / "t.parquet")
+    assert "holds text ('neg'), but" in refuse("fit", tmp_path / "t.parquet", "--loss", loss, "--label", "y")
+
+
+def test_labels_that_are_categories_or_flags_are_taken_as_numbers(run, tmp_path):
+    a = np.random.default_rng(0).normal(size=200)
+    y = np.round(3 * a + 10)
+    write(pa.table({"a": a, "y": y}), tmp_path / "plain.parquet")
+    write(pa.table({"a": a, "y": pa.array(y).dictionary_encode()}), tmp_path / "coded.feather")
+    plain, coded = (run("fit", tmp_path / name, *LINEAR).json for name in ("plain.parquet", "coded.feather"))
+    assert plain["theta"] == coded["theta"]
+    assert coded["theta"][-1] == pytest.approx(10, abs=0.1)
+    write(pa.table({"a": a, "y": np.ones(200, dtype=bool)}), tmp_path / "true.parquet")
+    assert run("fit", tmp_path / "true.parquet", *LINEAR).json["theta"] == pytest.approx([0, 1], abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "softmax"])
+@pytest.mark.parametrize("label", ["yes", True, 3.0])
+def test_a_single_class_is_refused(refuse, tmp_path, loss, label):
+    path = write(pa.table({"a": [1.0, 2.0], "y": [label, label]}), tmp_path / "one.parquet")
+    error = refuse("fit", path, "--loss", loss, "--label", "y")
+    assert f"the label 'y' is {3 if label == 3.0 else label!r} in every row" in error
+
+
+@pytest.mark.parametrize("most", [20_000_000, 2000])
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("row", [1, 900, 2999])
+def test_duplicate_ids_are_named_with_their_rows(run, tmp_path, names, row, most, monkeypatch):
+    monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
+    monkeypatch.setattr("duramen.cli.data._MOST_IDS", most)
+    rows = numbers()
+    ids = rows["key"].to_numpy().copy()
+    ids[row] = ids[0]
+    column = pa.array([f"k{one}" for one in ids]) if names else pa.array(ids)
+    path = write(rows.set_column(0, "key", column), tmp_path / "twice.parquet")
+    learn = ("--loss", "logistic", "--label", "two", "--features", "a,b", "--id", "key", "--size", "200")
+    done = run("build", path, "-o", tmp_path / "core.parquet", *learn)
+    if row >= most:  # beyond the bound on memory, ids are not compared
+        assert "(column 'key')" not in done.err
+        return
+    assert done.code == 2
+    shown = "'k100'" if names else "100"
+    assert f"id {shown} (column 'key') is in row 0 (counting from 0) and in row {row} (counting" in done.err
+    assert not (tmp_path / "core.parquet").exists()
+
+
+def test_our_own_files_are_not_data(core, store, model, refuse, tmp_path):
+    for path, kind in ((core, "coreset"), (store, "store"), (model, "model")):
+        for words in (
+            ("build", path, "-o", tmp_path / "new.parquet", *LEARN),
+            ("predict", model, path, "-o", tmp_path / "new.parquet"),
+            ("certify", core, path),
+            ("store", "insert", store, path),
+        ):
+            assert f"{path} is a {kind}, but data are needed" in refuse(*words)
+    assert "is a model, fitted already" in refuse("fit", model)
+    assert "is neither a store nor a coreset" in refuse("report", model, "-o", tmp_path / "r.html")

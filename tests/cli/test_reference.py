@@ -1,15 +1,16 @@
-"""The page about the command line: its reference is made from the parsers, and its examples parse."""
+"""The page about the command line: its reference is up to date, its examples parse, and its tour runs."""
 
 import importlib.util
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from duramen.cli.parser import make_parser
-from duramen.cli.tree import commands, subcommands
-from tests.cli.running import PAGE, schema
+from duramen.cli.parser import make_parser, walk
+from tests.cli.running import PAGE, schema, write
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "cli_reference.py"
 pytestmark = pytest.mark.skipif(not (PAGE.exists() and TOOL.exists()), reason="not in a checkout")
@@ -24,13 +25,8 @@ def test_the_reference_is_up_to_date():
 
 
 def test_every_command_states_its_json():
-    parsed = make_parser()
-    with_json = {
-        " ".join(one.words)
-        for one in commands(parsed)
-        if not subcommands(one.parser) and any("--json" in option.flags for option in one.options)
-    }
-    assert set(schema()) == with_json
+    with_json = [parser.prog for parser in walk(make_parser()) if "--json" in parser._option_string_actions]
+    assert [f"duramen {command}" for command in schema()] == with_json
 
 
 def test_every_example_on_the_page_parses():
@@ -40,3 +36,46 @@ def test_every_example_on_the_page_parses():
     assert len(examples) > 25
     for example in examples:
         make_parser().parse_args(shlex.split(example)[1:])
+
+
+def tour():
+    """Read the commands of the tour, as a shell would, without comments and pipes."""
+    text = PAGE.read_text().partition("## A quick tour")[2].partition("\n## ")[0]
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    return [shlex.split(line.partition(" | ")[0], comments=True)[1:] for line in blocks.splitlines()]
+
+
+@pytest.fixture
+def customers(tmp_path):
+    rng, n = np.random.default_rng(0), 3000
+    spent, visits = rng.normal(size=n), rng.normal(size=n)
+    plan = rng.choice(["basic", "plus"], n).astype(object)
+    churned = np.where(spent - visits + (plan == "plus") + rng.logistic(size=n) > 0, "yes", "no")
+    spent[rng.choice(n, 50, replace=False)] = np.nan
+    plan[rng.choice(n, 50, replace=False)] = None
+    names = [f"C-{5000 + number}" for number in range(n)]
+    rows = pa.table(
+        {
+            "customer": names,
+            "spent": pa.array(spent, from_pandas=True),
+            "visits": visits,
+            "plan": plan,
+            "churned": churned,
+        }
+    )
+    rows = pa.concat_tables([rows, rows.slice(0, 1).set_column(0, "customer", pa.array(["C-1042"]))])
+    write(rows, tmp_path / "customers.parquet")
+    write(rows.drop_columns("churned").slice(0, 50), tmp_path / "new.csv")
+    write(rows.slice(10, 20), tmp_path / "corrected.csv")
+    (tmp_path / "gone.txt").write_text("C-5003\nC-5004\n")
+    return tmp_path
+
+
+def test_the_tour_runs(customers, run, monkeypatch):
+    lines = tour()
+    assert len(lines) == 14
+    monkeypatch.chdir(customers)
+    for words in lines:
+        done = run(*words)
+        assert done.code == 0, (words, done.err)
+        assert done.err == "" or "-" in words

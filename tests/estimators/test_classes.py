@@ -129,7 +129,7 @@ def test_unusable_classes_are_named():
     y[:3] = "rare"
     absent = dm.RobustLogisticRegression().fit(X, y, sample_weight=(y != "rare").astype(float))
     assert absent.classes_.tolist() == ["often", "seldom"]
-    with pytest.raises(ValueError, match=r"labels of several kinds, int and str; make them all of one"):
+    with pytest.raises(ValueError, match=r"labels of several types, int and str; convert them to one"):
         dm.RobustLogisticRegression().fit(X, np.array(["a", 1] * 50, dtype=object))
     y = np.array(["often"] * 98 + ["rare"] * 2)
     with pytest.raises(

@@ -70,7 +70,7 @@ def test_classes_by_name():
         model.absorb(X[:2], ["low", "other"])
     with pytest.raises(ValueError, match="the class 'middle' would be left; keep some, or fit again without"):
         model.forget(np.flatnonzero(names == "middle"))
-    with pytest.raises(ValueError, match="several kinds, int and str"):
+    with pytest.raises(ValueError, match="several types, int and str"):
         model.absorb(X[:2], np.array(["low", 1], dtype=object))
     with pytest.raises(ValueError, match="requires y"):
         model.absorb(X[:2])

@@ -224,14 +224,23 @@ def tree(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
 
 def _dynamic(data: Data, chosen: dict[str, Any], **engine: Any) -> dm.Coreset:
     dyn = dm.DynamicCoreset(**chosen, **engine)
-    for change in changes(data):
+    for change in changes(data, chosen["n_outliers"]):
         change(dyn)
     return dyn.coreset()
 
 
+def merged(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
+    """Merge three dynamic coresets of some rows each, which need a whole anchor in common."""
+    parts = [data.take(np.arange(start, len(data.ids), 3)) for start in range(3)]
+    dyns = [dm.DynamicCoreset(**chosen) for _ in parts]
+    for dyn, part in zip(dyns, parts, strict=True):
+        dyn.insert(part.X, part.y, part.weights, part.ids)
+    return dyns[0].merge(dyns[1].merge(dyns[2])).coreset()
+
+
 def stored(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
     """Keep the rows in a file, which is closed and opened again halfway and at the end."""
-    steps = changes(data)
+    steps = changes(data, chosen["n_outliers"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "golden.duramen"
         with dm.open_store(path, create=True, synchronous="normal", **chosen) as store:
@@ -248,8 +257,8 @@ def stored_tree(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
     return stored(data, chosen | {"engine": "tree", "bucket_size": 64})
 
 
-def changes(data: Data) -> list[Callable[[Any], Any]]:
-    """Plan insertions, deletions and updates that leave exactly these rows behind.
+def changes(data: Data, n_outliers: float) -> list[Callable[[Any], Any]]:
+    """Plan insertions, deletions and updates that leave exactly these rows behind, and so many outliers.
 
     Every seventh row comes with the contents of its neighbour, and is corrected later; 45 rows come that are
     deleted again, one of them twice; rows come and go in batches and one at a time.
@@ -278,6 +287,7 @@ def changes(data: Data) -> list[Callable[[Any], Any]]:
         insert(first.take(slice(0, 120))),
         insert(extra.take(slice(0, 40))),
         *singles,
+        lambda dyn: dyn.set_outliers(40),
         delete(extra.ids[:20]),
         insert(first.take(slice(130, n))),
         insert(extra.take(slice(40, 45))),
@@ -285,7 +295,9 @@ def changes(data: Data) -> list[Callable[[Any], Any]]:
         insert(extra.take(slice(20, 21))),
         delete(first.ids[50:60]),
         update(right.take(slice(0, 7))),
+        lambda dyn: dyn.set_outliers(2),
         insert(first.take(slice(50, 60))),
+        lambda dyn: dyn.set_outliers(n_outliers),
         update(right.take(slice(7, None))),
         *(update(data.take(slice(row, row + 1))) for row in (280, 42, 3)),
         delete(extra.ids[[20, *range(23, 45)]]),
@@ -299,6 +311,7 @@ ROUTES = {
     "dask-frame": dask_frame,
     "ranked": ranked,
     "tree": tree,
+    "merged": merged,
     "store": stored,
     "store-tree": stored_tree,
 }
@@ -429,6 +442,9 @@ CASES += [
     _case("k-means", "layered", "ranked", "real", "found"),
     _case("kl", "layered", "ranked"),
     _case("softmax", "uniform", "ranked", n_outliers=0, note="no outliers"),
+    _case("huber", "auto", "ranked", "real", "found", size=400, note="no anchor yet"),
+    _case("logistic", "layered", "merged", "real", "frozen"),
+    _case("k-means", "leverage", "merged", "unit", "frozen", n_outliers=0.05, note="fraction"),
     _case("logistic", "layered", "tree", "real", "found"),
     _case("k-median", "uniform", "tree", n_outliers=0.05, note="fraction"),
     _case("squared", Heaviest(), "tree", "real"),

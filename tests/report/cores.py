@@ -38,7 +38,7 @@ class Event(NamedTuple):
 
 @functools.cache
 def core_of(case, sampler="uniform", dtype=np.float64, n_outliers=8):
-    """Make a coreset of 60 rows for 300 points, from an anchor that is no solution."""
+    """Make a coreset of 60 rows for 300 points, from an anchor that is not a solution."""
     X, y = case.data(seed=1, n=300)
     X[:5] *= 3
     theta = case.theta(np.random.default_rng(2))

@@ -15,7 +15,10 @@ from tests.coreset.cores import logistic_core
 from tests.report.test_page import HISTORY, live
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome"),
+]
 
 PROBE = """<script>
 addEventListener("load", () => {

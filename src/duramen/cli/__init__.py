@@ -1,68 +1,68 @@
-"""The ``duramen`` command: one command a module, each a thin call on the library."""
+"""The ``duramen`` command; its commands are thin calls on the library."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from duramen.cli.errors import BUG, ERROR, INTERRUPTED, Interrupted, in_one_line
-from duramen.cli.interrupts import noted
-from duramen.cli.output import Output, write
+from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
 from duramen.cli.parser import make_parser
 
 __all__ = ["main"]
 
-_CLOSED_PIPE = 141  # what a shell reports of a program that its closed pipe ended
+_ERROR, _BUG, _INTERRUPTED = 2, 1, 130
+_CLOSED_PIPE = 141  # as a shell reports a program that a closed pipe has ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code.
 
-    0 after success; 2 after an error, told in one line; 1 after one that nobody
-    expected; 130 after Ctrl-C; 141 if the reader of the output has gone.
+    0 after success; 2 after an error, described in one line; 1 after an unexpected
+    error; 130 after Ctrl-C; 141 if the reader of the output has gone.
     """
     try:
         try:
-            code = _run(make_parser().parse_args(arguments))
+            return _run(make_parser().parse_args(arguments))
         finally:
             write()  # also after --help, which leaves by SystemExit
     except BrokenPipeError:  # as in `duramen demo | head`
         return _CLOSED_PIPE
     except OSError as error:  # a full disk
-        print(f"duramen: {in_one_line(error)[0]}", file=sys.stderr)
-        return ERROR
-    return code
+        return _fail(error)
 
 
-def _run(options: argparse.Namespace) -> int:
-    output = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
-    options.talk = output
+def _run(options: Namespace) -> int:
+    options.talk = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
     try:
-        with warnings.catch_warnings(), noted():
-            _tell_warnings(output)
+        with warnings.catch_warnings(), note_interrupts():
+            _print_warnings(options.talk)
             options.run(options)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt as error:
         print(f"duramen: {error if isinstance(error, Interrupted) else 'interrupted'}", file=sys.stderr)
-        return INTERRUPTED
+        return _INTERRUPTED
     except Exception as error:
         if os.environ.get("DURAMEN_DEBUG"):
             import traceback
 
             traceback.print_exc()
-        line, expected = in_one_line(error)
-        print(f"duramen: {line}", file=sys.stderr)
-        return ERROR if expected else BUG
+        return _fail(error)
     return 0
 
 
-def _tell_warnings(output: Output) -> None:
-    """See that what the library warns of comes as one line; what only programmers care for does not."""
+def _fail(error: Exception) -> int:
+    line, expected = describe_error(error)
+    print(f"duramen: {line}", file=sys.stderr)
+    return _ERROR if expected else _BUG
+
+
+def _print_warnings(output: Output) -> None:
+    """Print warnings of the library in one line each, and none that only programmers care about."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         output.warn(str(message))

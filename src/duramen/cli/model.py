@@ -1,71 +1,112 @@
-"""Models as JSON: what was learned, and all that is needed to predict from a file.
+"""Models as JSON, with all that is needed to predict from a file; and their predictions.
 
-The fields are listed in docs/command-line.md. A checksum shows damage; who edits
-a model by hand removes it.
+The fields are listed in docs/command-line.md. A checksum detects damage; remove it
+to edit a model by hand.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import expit, softmax
 
-from duramen.cli.output import naming, plain
+from duramen.cli.data import CoreFile, checksum, read_encoding
+from duramen.cli.output import fields_of, naming, plain
 from duramen.coreset.save import loss_of, loss_state
 from duramen.files import replacing
+from duramen.losses import BregmanLoss, PoissonLoss, SmoothHingeLoss
+from duramen.losses.centres import DistanceLoss
 
 if TYPE_CHECKING:
-    from duramen.arrays import Array
+    from duramen.arrays import Array, Rows
+    from duramen.coreset import Estimate
     from duramen.io import Encoding
     from duramen.losses import Loss
+    from duramen.solvers import Solution
 
-__all__ = ["Model", "read_model", "write_model"]
-
-FORMAT = "duramen model"
-VERSION = 1
-_NUMBERS = ("n_outliers", "objective", "total_weight", "l2")
-_MAYBE_NUMBERS = ("std_error", "low", "high")
-_WHOLE = ("n_points", "n_iter")
-_TEXTS = ("made_by", "status")
+_FORMAT = "duramen model"
+_VERSION = 1
+_TYPES = {
+    "text": (str,),
+    "a whole number": (int,),
+    "a number": (int, float),
+    "a number or null": (int, float, type(None)),
+    "true or false": (bool,),
+    "a list or null": (list, type(None)),
+}
+_FACTS = {
+    "made_by": "text",
+    "n_points": "a whole number",
+    "total_weight": "a number",
+    "n_outliers": "a number",
+    "l2": "a number",
+    "objective": "a number",
+    "std_error": "a number or null",
+    "low": "a number or null",
+    "high": "a number or null",
+    "converged": "true or false",
+    "status": "text",
+    "n_iter": "a whole number",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What was learned.
-
-    Attributes
-    ----------
-    loss : Loss
-    theta : array
-        Its parameters.
-    columns : tuple of str, or None
-        The names of the columns of numbers that theta is for.
-    classes : list, or None
-        What the labels are called, in the order of their numbers.
-    encoding : Encoding or None
-        How columns of a file become numbers.
-    facts : dict
-        How it was found: for the reader's eyes.
-    """
+    """A fitted model."""
 
     loss: Loss
     theta: Array
-    columns: tuple[str, ...] | None
-    classes: list[Any] | None
-    encoding: Encoding | None
-    facts: dict[str, Any]
+    columns: tuple[str, ...] | None  # the columns of numbers that theta is for
+    classes: list[Any] | None  # the labels, in the order of their numbers
+    encoding: Encoding | None  # how columns of a file become numbers
+    facts: dict[str, Any]  # how it was fitted
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns that theta is for."""
+        return int(self.theta.shape[-1]) - bool(getattr(self.loss, "fit_intercept", False))
+
+
+def make_model(file: CoreFile, solution: Solution, estimate: Estimate, l2: float) -> Model:
+    """Make the model of a solution on a coreset."""
+    from duramen import __version__
+
+    facts = {
+        "made_by": f"duramen {__version__}",
+        "n_points": file.core.n_points,
+        "l2": l2,
+        "status": solution.status.value,
+        **fields_of(solution, "total_weight", "n_outliers", "objective", "converged", "n_iter"),
+        **fields_of(estimate, "std_error", "low", "high"),
+    }
+    columns = file.core.columns if file.encoding is None else tuple(file.encoding.names)
+    return Model(solution.loss, solution.theta, columns, _classes_of(file), file.encoding, facts)
+
+
+def _classes_of(file: CoreFile) -> list[Any] | None:
+    """Return the classes: as in the data, or else the numbers that the labels are."""
+    n_classes, y = _n_classes(file.core.loss), file.core.y
+    if n_classes is None or y is None:
+        return None
+    if file.encoding is not None and file.encoding.classes is not None:
+        return list(file.encoding.classes)
+    return [-1, 1] if n_classes == 2 and (y == -1).any() else list(range(n_classes))
+
+
+def _n_classes(loss: Loss) -> int | None:
+    return getattr(loss, "n_classes", 2 if getattr(loss, "classifies", False) else None)
 
 
 def write_model(path: Path, model: Model) -> None:
     """Write a model; an existing file is replaced when all is written."""
     state = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": _FORMAT,
+        "version": _VERSION,
         "loss": loss_state(model.loss),
         "theta": model.theta.tolist(),
         "columns": None if model.columns is None else list(model.columns),
@@ -73,124 +114,122 @@ def write_model(path: Path, model: Model) -> None:
         **plain(model.facts),
         "encoding": None if model.encoding is None else model.encoding.to_json(),
     }
-    text = json.dumps({**state, "crc32": _checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
+    text = json.dumps({**state, "crc32": checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
     with naming(str(path)), replacing(path) as file:
         file.write(text.encode() + b"\n")
 
 
 def read_model(path: Path) -> Model:
-    """Read a model, and check all of it.
-
-    Raises
-    ------
-    ValueError
-        If it is no model, is damaged, or was written by a newer version.
-    """
-    state = _read(path)
+    """Read a model, and check all of it; refuse damage and newer versions."""
+    state = _read_json(path)
     try:
-        _check(state)
-        loss = loss_of(state["loss"], None, None, 1)
-        theta = np.array(state["theta"], dtype=np.float64)
-        _check_theta(theta, loss, state)
-        encoding = _encoding(state)
+        return _checked_model(state)
     except KeyError as error:
-        raise _damaged(path, f"it does not say {error}") from None
+        raise _damaged(path, f"it has no {error}") from None
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise _damaged(path, str(error)) from None
-    facts = {name: state[name] for name in (*_TEXTS, *_WHOLE, *_NUMBERS, *_MAYBE_NUMBERS, "converged")}
-    columns = None if state["columns"] is None else tuple(state["columns"])
-    return Model(loss, theta, columns, state["classes"], encoding, facts)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read the JSON, and refuse what is no model of ours, or one of a later day."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """Read the JSON; refuse a file that is not a model, or of a later version."""
     raw = path.read_bytes()
-    way_out = "duramen fit writes models"
     try:
-        state = json.loads(raw.decode(), parse_constant=_refuse_constant)
+        state = json.loads(raw.decode(), parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        if raw[:40].find(FORMAT.encode()) >= 0:
-            raise _damaged(path, f"it is no JSON ({error})") from None
-        raise ValueError(f"{path} is no model: it is no JSON; {way_out}") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"{path} is no model: its format is not {FORMAT!r}; {way_out}")
+        if _FORMAT.encode() in raw[:40]:
+            raise _damaged(path, f"it is not JSON ({error})") from None
+        state = None
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise ValueError(f"{path} is not a model; duramen fit writes models")
     version = state.get("version")
-    if isinstance(version, int) and version > VERSION:
+    if isinstance(version, int) and version > _VERSION:
         raise ValueError(
-            f"{path}: version {version} of the format is newer than this library reads ({VERSION}); "
+            f"{path}: version {version} of the format is newer than this library reads ({_VERSION}); "
             "upgrade duramen"
         )
     return state
 
 
-def _check(state: dict[str, Any]) -> None:
-    """Raise ValueError or KeyError if a field is missing, or of another type than it should be."""
-    said = {name: part for name, part in state.items() if name != "crc32"}
-    if "crc32" in state and state["crc32"] != _checksum(said):
-        raise ValueError(
-            "its content is not what was saved (the checksum differs; if you edited it, remove crc32)"
-        )
-    if state["version"] != VERSION:
+def _checked_model(state: dict[str, Any]) -> Model:
+    """Make the model; raise ValueError or KeyError if a field is missing or wrong."""
+    crc32 = state.pop("crc32", None)
+    if crc32 not in (None, checksum(state)):
+        raise ValueError("its checksum differs; if you edited it, remove crc32")
+    if state["version"] != _VERSION:
         raise ValueError(f"its version is {state['version']!r}")
-    for name in _NUMBERS:
-        _expect(name, state[name], _is_number(state[name]), "a number")
-    for name in _MAYBE_NUMBERS:
-        _expect(name, state[name], state[name] is None or _is_number(state[name]), "a number or null")
-    for name in _WHOLE:
-        _expect(name, state[name], _is_number(state[name]) and isinstance(state[name], int), "a whole number")
-    for name in _TEXTS:
-        _expect(name, state[name], isinstance(state[name], str), "text")
-    _expect("converged", state["converged"], isinstance(state["converged"], bool), "true or false")
-    columns, classes = state["columns"], state["classes"]
-    texts = columns is None or (isinstance(columns, list) and all(isinstance(one, str) for one in columns))
-    _expect("columns", columns, texts, "a list of names or null")
-    _expect("classes", classes, classes is None or isinstance(classes, list), "a list or null")
-
-
-def _encoding(state: dict[str, Any]) -> Encoding | None:
-    if state["encoding"] is None:
-        return None
-    from duramen.io import Encoding
-
-    encoding = Encoding.from_json(state["encoding"])
-    if list(encoding.names) != state["columns"]:
+    for name, kind in {**_FACTS, "columns": "a list or null", "classes": "a list or null"}.items():
+        if type(state[name]) not in _TYPES[kind]:
+            raise ValueError(f"its {name} is {state[name]!r} and should be {kind}")
+    columns, encoding = state["columns"], read_encoding(state["encoding"])
+    if columns is not None and not all(isinstance(name, str) for name in columns):
+        raise ValueError(f"its columns are {columns!r} and should be names")
+    if encoding is not None and list(encoding.names) != columns:
         raise ValueError("its encoding makes other columns than it has")
-    return encoding
+    model = Model(
+        loss_of(state["loss"], None, None, 1),
+        np.array(state["theta"], dtype=np.float64),
+        None if columns is None else tuple(columns),
+        state["classes"],
+        encoding,
+        {name: state[name] for name in _FACTS},
+    )
+    _check_theta(model)
+    return model
 
 
-def _check_theta(theta: Array, loss: Loss, state: dict[str, Any]) -> None:
-    if not np.isfinite(theta).all():
-        raise ValueError("its theta holds something that is no number")
-    width = len(state["columns"]) if state["columns"] is not None else None
-    if width is None:
-        width = theta.shape[-1] - bool(getattr(loss, "fit_intercept", False)) if theta.ndim else 0
-    shape = loss.parameter_shape(width)
-    if shape is not None and theta.shape != tuple(shape):
+def _check_theta(model: Model) -> None:
+    if not np.isfinite(model.theta).all():
+        raise ValueError("its theta holds a value that is not a number")
+    width = model.n_columns if model.columns is None else len(model.columns)
+    shape = model.loss.parameter_shape(width)
+    if shape is not None and model.theta.shape != tuple(shape):
         raise ValueError(
-            f"its theta has shape {theta.shape}; {loss!r} on {width} columns needs {tuple(shape)}"
+            f"its theta has shape {model.theta.shape}; {model.loss!r} on {width} columns needs {tuple(shape)}"
         )
-    classes = state["classes"]
-    needed = getattr(loss, "n_classes", 2 if getattr(loss, "classifies", False) else None)
-    if (classes is None) != (needed is None) or (classes is not None and len(classes) != needed):
-        raise ValueError(f"its classes are {classes}, where {loss!r} has {needed or 'none'}")
+    n_classes = None if model.classes is None else len(model.classes)
+    if n_classes != _n_classes(model.loss):
+        raise ValueError(f"its classes are {model.classes}, but {model.loss!r} has {_n_classes(model.loss)}")
 
 
-def _expect(name: str, value: Any, right: bool, what: str) -> None:
-    if not right:
-        raise ValueError(f"its {name} is {value!r} and should be {what}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number in JSON")
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a number in JSON")
+    return value
 
 
 def _damaged(path: Path, why: str) -> ValueError:
     return ValueError(f"{path} is damaged: {why}; copy it again, or fit again")
 
 
-def _checksum(state: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(state, sort_keys=True, allow_nan=False).encode())
+def predict_rows(model: Model, X: Rows) -> dict[str, Array]:
+    """Predict: columns by their names.
+
+    For classes ``class``, and ``probability=NAME`` for each of them (for the hinge
+    loss, which has no probabilities, ``score``: above 0 for the second class); for
+    regressions ``value``; for centres ``cluster`` and ``distance`` (for bregman, the
+    divergence).
+    """
+    loss: Any = model.loss
+    rows, theta = np.asarray(X, dtype=np.float64), model.theta
+    if isinstance(loss, BregmanLoss):
+        distance, cluster = loss.assigned(theta, rows)
+        return {"cluster": cluster, "distance": distance}
+    if isinstance(loss, DistanceLoss):
+        squared, cluster = loss.reached(theta, rows)
+        return {"cluster": cluster, "distance": np.sqrt(squared)}
+    m = rows @ theta[..., :-1].T + theta[..., -1] if loss.fit_intercept else rows @ theta.T
+    if model.classes is not None:
+        return _predict_classes(model, m)
+    return {"value": np.exp(m) if isinstance(loss, PoissonLoss) else m}
+
+
+def _predict_classes(model: Model, m: Array) -> dict[str, Array]:
+    from duramen.io.encoding import spelled
+
+    names = np.array(model.classes, dtype=object)
+    classes = names[m.argmax(axis=1) if m.ndim == 2 else (m > 0).astype(np.intp)]
+    if isinstance(model.loss, SmoothHingeLoss):
+        return {"class": classes, "score": m}
+    shares = softmax(m, axis=1) if m.ndim == 2 else np.stack([expit(-m), expit(m)], axis=1)
+    named = {f"probability={spelled(name)}": shares[:, place] for place, name in enumerate(names)}
+    return {"class": classes, **named}

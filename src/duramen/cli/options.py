@@ -1,106 +1,128 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, their values, and the losses by their names."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "add_columns",
-    "add_output",
-    "add_sampling",
-    "add_seed",
-    "at_least",
-    "column_options",
-    "given",
-    "names",
-    "number",
-    "outliers",
-    "suspects",
-]
+if TYPE_CHECKING:
+    from duramen.losses import Loss
 
-SAMPLERS = ("auto", "uniform", "layered", "leverage", "sensitivity")
-_COLUMNS = ("label", "features", "weight", "id", "one_hot", "impute")
+LOSSES = {
+    "logistic": "LogisticLoss",
+    "hinge": "SmoothHingeLoss",
+    "softmax": "SoftmaxLoss",
+    "squared": "SquaredLoss",
+    "huber": "HuberLoss",
+    "poisson": "PoissonLoss",
+    "kmeans": "KMeansLoss",
+    "kmedian": "KMedianLoss",
+    "bregman": "BregmanLoss",
+    "truth": "TruthDiscoveryLoss",
+}
+CLASSIFIERS = ("logistic", "hinge", "softmax")
+_CENTRES = ("kmeans", "kmedian", "bregman")
+_LINEAR = (*CLASSIFIERS, "squared", "huber", "poisson")
+_LOSSES_OF = {  # the losses that an option is for
+    "k": _CENTRES,
+    "classes": ("softmax",),
+    "huber_delta": ("huber",),
+    "divergence": ("bregman",),
+    "no_intercept": _LINEAR,
+}
+COLUMNS = ("label", "features", "weight", "id", "one_hot", "impute")
+BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
+"""Options that decide how a coreset is built from data."""
 
 
-def add_output(
-    parser: argparse.ArgumentParser, what: str, *, required: bool = True, replaces: bool = True
-) -> None:
+def add_output(parser: ArgumentParser, help: str, *, required: bool = True, replaces: bool = True) -> None:
     """Add -o, where the result is written; and --force, if an existing file may be replaced."""
-    parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=what)
+    parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
     if replaces:
         parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """Add which columns of a file are what, and how they become numbers."""
-    group = parser.add_argument_group("columns")
-    group.add_argument("--label", metavar="NAME", help="the column of labels")
-    group.add_argument(
-        "--features",
-        type=names,
-        action="extend",
-        metavar="NAMES",
-        help="the columns to learn from, as a,b,c (default: all others)",
-    )
-    group.add_argument("--weight", metavar="NAME", help="the column of weights (default: every row weighs 1)")
-    group.add_argument("--id", metavar="NAME", help="the column of ids (default: the numbers of the rows)")
-    group.add_argument(
-        "--one-hot",
-        type=names,
-        action="extend",
-        metavar="NAMES",
-        help="columns of categories, each of which becomes a column of 0 and 1; auto: every column of text",
-    )
-    group.add_argument(
-        "--impute",
-        choices=("mean", "median", "zero"),
-        help="what to put in the place of missing values (default: they are refused)",
-    )
+def add_data(parser: ArgumentParser, help: str = "a Parquet, CSV, TSV, Arrow or .npz file") -> None:
+    """Add the file of rows."""
+    parser.add_argument("data", type=Path, metavar="DATA", help=help)
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add how a coreset is made."""
+def add_loss(parser: ArgumentParser, *, required: bool) -> None:
+    """Add the learning problem."""
+    add = parser.add_argument_group("learning problem").add_argument
+    add("--loss", choices=tuple(LOSSES), required=required, help="the learning problem")
+    add("--k", type=at_least(1), help="number of centres (kmeans, kmedian, bregman)")
+    add("--classes", type=at_least(2), help="number of classes (softmax; default: as in the data)")
+    add("--huber-delta", type=number, metavar="D", help="where the huber loss turns linear (default: 1.35)")
+    add("--divergence", choices=("kl", "itakura-saito", "squared"), help="for bregman (default: kl)")
+    add("--no-intercept", action="store_true", help="fit no intercept (losses with labels)")
+
+
+def add_columns(parser: ArgumentParser) -> None:
+    """Add the roles of the columns of a file, and how they become numbers."""
+    add = parser.add_argument_group("columns").add_argument
+    lists: dict[str, Any] = {"type": names, "action": "extend", "metavar": "NAMES"}
+    add("--label", metavar="NAME", help="the column of labels")
+    add("--features", **lists, help="the columns to learn from, as a,b,c (default: all others)")
+    add("--weight", metavar="NAME", help="the column of weights (default: every row has weight 1)")
+    add("--id", metavar="NAME", help="the column of ids (default: row numbers)")
+    add("--one-hot", **lists, help="columns to encode as 0 and 1 per category; auto: all columns of text")
+    methods = ("mean", "median", "zero")
+    add("--impute", choices=methods, help="what replaces missing values (default: they are an error)")
+
+
+def add_sampling(parser: ArgumentParser) -> None:
+    """Add how a coreset is built."""
     group = parser.add_argument_group("coreset")
-    group.add_argument("--size", type=at_least(1), metavar="N", help="rows of the coreset (default: 4000)")
-    group.add_argument(
-        "--outliers",
-        type=outliers,
-        metavar="Z",
-        help="what to set aside: 2%%, 0.02, or a count (default: nothing)",
-    )
-    group.add_argument("--sampler", choices=SAMPLERS, help="what draws the rows (default: auto)")
-    group.add_argument(
-        "--suspects",
-        type=suspects,
-        metavar="TIMES",
-        help="how much weight is suspected, as a multiple of --outliers (default: auto, 1.5)",
-    )
-    group.add_argument(
-        "--no-calibrate", action="store_true", help="leave the weights as they were drawn, uncalibrated"
-    )
+    add = group.add_argument
+    add("--size", type=at_least(1), metavar="N", help="rows of the coreset (default: 4000)")
+    add("--outliers", type=outliers, metavar="Z", help="to set aside: 2%%, 0.02, or a count (default: none)")
+    samplers = ("auto", "uniform", "layered", "leverage", "sensitivity")
+    add("--sampler", choices=samplers, help="how the rows are sampled (default: auto)")
+    times = "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)"
+    add("--suspects", type=suspects, metavar="TIMES", help=times)
+    add("--no-calibrate", action="store_true", help="leave the weights uncalibrated, as they were sampled")
     add_seed(group)
 
 
 def add_seed(parser: Any) -> None:
     """Add the seed: the same one gives the same result."""
-    what = "decides all that is random (default: 0)"
-    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help=what)
+    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="random seed (default: 0)")
 
 
-def column_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Collect what ``learn_encoding`` takes."""
-    wanted = {name: getattr(options, name) for name in _COLUMNS}
-    one_hot = wanted["one_hot"] or ()
-    return {**wanted, "one_hot": "auto" if list(one_hot) == ["auto"] else tuple(one_hot)}
+def sampling_settings(options: Namespace) -> dict[str, Any]:
+    """Return the options of :func:`add_sampling` as the library's arguments."""
+    return {
+        "size": options.size or 4000,
+        "n_outliers": options.outliers or 0,
+        "sampler": options.sampler or "auto",
+        "suspects": "auto" if options.suspects is None else options.suspects,
+        "calibrate": not options.no_calibrate,
+        "random_state": options.seed,
+    }
 
 
-def given(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
-    """List which of these options were given, as they are written."""
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
+def column_settings(options: Namespace) -> dict[str, Any]:
+    """Return the options of :func:`add_columns` as arguments of ``learn_encoding``."""
+    settings = {name: getattr(options, name) for name in COLUMNS}
+    one_hot = tuple(options.one_hot or ())
+    return {**settings, "one_hot": "auto" if one_hot == ("auto",) else one_hot}
+
+
+def refuse_options(options: Namespace, names: tuple[str, ...], why: str) -> None:
+    """Raise ValueError if any of these options was given."""
+    given = [_flag(name) for name in names if getattr(options, name) not in (None, False)]
+    if given:
+        raise ValueError(f"{why}; leave {' and '.join(given)} out")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def names(text: str) -> list[str]:
@@ -113,23 +135,23 @@ def names(text: str) -> list[str]:
     """
     found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} names no column; pass names such as age,income")
+        raise ArgumentTypeError(f"{text!r} names no column; pass names such as age,income")
     return found
 
 
 def outliers(text: str) -> float:
-    """Read what is set aside: 2% and 0.02 are shares, 1 and more a count.
+    """Read the outliers to set aside: 2% and 0.02 are fractions, 1 and more a count.
 
     Examples
     --------
     >>> outliers("2%"), outliers("0.02"), outliers("400")
     (0.02, 0.02, 400.0)
     """
-    way_out = "pass a share such as 2% or 0.02, or a count such as 400"
+    way_out = "pass a fraction such as 2% or 0.02, or a count such as 400"
     percent = text.endswith("%")
     value = number(text[:-1] if percent else text, way_out)
     if not 0 <= value < math.inf or (percent and value >= 100):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
+        raise ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
     return value / 100 if percent else value
 
 
@@ -143,11 +165,11 @@ def number(text: str, way_out: str = "pass a number such as 0.5") -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; {way_out}") from None
+        raise ArgumentTypeError(f"{text!r} is not a number; {way_out}") from None
 
 
 def at_least(least: int) -> Any:
-    """Give what reads a whole number that must not be smaller."""
+    """Return a function that reads a whole number and refuses a smaller one."""
 
     def whole(text: str) -> int:
         try:
@@ -155,7 +177,95 @@ def at_least(least: int) -> Any:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
+            raise ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
         return value
 
     return whole
+
+
+def check_target(
+    target: Path, *, force: bool | None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse an output that cannot be written, before anything takes time.
+
+    An existing file is refused unless ``force``, which is None where nothing is ever replaced.
+    """
+    folder = target.absolute().parent
+    if suffixes and target.suffix.lower() not in suffixes:
+        raise ValueError(f"{target} must end in {' or '.join(suffixes)}")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; name a file in it")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; create it first")
+    if target.exists():
+        if any(one.exists() and one.samefile(target) for one in inputs):
+            raise ValueError(f"{target} is one of the inputs; choose another name")
+        if not force:
+            way_out = "" if force is None else "pass --force to replace it, or "
+            raise FileExistsError(f"{target} already exists; {way_out}choose another name")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{target}: that folder is not writable; choose another")
+
+
+def check_source(source: Path) -> None:
+    """Refuse an input that does not exist, or is a folder."""
+    if source.is_dir():
+        raise IsADirectoryError(f"{source} is a folder; name a file in it")
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: no such file")
+
+
+def check_loss(options: Namespace) -> None:
+    """Refuse options that the loss does not take, and labels that are missing or not wanted."""
+    name = options.loss
+    for option, losses in _LOSSES_OF.items():
+        if name not in losses:
+            refuse_options(
+                options, (option,), f"{_flag(option)} is for {' and '.join(losses)}, not for {name}"
+            )
+    if name in _CENTRES and options.k is None:
+        raise ValueError(f"--loss {name} needs the number of centres; pass --k")
+    if name not in _LINEAR and options.label is not None:
+        raise ValueError(f"--loss {name} takes no labels; leave --label out, and pass --features")
+    if name in _LINEAR and options.label is None:
+        raise ValueError(f"--loss {name} needs labels; name their column with --label")
+
+
+def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
+    """Make the loss of the options; ``classes`` are those of the data, where they are known."""
+    import duramen as dm
+
+    settings = _loss_settings(options)
+    if options.loss == "softmax":
+        n_classes = settings.setdefault("n_classes", len(classes or ()))
+        if not n_classes:
+            raise ValueError("--loss softmax needs the number of classes here; pass --classes")
+    made: Loss = getattr(dm, LOSSES[options.loss])(**settings)
+    return made
+
+
+def _loss_settings(options: Namespace) -> dict[str, Any]:
+    """Return the fields of a loss that are given by options."""
+    asked = {
+        "k": options.k,
+        "n_classes": options.classes,
+        "delta": options.huber_delta,
+        "divergence": options.divergence,
+        "fit_intercept": False if options.no_intercept else None,
+    }
+    return {field: value for field, value in asked.items() if value is not None}
+
+
+def name_of(loss: Loss) -> str:
+    """Return the name of a loss on the command line."""
+    return next((name for name, known in LOSSES.items() if known == type(loss).__name__), "")
+
+
+def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
+    """Refuse options of a loss that differ from the loss in a file."""
+    same = options.loss in (None, name_of(loss))
+    for field, value in _loss_settings(options).items():
+        found = getattr(loss, field, None)
+        same = same and value == getattr(found, "name", found)
+    if not same:
+        raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")

@@ -1,11 +1,13 @@
-"""What a command prints: lines for people, or one JSON object for machines."""
+"""What a command prints and how it ends: lines or JSON, progress bars, errors and interrupts."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,28 +15,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Output", "naming", "plain", "standard_output", "table", "write"]
+from duramen.progress import Bar
 
 
 @dataclass
 class Output:
-    """Where a command's words go.
+    """Where a command prints."""
 
-    Attributes
-    ----------
-    json, quiet : bool
-        Whether one JSON object is wanted on standard output and nothing else,
-        and whether nothing but errors.
-    aside : bool
-        Whether standard output holds the command's own data, so that words go
-        to standard error.
-    warnings : list of str
-        What was warned of.
-    """
-
-    json: bool = False
-    quiet: bool = False
-    aside: bool = False
+    json: bool = False  # one JSON object and nothing else
+    quiet: bool = False  # nothing but errors
+    aside: bool = False  # lines go to standard error, because standard output holds data
     warnings: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
@@ -46,7 +36,7 @@ class Output:
                 write(f"{text}\n")
 
     def warn(self, text: str) -> None:
-        """Warn on standard error, in one line."""
+        """Warn on standard error, in one line, and only once."""
         line = " ".join(text.split())
         if line in self.warnings:
             return
@@ -54,16 +44,28 @@ class Output:
         if not self.quiet:
             print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
-    def emit(self, command: str, **found: Any) -> None:
-        """Print what was found as one JSON object, if that is wanted."""
+    def result(self, command: str, text: str, **fields: Any) -> None:
+        """Print the result of a command: text for people, or one JSON object for machines."""
+        self.say(text)
         if self.json:
-            told = {"command": command, **plain(found), "warnings": self.warnings}
-            write(json.dumps(told, allow_nan=False, ensure_ascii=False) + "\n")
+            found = {"command": command, **plain(fields), "warnings": self.warnings}
+            write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def bar(output: Output, name: str) -> Iterator[Bar]:
+    """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
+    made = Bar(shown=not output.quiet and sys.stderr.isatty(), each=check_interrupt)
+    made.begin(name)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def write(text: str = "") -> None:
-    """Write to standard output at once; an error says that it was there."""
-    if sys.stdout is None:  # closed by who started us
+    """Write to standard output at once; an error names standard output."""
+    if sys.stdout is None:  # closed by the parent process
         return
     with standard_output():
         sys.stdout.write(text)
@@ -72,7 +74,7 @@ def write(text: str = "") -> None:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Have an error of writing say that it was standard output, to which nothing is written any more."""
+    """Name standard output in an error of writing to it, and write nothing to it from then on."""
     try:
         with naming("standard output"):
             yield
@@ -83,7 +85,7 @@ def standard_output() -> Iterator[None]:
 
 @contextmanager
 def naming(target: str) -> Iterator[None]:
-    """Have an error of writing, such as a full disk, say where it was."""
+    """Name the target in an error of writing, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -93,7 +95,7 @@ def naming(target: str) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays, numbers of NumPy and paths into JSON's types; what is not finite becomes null.
+    """Turn arrays, NumPy's numbers and paths into JSON's types; a number that is not finite becomes null.
 
     Examples
     --------
@@ -104,23 +106,101 @@ def plain(value: Any) -> Any:
         return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def table(rows: list[tuple[str, str]]) -> str:
-    """Lay out names and values, one pair a line.
+def fields_of(value: Any, *names: str) -> dict[str, Any]:
+    """Return attributes by their names, as fields for JSON."""
+    return {name: getattr(value, name) for name in names}
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C after which everything was left in order; the text says how far the command came."""
+
+
+_interrupt, _deferred = threading.Event(), threading.Event()
+
+
+@contextmanager
+def note_interrupts() -> Iterator[None]:
+    """Note every Ctrl-C, besides raising KeyboardInterrupt as usual.
+
+    Python discards an interrupt that arrives in a destructor or another callback, of which
+    imports have many; :func:`check_interrupt` raises it after all. Another handler of
+    the signal stays in place.
+    """
+    _interrupt.clear()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def check_interrupt() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed, also if Python discarded it."""
+    if _interrupt.is_set():
+        raise KeyboardInterrupt
+
+
+def _note(*_: Any) -> None:
+    wait = _deferred.is_set() and not _interrupt.is_set()
+    _interrupt.set()
+    if not wait:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def defer_interrupts() -> Iterator[None]:
+    """Let the first Ctrl-C take effect at the next :func:`check_interrupt`; a second one does at once."""
+    _deferred.set()
+    try:
+        yield
+    finally:
+        _deferred.clear()
+
+
+_COMMANDS = {  # advice of the library, and the same on the command line
+    ", or open it with read_only=True": "",
+    "dm.open_store(path, create=True, loss=...)": "duramen store init",
+    "dm.open_store(path)": "with duramen store compact",
+}
+_EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
+
+
+def describe_error(error: BaseException) -> tuple[str, bool]:
+    """Describe an error in one line, and whether it is of a kind that the library raises.
 
     Examples
     --------
-    >>> print(table([("rows", "1,000"), ("threshold", "2.5")]))
-      rows       1,000
-      threshold  2.5
+    >>> describe_error(KeyError("id 7 is not here"))
+    ('id 7 is not here', True)
+    >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
+    ('rows.csv: no such file or directory', True)
+    >>> describe_error(AssertionError("1: an id would come twice"))[0]
+    'unexpected AssertionError: 1: an id would come twice; DURAMEN_DEBUG=1 shows where it came from'
     """
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)
+    text = " ".join(_text(error).split())
+    for library, here in _COMMANDS.items():
+        text = text.replace(library, here)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {text}; use fewer rows", True
+    if isinstance(error, _EXPECTED):
+        return text or type(error).__name__, True
+    return f"unexpected {type(error).__name__}: {text}; DURAMEN_DEBUG=1 shows where it came from", False
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        return str(error.args[0])  # str() would put quotes around it
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return str(error)

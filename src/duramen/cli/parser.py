@@ -1,27 +1,30 @@
-"""The parser of all commands; nothing here, or in what it imports, takes time to import."""
+"""The parser of all commands, and shell completion from it; quick to import, as is all it imports."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from duramen import __version__
 from duramen.cli.output import write
 
-__all__ = ["Parser", "add_command", "make_parser"]
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and whose options are not guessed from their beginnings."""
+    """A parser whose errors are one line, and which does not accept abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **settings})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Help, **settings})
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is sys.stdout and message:
-            write(message)  # the base class passes over errors
+            write(message)  # the base class ignores errors
         else:
             super()._print_message(message, file)
 
@@ -29,52 +32,79 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"duramen: {message}; see {self.prog} --help\n")
 
 
-def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], None], *, help: str, text: str, example: str
-) -> argparse.ArgumentParser:
-    """Add a command: its line in the list, what its --help says, and an example."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=help,
-        description=text,
-        epilog=f"example: {example}",
-        formatter_class=_Help,
+class _Help(argparse.HelpFormatter):
+    """Keeps the lines of an example as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
+def add_command(commands: Any, name: str, run: Callable[[Namespace], None]) -> Parser:
+    """Add a command with --json and --quiet; the docstring of ``run``, ending in an example, is its help."""
+    text, _, example = (inspect.getdoc(run) or "").partition("\n\nexample: ")
+    summary = text.partition("\n\n")[0].rstrip(".")
+    parser: Parser = commands.add_parser(
+        name, help=summary[:1].lower() + summary[1:], description=text, epilog=f"example: {example}"
     )
-    add_talk(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    form.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=run)
     return parser
 
 
-class _Help(argparse.HelpFormatter):
-    """Keeps the line of an example as it is."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("example: "):
-            return indent + text.replace("\n", "\n         " + indent)
-        return super()._fill_text(text, width, indent)
+def add_group(parser: argparse.ArgumentParser) -> Any:
+    """Add what holds the commands below a parser."""
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
 
-def add_talk(parser: argparse.ArgumentParser) -> None:
-    """Add how much a command says, and in which form."""
-    talk = parser.add_mutually_exclusive_group()
-    talk.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    talk.add_argument("--quiet", action="store_true", help="print nothing but errors")
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Make the parser of the whole command line."""
-    from duramen.cli import build, certify, completion, demo, fit, predict, report, store
+    from duramen.cli import commands, demo, store
 
     parser = Parser(
         prog="duramen",
         description="Robust, fully-dynamic coresets: small weighted summaries of large, changing, "
         "contaminated data.",
         epilog="example: duramen demo\n         duramen build rows.parquet -o core.parquet --loss logistic "
-        "--label y --outliers 2%%".replace("%%", "%"),
-        formatter_class=_Help,
+        "--label y --outliers 2%",
     )
     parser.add_argument("--version", action="version", version=f"duramen {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
-    for module in (build, fit, predict, certify, store, report, demo, completion):
-        module.add_parser(commands)
+    below = add_group(parser)
+    commands.add_build_fit_predict_certify(below)
+    store.add_parser(below)
+    commands.add_report(below)
+    demo.add_parser(below)
+    completion = below.add_parser(
+        "completion",
+        help="print a script that completes commands, options and files in a shell",
+        description="Print a completion script. To use it in every shell, put into ~/.bashrc: "
+        'eval "$(duramen completion bash)"; into ~/.zshrc, after compinit: eval "$(duramen completion zsh)"; '
+        "into ~/.config/fish/config.fish: duramen completion fish | source. Needs shtab: "
+        "pip install 'duramen[completion]'.",
+        epilog='example: eval "$(duramen completion bash)"',
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="the shell")
+    completion.set_defaults(run=_complete)
     return parser
+
+
+def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Iterate over a parser and those of all commands below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from walk(below)
+
+
+def _complete(options: Namespace) -> None:
+    """Print the completion script of a shell."""
+    from duramen.extras import needed
+
+    shtab = needed("shtab", "duramen completion", "completion")
+    parser = make_parser()
+    files = (one for command in walk(parser) for one in command._actions if one.type is Path)
+    for action in files:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    write(shtab.complete(parser, options.shell) + "\n")

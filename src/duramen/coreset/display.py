@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array
 from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
 from duramen.samplers.calibration import calibration_features
@@ -18,10 +17,7 @@ from duramen.samplers.calibration import calibration_features
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["OURS", "at_anchor", "feature_names", "frame_of", "interval", "number", "summary", "table"]
-
 _QUICK = 2e8  # products that take about a tenth of a second
-_LONGEST = 100  # characters of somebody's own repr
 
 _TABLE = "margin:0;border-collapse:collapse;border:0;color:inherit;background:none;font-size:inherit"
 _CAPTION = "caption-side:top;text-align:left;color:inherit;padding:0 0 .3em 0"
@@ -31,61 +27,85 @@ _CELL = "text-align:left;vertical-align:top;padding:.2em 0;border:0"
 
 
 def summary(core: Coreset) -> str:
-    """Say in two lines what a coreset is."""
+    """Describe a coreset in two lines."""
     suspected = int(np.count_nonzero(core.suspected))
     outer = f", {suspected:,} of the rows for {core.n_suspected:,} suspected outliers" if suspected else ""
     there = core._at_anchor
     value = "" if there is None else f"; at the anchor f_z = {interval(there, ' +- ')}"
     return (
-        f"Coreset: {_size(core)} for {core.n_points:,} points{outer}\n"
-        f"  {_short(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
+        f"Coreset: {_size(core)}{outer}\n"
+        f"  {short_repr(core.loss)}, n_outliers {number(core.n_outliers)}, {_sampler(core)}{value}"
     )
 
 
 def table(core: Coreset) -> str:
-    """Say the same, and more, in a small HTML table that takes its colours from the page."""
+    """Describe a coreset in a small HTML table that takes its colours from the page."""
     rows = "".join(
         f'<tr style="{_ROW}"><th scope="row" style="{_HEAD}">{escape(name)}</th>'
         f'<td style="{_CELL}">{escape(text)}</td></tr>'
-        for name, text in _facts(core)
+        for name, text in facts(core).items()
     )
-    title = f"<b>Coreset</b>: {escape(_size(core))} for {core.n_points:,} points"
+    title = f"<b>Coreset</b>: {escape(_size(core))}"
     return (
         f'<table style="{_TABLE}"><caption style="{_CAPTION}">{title}</caption><tbody>{rows}</tbody></table>'
     )
 
 
-def _facts(core: Coreset) -> list[tuple[str, str]]:
-    return [
-        ("loss", _short(core.loss)),
-        ("outliers to set aside, z", number(core.n_outliers)),
-        ("suspected outliers", _suspected(core)),
-        ("threshold", _threshold(core)),
-        ("sampler", _sampler(core)),
-        ("weights", _weights(core.weights)),
-        ("anchor", "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: ")),
-        ("f_z at the anchor", _value(core._at_anchor)),
-    ]
+def _size(core: Coreset) -> str:
+    rows, columns = len(core), core.points.n_columns
+    size = f"{rows:,} weighted row{'s' * (rows != 1)} x {columns:,} column{'s' * (columns != 1)}"
+    return f"{size} for {core.n_points:,} points"
+
+
+def _sampler(core: Coreset) -> str:
+    return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
+
+
+def facts(core: Coreset) -> dict[str, str]:
+    """Describe a coreset fact by fact: names and values."""
+    suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
+    known = {
+        "loss": short_repr(core.loss),
+        "outliers to set aside, z": number(core.n_outliers),
+        "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
+        "threshold": "none",
+        "sampler": _sampler(core),
+        "weights": "none",
+        "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
+        "f_z at the anchor": "not computed",
+    }
+    if math.isfinite(core.threshold):
+        known["threshold"] = (
+            f"{number(core.threshold)}: the loss at the anchor from which points are suspected"
+        )
+    if len(core):
+        low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
+        known["weights"] = f"{low} / {middle} / {high} (min / median / max), in sum {total}"
+    if there is not None:
+        bar = f"(standard error; 95% between {number(there.low)} and {number(there.high)})"
+        error = f" {bar}" if math.isfinite(there.std_error) else ", error bar not known"
+        known["f_z at the anchor"] = f"{interval(there)}{error}"
+    return known
 
 
 def at_anchor(core: Coreset) -> Estimate | None:
-    """Estimate f_z at the anchor; None where there is none, where it would take long, or where it fails.
+    """Estimate f_z at the anchor; None where there is no anchor, where it would take long, or where it fails.
 
-    Where only the error bar would take long, that is NaN.
+    The standard error is NaN where only it would take long.
     """
     if core.anchor is None or not len(core) or len(core) * core.anchor.theta.size > _QUICK:
         return None
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            if len(core) * _known_columns(core) ** 2 > _QUICK:
+            if len(core) * _n_regressors(core) ** 2 > _QUICK:
                 return Estimate.of(core.objective(core.anchor.theta), math.nan)
             return core.estimate(core.anchor.theta)
-    except Exception:  # a loss of the user's own may fail in any way, and a repr must not
+    except Exception:  # a custom loss may fail in any way, and a repr must not
         return None
 
 
-def _known_columns(core: Coreset) -> int:
+def _n_regressors(core: Coreset) -> int:
     """Count the columns that the error bar regresses on."""
     if not core.calibrated or core.anchor is None:
         return 1
@@ -94,7 +114,7 @@ def _known_columns(core: Coreset) -> int:
 
 
 def number(value: float) -> str:
-    """Write a number as people do: six digits or so, and thousands apart.
+    """Format a number: six digits or so, thousands apart.
 
     Examples
     --------
@@ -105,7 +125,7 @@ def number(value: float) -> str:
 
 
 def interval(estimate: Estimate, sign: str = " ± ") -> str:
-    """Write a value with its standard error, both to the error's second digit.
+    """Format a value with its standard error, both to the error's second digit.
 
     Examples
     --------
@@ -122,65 +142,37 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
     return f"{value:,.{digits}f}{sign}{error:,.{digits}f}"
 
 
-def _size(core: Coreset) -> str:
-    columns = core.points.n_columns
-    return f"{len(core):,} weighted row{'s' * (len(core) != 1)} x {columns:,} column{'s' * (columns != 1)}"
-
-
-def _suspected(core: Coreset) -> str:
-    rows = int(np.count_nonzero(core.suspected))
-    return f"{rows:,} rows for {core.n_suspected:,} points" if rows else "none"
-
-
-def _sampler(core: Coreset) -> str:
-    return f"{_cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
-
-
-def _threshold(core: Coreset) -> str:
-    if not math.isfinite(core.threshold):
-        return "none"
-    return f"{number(core.threshold)}: the loss at the anchor from which points are suspected"
-
-
-def _weights(weights: Array) -> str:
-    if not len(weights):
-        return "none"
-    low, middle, high = (number(float(at)) for at in np.quantile(weights, [0, 0.5, 1]))
-    return f"{low} / {middle} / {high} (min / median / max), in sum {number(float(weights.sum()))}"
-
-
-def _value(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "not computed"
-    if not math.isfinite(estimate.std_error):
-        return f"{number(estimate.value)}, error bar not known"
-    low, high = number(estimate.low), number(estimate.high)
-    return f"{interval(estimate)} (standard error; 95% between {low} and {high})"
-
-
-def _short(thing: Any) -> str:
+def short_repr(thing: Any) -> str:
+    """Return a repr of one line; the name of the class where the repr of a custom class fails."""
     try:
-        return _cut(repr(thing))
-    except Exception:  # somebody's own, as above
+        return cut(repr(thing))
+    except Exception:
         return f"{type(thing).__name__}()"
 
 
-def _cut(text: str) -> str:
+def cut(text: Any, longest: int = 100) -> str:
+    """Put text on one line of at most so many characters.
+
+    Examples
+    --------
+    >>> cut("a    long name", 8)
+    'a lon...'
+    """
     line = " ".join(str(text).split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 OURS = "duramen:"
-"""What our own columns begin with, where a name could be a feature's."""
+"""Prefix of a column of ours whose name is that of a feature."""
 
 
 def feature_names(core: Coreset) -> list[str]:
-    """Name the columns as the data did, or x0, x1, ..."""
+    """Return the names of the columns, or x0, x1, ..."""
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
 def frame_of(core: Coreset) -> Any:
-    """Make the data frame; it shares no memory with the coreset."""
+    """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
     names = feature_names(core)
     index = pd.Index(np.array(core.ids), name="id")
@@ -189,11 +181,10 @@ def frame_of(core: Coreset) -> Any:
     else:
         frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
     ours = {"y": core.y, "weight": core.weights, "suspected": core.suspected}
-    beside = {_free(name, names): np.array(column) for name, column in ours.items() if column is not None}
+    beside = {}
+    for name, column in ours.items():
+        while name in names:
+            name = OURS + name
+        if column is not None:
+            beside[name] = np.array(column)
     return pd.concat([frame, pd.DataFrame(beside, index=index)], axis=1)
-
-
-def _free(name: str, taken: list[str]) -> str:
-    while name in taken:
-        name = OURS + name
-    return name

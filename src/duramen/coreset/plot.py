@@ -1,7 +1,12 @@
-"""Plot a coreset: its rows in their principal plane, as large as they weigh, suspected ones marked."""
+"""Plot a coreset: its rows in their principal plane, areas in proportion to weight, suspected rows marked.
+
+:func:`scene_of` computes what is shown and where; :func:`draw` renders it with
+matplotlib, and the report renders the same scene as SVG.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,96 +23,9 @@ from duramen.seeds import generator
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-__all__ = ["Plane", "centres_of", "classes_of", "dense", "draw", "is_jittered", "plane_of", "scene_of"]
-
-
-_MOST = 2e7  # numbers that sparse rows may become
-_FAR = 1e150  # beyond it squares overflow
-_EXACT = 500  # columns, or rows: up to so many, directions are found exactly
-
-
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """Where the axes are.
-
-    Attributes
-    ----------
-    middle : array (d,)
-        The weighted mean.
-    directions : array (d, 2)
-        Unit vectors; the second is zero where there is one column.
-    shares : array (2,)
-        Of the variance, along each; zero where there is none.
-    """
-
-    middle: Array
-    directions: Array
-    shares: Array
-
-    def places(self, rows: Array) -> Array:
-        """Project rows (n, d): (n, 2)."""
-        return np.asarray((rows - self.middle) @ self.directions)
-
-
-def plane_of(rows: Array, weights: Array) -> Plane:
-    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` gives them.
-
-    Exactly, or, where both rows and columns are many, by random projections to
-    more digits than a picture shows.
-    """
-    share = weights / weights.sum()
-    middle = share @ rows
-    spread = (rows - middle) * np.sqrt(share)[:, None]
-    unit = float(np.abs(spread).max(initial=0.0)) or 1.0
-    spread /= unit
-    directions, variances = _leading(spread)
-    total = float(np.square(spread).sum())
-    return Plane(middle, _turned(directions), variances / total if total else np.zeros(2))
-
-
-def dense(rows: Rows) -> Array:
-    """Give rows, sparse ones too, as a float64 array of numbers whose squares do not overflow.
-
-    Raises
-    ------
-    ValueError
-        If sparse rows would become too large.
-    """
-    n, d = rows.shape
-    if sparse.issparse(rows) and n * d > _MOST:
-        raise ValueError(
-            f"{n:,} sparse rows x {d:,} columns are {n * d:,} numbers, too many to draw; pass "
-            f"max_points={max(int(_MOST // d), 1):,} or less, or reduce the columns first"
-        )
-    full = rows.toarray() if sparse.issparse(rows) else rows
-    return np.clip(np.asarray(full, dtype=np.float64), -_FAR, _FAR)
-
-
-def _leading(spread: Array) -> tuple[Array, Array]:
-    """Find the first two right singular vectors, (d, 2), and the squares of their singular values."""
-    n, d = spread.shape
-    if d == 1:
-        return np.array([[1.0, 0.0]]), np.array([float(np.square(spread).sum()), 0.0])
-    if d <= _EXACT:
-        values, vectors = np.linalg.eigh(spread.T @ spread)
-        return vectors[:, :-3:-1], np.maximum(values[:-3:-1], 0.0)
-    if n <= _EXACT:
-        lengths, rights = np.linalg.svd(spread, full_matrices=False)[1:]
-    else:
-        from sklearn.utils.extmath import randomized_svd
-
-        lengths, rights = randomized_svd(spread, 2, random_state=0)[1:]
-    directions, variances = np.zeros((d, 2)), np.zeros(2)
-    directions[:, : len(rights[:2])] = rights[:2].T
-    variances[: len(rights[:2])] = np.square(lengths[:2])
-    return directions, variances
-
-
-def _turned(directions: Array) -> Array:
-    """Choose between a direction and its opposite: the largest entry is positive."""
-    largest = np.abs(directions).argmax(axis=0)
-    return directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
-
+_MAX_NUMBERS = 2e7  # that sparse rows may become
+FAR = 1e150  # beyond it squares overflow
+_EXACT = 500  # rows, or columns: up to so many, directions are found exactly
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -116,44 +34,122 @@ _AREAS = (3.0, 220.0)
 _TAIL = 0.005  # of the weight on each side; the frame holds the rest, and what is near it
 _BEYOND = 0.3  # of that range, which the frame may add on each side for rows that lie there
 _ARROWS = ("<", ">", "v", "^")
-_LOOKS: dict[str, dict[str, float]] = {"x": {"linewidths": 1.1, "alpha": 0.8}}
+_LOOKS = {"o": {"linewidths": 0.0, "alpha": 0.5}, "x": {"linewidths": 1.1, "alpha": 0.8}}
 _SMALLEST = {"x": 14.0, "o": 0.0}  # areas: a smaller cross is but a dot
 
 
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Two directions through a point.
+
+    Attributes
+    ----------
+    middle : array (d,)
+    directions : array (d, 2)
+        Of principal planes: unit vectors; the second is zero where there is one column.
+    shares : array (2,)
+        Of the variance, along each; zero where there is none.
+    """
+
+    middle: Array
+    directions: Array
+    shares: Array
+
+    def project(self, rows: Array) -> Array:
+        """Project rows (n, d): (n, 2)."""
+        return np.asarray((rows - self.middle) @ self.directions)
+
+
+def principal_plane(rows: Array, weights: Array) -> Plane:
+    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them.
+
+    Exactly, or, where both rows and columns are many, by random projections to
+    more digits than a picture shows.
+    """
+    share = weights / weights.sum()
+    middle = share @ rows
+    spread = (rows - middle) * np.sqrt(share)[:, None]
+    spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
+    if rows.shape[1] <= _EXACT:
+        values, vectors = np.linalg.eigh(spread.T @ spread)
+        directions, variances = vectors[:, :-3:-1], np.maximum(values[:-3:-1], 0.0)
+    else:
+        _, lengths, rights = _svd(spread)
+        directions, variances = rights[:2].T, np.square(lengths[:2])
+    missing = 2 - directions.shape[1]  # of one column, or of one row
+    directions, variances = np.pad(directions, ((0, 0), (0, missing))), np.pad(variances, (0, missing))
+    largest = np.abs(directions).argmax(
+        axis=0
+    )  # of a direction and its opposite, the one where it is positive
+    directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
+    return Plane(middle, directions, variances / (float(np.square(spread).sum()) or 1.0))
+
+
+def _svd(spread: Array) -> Any:
+    if len(spread) <= _EXACT:
+        return np.linalg.svd(spread, full_matrices=False)
+    from sklearn.utils.extmath import randomized_svd
+
+    return randomized_svd(spread, 2, random_state=0)
+
+
+def dense(rows: Rows) -> Array:
+    """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow.
+
+    Raises
+    ------
+    ValueError
+        If sparse rows would become too large.
+    """
+    n, d = rows.shape
+    if sparse.issparse(rows):
+        if n * d > _MAX_NUMBERS:
+            raise ValueError(
+                f"{n:,} sparse rows x {d:,} columns are {n * d:,} numbers, too many to draw; pass "
+                f"max_points={max(int(_MAX_NUMBERS // d), 1):,} or less, or reduce the columns first"
+            )
+        rows = rows.toarray()
+    return np.clip(np.asarray(rows, dtype=np.float64), -FAR, FAR)
+
+
 class Group(NamedTuple):
-    """Rows that look alike."""
+    """Rows that look alike, and their name in the legend."""
 
     rows: Array
-    colour: str
-    marker: str
     label: str
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is drawn: some rows of a coreset, and where each stands."""
+    """What is drawn: some rows of a coreset, and where each stands.
 
-    core: Coreset
+    Attributes
+    ----------
+    shown : array (n,)
+        The numbers of the rows.
+    suspected : array (n,), bool
+    places : array (n, 2)
+    low, high : arrays (2,)
+        The corners of the frame.
+    areas : array (n,)
+        How large to draw each row: in proportion to its weight, within limits.
+    groups : list of Group
+        The rows that are not suspected, by label where labels are few.
+    centres : array (m, 2)
+        The anchor's centres inside the frame.
+    axes : tuple of str
+        What the two axes are.
+    """
+
     shown: Array
-    plane: Plane
+    suspected: Array
     places: Array
     low: Array
     high: Array
-
-    @property
-    def weights(self) -> Array:
-        """The weights of the rows shown."""
-        return self.core.weights[self.shown]
-
-    @property
-    def suspected(self) -> Array:
-        """Which of the rows shown are suspected."""
-        return self.core.suspected[self.shown]
-
-    @property
-    def areas(self) -> Array:
-        """How large to draw each row: in proportion to its weight, within limits."""
-        return np.clip(_INK * self.weights / max(float(self.weights.sum()), 1e-300), *_AREAS)
+    areas: Array
+    groups: list[Group]
+    centres: Array
+    axes: tuple[str, str]
 
     @property
     def sides(self) -> Array:
@@ -162,19 +158,19 @@ class Scene:
         return np.where(over.any(axis=1), over.argmax(axis=1), -1)
 
 
-def draw(core: Coreset, ax: Any, max_points: int, random_state: Any) -> Any:
-    """Draw a coreset into axes, or into new ones; return them."""
-    pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
-    scene = scene_of(core, max_points, random_state)
-    axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    handles = [_draw_group(axes, scene, group) for group in _groups(scene)]
-    handles += _beyond(scene) + _draw_centres(axes, scene)
-    _finish(axes, scene, handles)
-    return axes
+def scene_of(
+    core: Coreset,
+    max_points: Any,
+    random_state: Any,
+    columns: Sequence[str] | None = None,
+    label: str = "y",
+    label_text: Callable[[float], str] = "{:g}".format,
+    plane: Plane | None = None,
+) -> Scene:
+    """Choose the rows to draw, a frame, and a plane: the principal one by default.
 
-
-def scene_of(core: Coreset, max_points: Any, random_state: Any) -> Scene:
-    """Choose the rows to draw, and where they lie in a plane."""
+    ``columns``, ``label`` and ``label_text`` are names for axes and legend.
+    """
     whole = isinstance(max_points, (int, np.integer)) and not isinstance(max_points, bool)
     if not (whole and max_points >= 1):
         raise ValueError(f"max_points={max_points!r} must be a whole number of 1 or more")
@@ -182,143 +178,119 @@ def scene_of(core: Coreset, max_points: Any, random_state: Any) -> Scene:
     shown = np.arange(len(core))
     if len(core) > max_points:
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
-    rows, weights = dense(core.X[shown]), core.weights[shown]
-    usual = ~core.suspected[shown] & (weights > 0)
-    usual = usual if usual.any() else np.ones(len(shown), dtype=bool)
-    plane = plane_of(rows[usual], weights[usual])
-    places = plane.places(rows)
-    if rows.shape[1] == 1:
-        places = np.column_stack([rows[:, 0], _second(core, shown, rng)])
-    limits = [_limits(places[:, axis], places[usual, axis], weights[usual]) for axis in (0, 1)]
-    low, high = np.transpose(limits)
-    return Scene(core, shown, plane, places, low, high)
+    rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
+    labels = None if core.y is None else core.y[shown]
+    classes = _classes(core)
+    usual = usual_rows(suspected, weights)
+    plane = plane or principal_plane(rows[usual], weights[usual])
+    places, centres = plane.project(rows), plane.project(_centres(core))
+    axes = (
+        f"first principal direction ({plane.shares[0]:.0%} of variance)",
+        f"second ({plane.shares[1]:.0%} of variance)",
+    )
+    if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
+        jittered = labels is None or classes is not None
+        heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(np.asarray(labels)[:, None])
+        places, centres = np.hstack([rows, heights]), _centres(core) * [1.0, 0.0]
+        axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
+    low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
+    if classes is None or labels is None:
+        groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
+    else:
+        groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
+    return Scene(
+        shown,
+        suspected,
+        places,
+        low,
+        high,
+        np.clip(_INK * weights / max(float(weights.sum()), 1e-300), *_AREAS),
+        groups,
+        centres[((centres >= low) & (centres <= high)).all(axis=1)],
+        axes,
+    )
 
 
-def _second(core: Coreset, shown: Array, rng: np.random.Generator) -> Array:
-    """Give rows of one column a second coordinate: y, or chance where there is no y or few of them."""
-    if is_jittered(core):
-        return rng.uniform(-1, 1, len(shown))
-    return dense(np.asarray(core.y)[shown, None])[:, 0]
+def _classes(core: Coreset) -> list[float] | None:
+    """List the labels, if they are few whole numbers."""
+    found = np.unique([0.5] if core.y is None else core.y)
+    few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()
+    return found.tolist() if few else None
 
 
-def is_jittered(core: Coreset) -> bool:
-    """Tell whether a coordinate is shaken, because nothing else says how high a point lies."""
-    return core.y is None or classes_of(core) is not None
+def _centres(core: Coreset) -> Array:
+    """Return the anchor's centres, (m, d); none where the loss has none."""
+    if core.anchor is None or not isinstance(core.loss, (DistanceLoss, BregmanLoss)):
+        return np.empty((0, core.points.n_columns))
+    return dense(np.atleast_2d(core.anchor.theta))
 
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
-    """Choose one axis's limits: nearly all the usual weight, and what lies not far beyond."""
-    order = np.argsort(usual)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    ends = np.searchsorted(reached, [_TAIL, 1 - _TAIL]).clip(max=len(order) - 1)
-    low, high = usual[order[ends]].tolist()
+    """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
+    low, high = weighted_quantiles(values[usual], weights[usual], np.array([_TAIL, 1 - _TAIL])).tolist()
     reach = _BEYOND * (high - low)
     low, high = max(values.min(), low - reach), min(values.max(), high + reach)
     return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def classes_of(core: Coreset) -> Array | None:
-    """List the labels, if they are few whole numbers."""
-    if core.y is None:
-        return None
-    found = np.unique(core.y)
-    return found if len(found) <= len(_COLOURS) and (found == np.round(found)).all() else None
+def usual_rows(suspected: Array, weights: Array) -> Array:
+    """Mark the rows that others are compared with: those not suspected, or all where there are none."""
+    usual = ~suspected & (weights > 0)
+    return usual if usual.any() else np.ones(len(usual), dtype=bool)
 
 
-def _groups(scene: Scene) -> list[Group]:
-    usual, classes = ~scene.suspected, classes_of(scene.core)
-    if classes is None or scene.core.y is None:
-        label = "not suspected" if scene.suspected.any() else "rows"
-        groups = [Group(usual, _PLAIN, "o", label)]
-    else:
-        labels = scene.core.y[scene.shown]
-        groups = [
-            Group(usual & (labels == one), colour, "o", f"y = {one:g}")
-            for one, colour in zip(classes, _COLOURS, strict=False)
-        ]
-    groups.append(Group(scene.suspected, _SUSPECT, "x", "suspected outliers"))
-    return [group for group in groups if group.rows.any()]
+def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
+    """Find the smallest values with at least a share of the weight up to them."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    places = np.searchsorted(reached, shares * reached[-1] * (1 - 1e-12)).clip(max=len(order) - 1)
+    return values[order[places]]
 
 
-def _draw_group(axes: Any, scene: Scene, group: Group) -> Any:
-    """Draw a group's rows, the heavy ones below; give what stands for it in the legend."""
-    rows = np.flatnonzero(group.rows)
-    rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
-    sides = scene.sides[rows]
-    places = np.clip(scene.places[rows], scene.low, scene.high)
-    for side, marker in enumerate((*_ARROWS, group.marker)):
-        here = sides == (side if side < len(_ARROWS) else -1)
-        look = _LOOKS.get(marker, {"linewidths": 0.0, "alpha": 0.5})
-        areas = np.maximum(scene.areas[rows[here]], _SMALLEST.get(marker, 28.0))
-        axes.scatter(*places[here].T, s=areas, c=group.colour, marker=marker, **look)
-    return _handle(group.marker, group.colour, f"{group.label} ({np.count_nonzero(group.rows):,})")
-
-
-def _beyond(scene: Scene) -> list[Any]:
-    """Say in the legend how many rows lie beyond the frame, if any do."""
-    beyond = int(np.count_nonzero(scene.sides >= 0))
-    return [_handle(">", "#7f7f7f", f"beyond the frame ({beyond:,})")] if beyond else []
-
-
-def centres_of(scene: Scene) -> Array:
-    """Say where the anchor's centres are that lie inside the frame: (m, 2), none where it has no centres."""
-    core = scene.core
-    if core.anchor is None or not isinstance(core.loss, (DistanceLoss, BregmanLoss)):
-        return np.empty((0, 2))
-    centres = dense(np.atleast_2d(core.anchor.theta))
-    places = scene.plane.places(centres)
-    if centres.shape[1] == 1:
-        places = np.hstack([centres, np.zeros_like(centres)])
-    return places[((places >= scene.low) & (places <= scene.high)).all(axis=1)]
-
-
-def _draw_centres(axes: Any, scene: Scene) -> list[Any]:
-    """Mark the anchor's centres, where it has some."""
-    places = centres_of(scene)
-    if not len(places):
-        return []
-    axes.scatter(*places.T, s=150, c="black", marker="*", edgecolors="white", linewidths=1.0, zorder=3)
-    name = "the anchor's centres" if len(places) > 1 else "the anchor"
-    return [_handle("*", "black", name, edge="white", size=11)]
-
-
-def _handle(marker: str, colour: str, label: str, edge: str | None = None, size: float = 6) -> Any:
-    line = needed("matplotlib.lines", "Coreset.plot", "plot").Line2D
-    edges = {"markeredgecolor": edge or colour}
-    return line([], [], linestyle="none", marker=marker, color=colour, markersize=size, label=label, **edges)
-
-
-def _finish(axes: Any, scene: Scene, handles: list[Any]) -> None:
-    """Set limits, labels, title and legend."""
+def draw(core: Coreset, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
+    """Draw a coreset into axes, or into new ones; return them."""
+    scene = scene_of(core, max_points, random_state, plane=plane)
+    axes = ax
+    if ax is None:
+        pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
+        axes = pyplot.subplots(layout="constrained")[1]
+    handles: list[Any] = []
+    colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
+    for group, colour in zip(scene.groups, colours, strict=False):
+        handles += _draw_rows(axes, scene, group, colour, "o")
+    handles += _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
+    if beyond := int(np.count_nonzero(scene.sides >= 0)):
+        handles += _legend_mark(axes, f"beyond the frame ({beyond:,})", marker=">", color="#7f7f7f")
+    if len(scene.centres):
+        axes.scatter(*scene.centres.T, s=150, c="black", marker="*", edgecolors="white", zorder=3)
+        name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
+        handles += _legend_mark(axes, name, marker="*", color="black", markersize=11)
     margin = 0.04 * (scene.high - scene.low)
     (left, below), (right, above) = scene.low - margin, scene.high + margin
-    axes.set(xlim=(left, right), ylim=(below, above))
-    _name_axes(axes, scene)
-    core = scene.core
     some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
-    axes.set_title(f"{some}{len(core):,} rows for {core.n_points:,} points, area by weight")
-    axes.legend(handles=handles, loc=_free_corner(scene), fontsize="small", framealpha=0.9)
+    title = f"{some}{len(core):,} rows for {core.n_points:,} points, area by weight"
+    xlabel, ylabel = scene.axes
+    axes.set(xlim=(left, right), ylim=(below, above), xlabel=xlabel, ylabel=ylabel, title=title)
+    if ylabel == "spread out at random":
+        axes.set_yticks([])
+    axes.legend(handles=handles, fontsize="small", framealpha=0.9)
+    return axes
 
 
-def _name_axes(axes: Any, scene: Scene) -> None:
-    if scene.core.points.n_columns > 1:
-        first, second = (f"{share:.0%} of variance" for share in scene.plane.shares)
-        axes.set(xlabel=f"first principal direction ({first})", ylabel=f"second ({second})")
-        return
-    axes.set_xlabel(feature_names(scene.core)[0])
-    if is_jittered(scene.core):
-        axes.set(ylabel="spread out at random", yticks=[])
-    else:
-        axes.set_ylabel("y")
+def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> list[Any]:
+    """Draw a group's rows, the heavy ones below, those beyond the frame as arrows; return its legend mark."""
+    rows = np.flatnonzero(group.rows)
+    if not len(rows):
+        return []
+    rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
+    places = np.clip(scene.places[rows], scene.low, scene.high)
+    for side, shape in enumerate((marker, *_ARROWS), start=-1):
+        here = scene.sides[rows] == side
+        areas = np.maximum(scene.areas[rows[here]], _SMALLEST.get(shape, 28.0))
+        axes.scatter(*places[here].T, s=areas, c=colour, marker=shape, **_LOOKS.get(shape, _LOOKS["o"]))
+    return _legend_mark(axes, f"{group.label} ({len(rows):,})", marker=marker, color=colour)
 
 
-def _free_corner(scene: Scene) -> str:
-    """Find the corner where the least is drawn."""
-    x, y = np.clip((scene.places - scene.low) / (scene.high - scene.low), 0, 1).T
-    corners = {
-        "upper right": (x > 0.6) & (y > 0.7),
-        "upper left": (x < 0.4) & (y > 0.7),
-        "lower right": (x > 0.6) & (y < 0.3),
-        "lower left": (x < 0.4) & (y < 0.3),
-    }
-    return min(corners, key=lambda corner: float(scene.areas[corners[corner]].sum()))
+def _legend_mark(axes: Any, label: str, **look: Any) -> list[Any]:
+    """Make what stands for something in the legend: a mark that is nowhere."""
+    return list(axes.plot([], [], ls="none", label=label, **{"markersize": 6, **look}))

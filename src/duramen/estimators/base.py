@@ -17,25 +17,23 @@ from duramen.arrays import Array, Rows, refuse_nonfinite
 from duramen.dynamic import DynamicCoreset
 from duramen.estimators.fitting import (
     AllRows,
+    FitResult,
     FitSettings,
-    Fitted,
     MemoryData,
+    as_dynamic,
     check_updatable,
     data_of,
     fit,
     joined,
-    kept,
     refit,
     remember,
     seed_of,
     undone_on_failure,
 )
-from duramen.estimators.out_of_core import IntakeSettings, OutOfCoreData
+from duramen.estimators.out_of_core import IntakeSettings, OutOfCoreData, is_out_of_core
 from duramen.losses.base import Loss
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
-
-__all__ = ["RobustEstimator", "whole_or_not_at_all"]
 
 _FLOATS = (np.float64, np.float32)
 
@@ -44,7 +42,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Self = TypeVar("_Self", bound="RobustEstimator")
 
 
-def whole_or_not_at_all(fit: _Method) -> _Method:
+def atomic(fit: _Method) -> _Method:
     """Make ``fit``, or another method, leave the estimator as it was, if it fails."""
 
     @wraps(fit)
@@ -63,7 +61,7 @@ def whole_or_not_at_all(fit: _Method) -> _Method:
 class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
 
-    A subclass makes a recipe of its parameters, and attributes of theta. What is
+    A subclass makes a settings of its parameters, and attributes of theta. What is
     fitted comes from :mod:`duramen.estimators.fitting` alone, which knows only
     coresets and solutions of them: a coreset that changes needs nothing else, but
     that its rows are kept (:mod:`duramen.estimators.fitting`).
@@ -75,9 +73,11 @@ class RobustEstimator(BaseEstimator):
     # parameters that a subclass has under these names; those it lacks are as in FitSettings
     _COMMON = ("n_outliers", "tol", "sampler", "n_rounds", "max_iter", "random_state")
 
-    def _recipe(self, loss: Loss, l2: float = 0.0) -> FitSettings:
+    def _settings(self, loss: Loss, l2: float = 0.0) -> FitSettings:
+        """Return the settings of a fit, with one seed for all that is random in it."""
         given = self.get_params(deep=False)
         common = {name: given[name] for name in self._COMMON}
+        common["random_state"] = seed_of(common["random_state"])
         return FitSettings(loss, size=given["coreset_size"], l2=l2, n_starts=given["n_init"], **common)
 
     def _rows(self, X: Any, *, reset: bool, sparse: bool = False, **checks: Any) -> Any:
@@ -96,24 +96,36 @@ class RobustEstimator(BaseEstimator):
             **checks,
         )
 
-    def _beyond(
+    def _collect(
         self,
         X: Any,
         y: Any,
         sample_weight: Any,
-        recipe: FitSettings,
-        wanted: IntakeSettings,
+        settings: FitSettings,
+        needs: IntakeSettings,
         *,
         labelled: bool = False,
-    ) -> OutOfCoreData:
-        """Make the first pass over data beyond memory; the recipe's random state must be a seed."""
-        for name, value in (("updatable=True", self._updatable), ("coreset_size=None", recipe.size is None)):
+        **checks: Any,
+    ) -> AllRows:
+        """Return all rows to fit on: checked arrays, or a first pass over a scan or a Dask collection.
+
+        The random state of the settings must be a seed.
+        """
+        if not is_out_of_core(X):
+            if not labelled:
+                return self._data(self._rows(X, reset=True, **checks), None, sample_weight)
+            X, y = self._rows(X, y=y, reset=True, **checks)
+            return self._data(X, y, sample_weight)
+        for name, value in (
+            ("updatable=True", self._updatable),
+            ("coreset_size=None", settings.size is None),
+        ):
             if value:
                 raise TypeError(
-                    f"{name} holds all rows in memory, and a scan or a Dask collection is there so that they "
-                    "are not; leave it out, or pass arrays"
+                    f"{name} keeps all rows in memory, which a scan or a Dask collection is meant to avoid; "
+                    "leave it out, or pass arrays"
                 )
-        data = OutOfCoreData.of(X, y, sample_weight, recipe, labelled=labelled, wanted=wanted)
+        data = OutOfCoreData.of(X, y, sample_weight, settings, labelled=labelled, needs=needs)
         for name in ("feature_names_in_", "labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         self.n_features_in_ = data.n_columns
@@ -132,21 +144,20 @@ class RobustEstimator(BaseEstimator):
     def _updatable(self) -> Any:
         return self.get_params(deep=False)["updatable"]
 
-    def _fit(self, recipe: FitSettings, data: AllRows) -> None:
+    def _fit(self, settings: FitSettings, data: AllRows) -> None:
         """Fit, keep the rows if they may change, and set all attributes."""
-        check_updatable(self._updatable, recipe)
-        recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-        fitted = fit(recipe, data)
-        for name in ("dynamic_", "absorbed_ids_", "_fitted_recipe", "_n_seen"):
+        check_updatable(self._updatable, settings)
+        fitted = fit(settings, data)
+        for name in ("dynamic_", "absorbed_ids_", "_fitted_settings", "_n_seen"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if self._updatable:
             assert isinstance(data, MemoryData)
-            self.dynamic_ = kept(recipe, data, fitted)
-            self._fitted_recipe = recipe
+            self.dynamic_ = as_dynamic(settings, data, fitted)
+            self._fitted_settings = settings
             self._n_seen = data.X.shape[0] if data.ids is None else data.n_given
-        self._set(fitted, data, recipe)
+        self._set(fitted, data, settings)
 
-    def _set(self, fitted: Fitted, data: AllRows, recipe: FitSettings) -> None:
+    def _set(self, fitted: FitResult, data: AllRows, settings: FitSettings) -> None:
         """Set the attributes that all estimators have, and those of this one; warn of what ended badly."""
         core = fitted.coreset
         if core is not None and hasattr(self, "feature_names_in_"):
@@ -156,12 +167,12 @@ class RobustEstimator(BaseEstimator):
         self.size_trials_ = fitted.trials
         self.solution_ = fitted.solution
         self.objective_ = fitted.objective
-        self.trimmed_loss_ = fitted.trimmed_loss
-        self.outliers_ = data.named(fitted.outliers)
-        self.threshold_ = fitted.threshold
+        self.trimmed_loss_ = fitted.at_solution.trimmed_loss
+        self.outliers_ = data.ids_of(fitted.at_solution.outliers)
+        self.threshold_ = fitted.at_solution.threshold
         self.n_iter_ = max(1, fitted.solution.n_iter)
-        self._keep(fitted, data)
-        self._say(fitted, recipe)
+        self._set_parameters(fitted, data)
+        self._print_sizes(fitted, settings)
         warn_of(
             fitted.solution,
             type(self).__name__,
@@ -171,12 +182,12 @@ class RobustEstimator(BaseEstimator):
         )
 
     @abstractmethod
-    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         """Set the attributes of this estimator alone."""
 
     # rows that go and come
 
-    @whole_or_not_at_all
+    @atomic
     def forget(self: _Self, ids: Any) -> _Self:
         """Let rows of the training data go, and fit again to those that are left.
 
@@ -207,7 +218,7 @@ class RobustEstimator(BaseEstimator):
             self._refit(live, data)
         return self
 
-    @whole_or_not_at_all
+    @atomic
     def absorb(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
         """Take new rows in, and fit again to all that are there; ``absorbed_ids_`` are the ids of the new.
 
@@ -255,16 +266,16 @@ class RobustEstimator(BaseEstimator):
 
     def _refit(self, live: DynamicCoreset, data: MemoryData, *, anew: bool = False) -> None:
         """Fit to rows that have changed; make the coreset anew where it no longer does."""
-        recipe, fitted = self._fitted_recipe, None
+        settings, fitted = self._fitted_settings, None
         if not anew:
-            live.set_outliers(recipe.n_outliers)
-            core = None if recipe.size is None else live.coreset()
-            fitted = refit(recipe, data, core, self.solution_.theta)
+            live.set_outliers(settings.n_outliers)
+            core = None if settings.size is None else live.coreset()
+            fitted = refit(settings, data, core, self.solution_.theta)
         if fitted is None:
-            fitted = fit(recipe, data)
-            self.dynamic_ = kept(recipe, data, fitted)
+            fitted = fit(settings, data)
+            self.dynamic_ = as_dynamic(settings, data, fitted)
         remember(self.dynamic_, fitted)
-        self._set(fitted, data, recipe)
+        self._set(fitted, data, settings)
 
     def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
         """Check rows to absorb, as ``fit`` checks its own; labels are ignored where it ignores them."""
@@ -283,9 +294,9 @@ class RobustEstimator(BaseEstimator):
         if not data.X.shape[0]:
             raise ValueError("no rows would be left; keep some, or fit again on others")
         assert data.weights is not None
-        outlier_weight(self._fitted_recipe.n_outliers, float(data.weights.sum()))
+        outlier_weight(self._fitted_settings.n_outliers, float(data.weights.sum()))
 
-    def _say(self, fitted: Fitted, recipe: FitSettings) -> None:
+    def _print_sizes(self, fitted: FitResult, settings: FitSettings) -> None:
         """Tell, where asked to, which size was picked and why."""
         if not self.get_params(deep=False)["verbose"]:
             return
@@ -293,9 +304,9 @@ class RobustEstimator(BaseEstimator):
         for trial in fitted.trials:
             print(
                 f"[{name}] coreset of {trial.size:,} rows: relative standard error "
-                f"{trial.relative_error:.2%} (asked: below {recipe.tol:.2%})"
+                f"{trial.relative_error:.2%} (asked: below {settings.tol:.2%})"
             )
-        picked = "picked" if recipe.is_auto else "fitted on"
+        picked = "picked" if settings.is_auto else "fitted on"
         print(f"[{name}] {self.coreset_size_:,} rows {picked}; {fitted.solution!r}")
 
     def _trimmed_score(self, losses: Array, sample_weight: Any) -> float:

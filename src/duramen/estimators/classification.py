@@ -12,9 +12,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from duramen.arrays import Array
-from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import AllRows, FitSettings, Fitted, MemoryData, seed_of
-from duramen.estimators.out_of_core import IntakeSettings, is_beyond
+from duramen.estimators.base import RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, FitSettings, MemoryData, class_codes
+from duramen.estimators.out_of_core import IntakeSettings
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
@@ -142,7 +142,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     _BOUNDED = "a finite C"
 
-    @whole_or_not_at_all
+    @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLogisticRegression:
         """Fit the model.
 
@@ -159,7 +159,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
         Notes
         -----
-        MemoryData beyond memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
+        Data that does not fit in memory is read in ``2 + n_rounds`` passes, and in ``n_rounds``
         more for each further size that ``coreset_size="auto"`` tries (one more
         where a coreset missed a class; one over a column of a Dask DataFrame, to
         count rows). Memory holds the coreset, a sample of 20,000 rows, and a few
@@ -167,22 +167,16 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         has the coreset be all of them. ``coreset_size=None`` and ``updatable=True``
         would hold all rows, and are refused.
         """
-        if is_beyond(X):
-            recipe = self._recipe_of(2)
-            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            beyond = self._beyond(X, y, sample_weight, recipe, IntakeSettings(classes=True), labelled=True)
-            self.classes_ = beyond.classes
-            self._check_classes(beyond, self.n_outliers)
-            self._fit(replace(recipe, loss=self._loss(len(self.classes_))), beyond.numbered())
-            return self
-        X, y = self._rows(X, y=y, reset=True, sparse=True)
-        data = self._data(X, y, sample_weight)
-        classes, codes = _classes(np.asarray(data.y))
-        check_classification_targets(y)
+        settings = self._settings_for(2)
+        data = self._collect(
+            X, y, sample_weight, settings, IntakeSettings(classes=True), labelled=True, sparse=True
+        )
+        classes, data = data.with_class_codes()
+        if isinstance(data, MemoryData):
+            check_classification_targets(y)
         self.classes_ = classes
-        data = data._replace(y=codes)
         self._check_classes(data, self.n_outliers)
-        self._fit(self._recipe_of(len(classes)), data)
+        self._fit(replace(settings, loss=self._loss(len(classes))), data)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -225,12 +219,12 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             return LogisticLoss(fit_intercept=self.fit_intercept)
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
-    def _recipe_of(self, n_classes: int) -> FitSettings:
+    def _settings_for(self, n_classes: int) -> FitSettings:
         if not (is_number(self.C) and self.C > 0):
             raise ValueError(f"C={self.C!r} must be a positive number; np.inf is no penalty")
         if 1 / np.finfo(np.float64).max > self.C:
             raise ValueError(f"C={self.C!r} is too small: one over it is no number; take 1e-300 or more")
-        return self._recipe(self._loss(n_classes), l2=1 / float(self.C))
+        return self._settings(self._loss(n_classes), l2=1 / float(self.C))
 
     def _check_classes(self, data: AllRows, n_outliers: float) -> None:
         """Refuse classes that cannot be told apart."""
@@ -253,7 +247,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         seen, inverse = np.unique(np.asarray(y), return_inverse=True)
         return np.array([numbers.get(name, -1) for name in seen.tolist()], dtype=np.intp)[inverse]
 
-    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         parameters, n_columns = np.atleast_2d(fitted.solution.theta), data.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: one of all such answers
             parameters = parameters - parameters.mean(axis=0)
@@ -266,7 +260,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return self._rows(X, y=y, reset=False)
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        names, which = _classes(np.asarray(new.y))
+        names, which = class_codes(np.asarray(new.y))
         codes = self._codes(names)
         if (codes < 0).any():
             raise ValueError(
@@ -283,14 +277,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"no rows of the class {_shown(self.classes_[lost[0]])} would be left; keep some, or fit "
                 "again without that class"
             )
-        self._check_classes(data, self._fitted_recipe.n_outliers)
+        self._check_classes(data, self._fitted_settings.n_outliers)
 
-    def _warn_of_lost_classes(self, fitted: Fitted, data: AllRows) -> None:
-        if fitted.outlier_labels is None:
+    def _warn_of_lost_classes(self, fitted: FitResult, data: AllRows) -> None:
+        if fitted.at_solution.outlier_labels is None:
             return
         heavy = data.class_weights(len(self.classes_))
-        codes = fitted.outlier_labels.astype(np.intp)
-        gone = np.bincount(codes, fitted.outlier_weights, minlength=len(heavy))
+        codes = fitted.at_solution.outlier_labels.astype(np.intp)
+        gone = np.bincount(codes, fitted.at_solution.outlier_weights, minlength=len(heavy))
         lost = np.flatnonzero(gone >= heavy * (1 - 1e-12))  # however either was added up
         if len(lost):
             warnings.warn(
@@ -298,18 +292,6 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"take n_outliers below its weight, {heavy[lost[0]]:g}",
                 stacklevel=7,
             )
-
-
-def _classes(y: Array) -> tuple[Array, Array]:
-    """Find the classes, and the number of each row's."""
-    try:
-        classes, codes = np.unique(y, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise ValueError(
-            f"y holds labels of several kinds, {' and '.join(kinds)}; make them all of one"
-        ) from None
-    return classes, codes
 
 
 def _shown(label: Any) -> str:

@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array
-from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import AllRows, Fitted, MemoryData, seed_of
-from duramen.estimators.out_of_core import IntakeSettings, is_beyond
+from duramen.estimators.base import RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, MemoryData
+from duramen.estimators.out_of_core import IntakeSettings, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.base import checked_k
 from duramen.samplers import Sampler
@@ -62,7 +62,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         self.updatable = updatable
         self.random_state = random_state
 
-    @whole_or_not_at_all
+    @atomic
     def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
         """Find the centres.
 
@@ -78,29 +78,23 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             collection; of a scan, its weight.
         """
         k = checked_k(self.n_clusters, "n_clusters", "clusters")
-        if is_beyond(X):
-            recipe = self._recipe(self._loss(k))
-            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            beyond = self._beyond(
-                X, y, sample_weight, recipe, IntakeSettings(recipe.loss, distinct=k, dense=True)
+        settings = self._settings(self._loss(k))
+        needs = IntakeSettings(settings.loss, distinct=k, dense=True)
+        data = self._collect(X, None, sample_weight, settings, needs)
+        if data.n_rows < k:
+            raise ValueError(
+                f"n_samples={data.n_rows} should be >= n_clusters={k}; take fewer clusters, or more rows"
             )
-            self._check_rows(beyond.n_points, k)
-            self._n_asked = k
-            self._fit(replace(recipe, loss=self._loss(self._distinct(beyond, k))), beyond)
-            return self
-        X = self._rows(X, reset=True)
-        self._check_rows(X.shape[0], k)
-        data = self._data(X, None, sample_weight)
-        found = self._distinct(data, k)
         self._n_asked = k
-        self._fit(self._recipe(self._loss(found)), data)
-        if data.ids is not None:  # rows without weight have labels, too
-            self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, X).astype(np.int32)
+        self._fit(replace(settings, loss=self._loss(self._distinct(data, k))), data)
+        if isinstance(data, MemoryData) and data.ids is not None:  # rows without weight have labels, too
+            rows = self._rows(X, reset=False)
+            self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
         """Find the centres, and the nearest one of each row: (n,) of int32; of data in memory only."""
-        if is_beyond(X):
+        if is_out_of_core(X):
             raise TypeError(f"{_NO_LABELS}, call fit, and then predict on batches")
         return super().fit_predict(X, y, **named)
 
@@ -128,10 +122,6 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         rows = self._new_rows(X)
         return self._fitted_loss().values(self.cluster_centers_, rows)
 
-    def _check_rows(self, n: int, k: int) -> None:
-        if n < k:
-            raise ValueError(f"n_samples={n} should be >= n_clusters={k}; take fewer clusters, or more rows")
-
     def _distinct(self, data: AllRows, k: int) -> int:
         """Count how many clusters there can be, and warn if fewer than asked for."""
         found = max(1, data.distinct(k))
@@ -144,12 +134,12 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         return found
 
-    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
         numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
         self.cluster_centers_ = fitted.solution.theta[order[numbers]]
-        if fitted.cache is not None:
-            self.labels_ = np.argsort(order)[np.asarray(fitted.cache)].astype(np.int32)
+        if fitted.at_solution.cache is not None:
+            self.labels_ = np.argsort(order)[np.asarray(fitted.at_solution.cache)].astype(np.int32)
 
     def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)
@@ -205,7 +195,7 @@ class RobustKMeans(_Clustering):
     cluster_centers_ : array (n_clusters, d)
     labels_ : array (n,)
         The nearest centre of each training row, outliers too;
-        ``labels_[outliers_] = -1`` cache them as other libraries do. After
+        ``labels_[outliers_] = -1`` marks them as other libraries do. After
         ``forget`` or ``absorb``: of each row in ``dynamic_.ids``, in that order.
     inertia_ : float
         The sum of squared distances of the rows that are kept: ``trimmed_loss_``.

@@ -29,26 +29,6 @@ from duramen.solvers.problem import count_distinct, is_linear, is_number
 from duramen.solvers.solve import solved
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
-__all__ = [
-    "SOME_SEED",
-    "AllRows",
-    "FitSettings",
-    "Fitted",
-    "LossesAtSolution",
-    "MemoryData",
-    "Trial",
-    "check_updatable",
-    "data_of",
-    "fit",
-    "joined",
-    "kept",
-    "refit",
-    "remember",
-    "rough_theta",
-    "seed_of",
-    "undone_on_failure",
-]
-
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -133,16 +113,26 @@ class AllRows(Protocol):
         """How many rows weigh anything."""
 
     @property
+    def n_rows(self) -> int:
+        """How many rows there are, as far as known also those without weight."""
+
+    @property
     def n_columns(self) -> int:
         """How many columns a row has."""
 
-    def build(self, recipe: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
+    def with_class_codes(self) -> tuple[Array, AllRows]:
+        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
+
+    def map_rows(self, change: Callable[[Any], Any]) -> AllRows:
+        """Return the same data with all rows changed by a function that can be pickled."""
+
+    def build(self, settings: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor, or around one that is found."""
 
-    def look(self, recipe: FitSettings, theta: Array) -> LossesAtSolution:
-        """LossesAtSolution at every row once."""
+    def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
+        """Compute the losses of all rows at theta."""
 
-    def named(self, outliers: Array) -> Array:
+    def ids_of(self, outliers: Array) -> Array:
         """Give the ids of outliers, which are row numbers where nothing else was given."""
 
     def some(self) -> MemoryData:
@@ -177,8 +167,22 @@ class MemoryData(NamedTuple):
         """How many columns a row has."""
         return int(self.X.shape[1])
 
-    def named(self, outliers: Array) -> Array:
-        """Give the ids of rows."""
+    @property
+    def n_rows(self) -> int:
+        """How many rows were passed to ``fit``, also those without weight."""
+        return self.n_given or self.n_points
+
+    def with_class_codes(self) -> tuple[Array, MemoryData]:
+        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
+        classes, codes = class_codes(np.asarray(self.y))
+        return classes, self._replace(y=codes)
+
+    def map_rows(self, change: Callable[[Any], Any]) -> MemoryData:
+        """Return the same data with all rows changed."""
+        return self._replace(X=change(self.X))
+
+    def ids_of(self, outliers: Array) -> Array:
+        """Return the ids of rows."""
         return outliers if self.ids is None else self.ids[outliers]
 
     def class_weights(self, n_classes: int) -> Array:
@@ -206,31 +210,43 @@ class MemoryData(NamedTuple):
         above = np.searchsorted(steps, steps[-1] / 2 * (1 + 1e-12))
         return float(values[order[[place, above]]].mean())
 
-    def build(self, recipe: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
+    def build(self, settings: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
         """Build a coreset."""
         return robust_coreset(
             self.X,
             self.y,
-            loss=recipe.loss,
+            loss=settings.loss,
             size=size,
-            n_outliers=recipe.n_outliers,
-            sampler=recipe.sampler,
+            n_outliers=settings.n_outliers,
+            sampler=settings.sampler,
             anchor=anchor,
             sample_weight=self.weights,
             ids=self.ids,
             random_state=seed,
         )
 
-    def look(self, recipe: FitSettings, theta: Array) -> LossesAtSolution:
+    def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
         """Compute the losses at theta: f_z, the rows set aside, the least loss among them, and the cache."""
-        losses, cache = recipe.loss.values_and_cache(theta, self.X, self.y)
+        losses, cache = settings.loss.values_and_cache(theta, self.X, self.y)
         weights = np.ones(len(losses)) if self.weights is None else self.weights
-        kept = kept_weights(losses, weights, outlier_weight(recipe.n_outliers, float(weights.sum())))
+        kept = kept_weights(losses, weights, outlier_weight(settings.n_outliers, float(weights.sum())))
         rows = np.flatnonzero(kept < weights)
         rows = rows[np.lexsort((-rows, -losses[rows]))]
         threshold = float(losses[rows[-1]]) if len(rows) else np.inf
         labels = None if self.y is None else self.y[rows]
         return LossesAtSolution(kept_sum(losses, kept), rows, threshold, cache, labels, weights[rows])
+
+
+def class_codes(y: Array) -> tuple[Array, Array]:
+    """Return the sorted classes, and the number of the class of each row."""
+    try:
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(
+            f"y holds labels of several types, {' and '.join(kinds)}; convert them to one type"
+        ) from None
+    return classes, codes
 
 
 _LEAST = 1000  # rows of a coreset whose size is chosen here
@@ -246,14 +262,12 @@ class Trial(NamedTuple):
     relative_error: float
 
 
-class Fitted(NamedTuple):
-    """What came out.
+class FitResult(NamedTuple):
+    """A fitted solution.
 
-    ``size`` is how many rows the coreset was to have, None for all;
-    ``objective`` estimates f_z at the solution from the coreset; ``trimmed_loss``
-    is f_z over all rows. ``outliers`` are rows, the largest loss first;
-    ``threshold`` the least loss among them; ``cache`` what the loss noted of each
-    row: the number of its nearest centre. The outliers' labels and weights follow.
+    ``size`` is the size asked of the coreset, None for all rows; ``objective``
+    estimates f_z at the solution from the coreset; ``at_solution`` has the exact
+    f_z over all rows, and the rows set aside.
     """
 
     solution: Solution
@@ -261,15 +275,10 @@ class Fitted(NamedTuple):
     size: int | None
     trials: list[Trial]
     objective: Estimate
-    trimmed_loss: float
-    outliers: Array
-    threshold: float
-    cache: Array | None
-    outlier_labels: Array | None
-    outlier_weights: Array
+    at_solution: LossesAtSolution
 
 
-class _Found(NamedTuple):
+class _CoresetFit(NamedTuple):
     """A coreset, the size that was asked of it, and its solution."""
 
     coreset: Coreset
@@ -277,7 +286,7 @@ class _Found(NamedTuple):
     solution: Solution
 
 
-def fit(recipe: FitSettings, data: AllRows) -> Fitted:
+def fit(settings: FitSettings, data: AllRows) -> FitResult:
     """Fit, on a coreset or on everything, and tell outliers from the rest among all rows.
 
     Raises
@@ -285,15 +294,15 @@ def fit(recipe: FitSettings, data: AllRows) -> Fitted:
     TypeError, ValueError
         As ``robust_coreset`` and ``solve`` do.
     """
-    if recipe.size is None:
+    if settings.size is None:
         assert isinstance(data, MemoryData)
         everything = points(data.X, data.y, data.weights, data.ids)
-        return _on_everything(recipe, data, _solve(recipe, everything, seed_of(recipe.random_state)))
-    found, trials = _by_size(recipe, data)
-    return _looked(recipe, data, found, trials)
+        return _on_everything(settings, data, _solve(settings, everything, seed_of(settings.random_state)))
+    found, trials = _by_size(settings, data)
+    return _evaluated(settings, data, found, trials)
 
 
-def refit(recipe: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> Fitted | None:
+def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> FitResult | None:
     """Fit, from ``start`` on too, on a coreset of the data that is there already; without one, on everything.
 
     None if the coreset no longer does: a class is missing from it, or its error bars are wider than
@@ -301,111 +310,111 @@ def refit(recipe: FitSettings, data: MemoryData, core: Coreset | None, start: Ar
     """
     if core is None:
         everything = points(data.X, data.y, data.weights, data.ids)
-        return _on_everything(recipe, data, _solved_again(recipe, everything, start))
-    if not _speaks_for_all(core, recipe):
+        return _on_everything(settings, data, _solved_again(settings, everything, start))
+    if not _speaks_for_all(core, settings):
         return None
-    found = _Found(core, len(core), _solved_again(recipe, core, start))
+    found = _CoresetFit(core, len(core), _solved_again(settings, core, start))
     trials: list[Trial] = []
-    if recipe.is_auto:
-        trials.append(Trial(len(core), _relative_error(core, found.solution, recipe)))
-        if not _is_enough(recipe, trials[-1], core):
+    if settings.is_auto:
+        trials.append(Trial(len(core), _relative_error(core, found.solution, settings)))
+        if not _is_enough(settings, trials[-1], core):
             return None
-    return _looked(recipe, data, found, trials)
+    return _evaluated(settings, data, found, trials)
 
 
-def _on_everything(recipe: FitSettings, data: MemoryData, solution: Solution) -> Fitted:
-    seen = data.look(recipe, solution.theta)
-    return Fitted(solution, None, None, [], Estimate.of(seen[0], 0.0), *seen)
+def _on_everything(settings: FitSettings, data: MemoryData, solution: Solution) -> FitResult:
+    found = data.evaluate(settings, solution.theta)
+    return FitResult(solution, None, None, [], Estimate.of(found.trimmed_loss, 0.0), found)
 
 
-def _looked(recipe: FitSettings, data: AllRows, found: _Found, trials: list[Trial]) -> Fitted:
+def _evaluated(settings: FitSettings, data: AllRows, found: _CoresetFit, trials: list[Trial]) -> FitResult:
     core, size, solution = found
-    seen = data.look(recipe, solution.theta)
-    return Fitted(solution, core, size, trials, core.estimate(solution.theta), *seen)
+    objective = core.estimate(solution.theta)
+    return FitResult(solution, core, size, trials, objective, data.evaluate(settings, solution.theta))
 
 
-def rough_theta(recipe: FitSettings, data: AllRows) -> Array:
+def rough_theta(settings: FitSettings, data: AllRows) -> Array:
     """Fit on a small coreset, without a look at the rows after it."""
-    return _by_size(replace(recipe, size=_LEAST, n_rounds=1), data)[0].solution.theta
+    return _by_size(replace(settings, size=_LEAST, n_rounds=1), data)[0].solution.theta
 
 
-def _by_size(recipe: FitSettings, data: AllRows) -> tuple[_Found, list[Trial]]:
+def _by_size(settings: FitSettings, data: AllRows) -> tuple[_CoresetFit, list[Trial]]:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
-    seed, n = seed_of(recipe.random_state), data.n_points
-    n_parameters = int(np.prod(recipe.loss.parameter_shape(data.n_columns) or (1,)))
-    size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if recipe.is_auto else int(recipe.size)
+    seed, n = seed_of(settings.random_state), data.n_points
+    n_parameters = int(np.prod(settings.loss.parameter_shape(data.n_columns) or (1,)))
+    size = max(_LEAST, ROWS_A_PARAMETER * n_parameters) if settings.is_auto else int(settings.size)
     anchor: Any = None  # the first one: what a small coreset led to may have been misled
     trials: list[Trial] = []
     while True:
-        core = data.build(recipe, size, seed, anchor)
+        core = data.build(settings, size, seed, anchor)
         anchor = core.anchor
-        if not _speaks_for_all(core, recipe):
+        if not _speaks_for_all(core, settings):
             if size >= n:
                 raise ValueError(
-                    f"{recipe.sampler!r} leaves out whole classes, or keeps too few distinct rows, even of a "
-                    f"coreset of {size} rows; take another sampler"
+                    f"{settings.sampler!r} leaves out whole classes, or keeps too few distinct rows, even in "
+                    f"a coreset of {size} rows; use another sampler"
                 )
             size = 4 * size
             continue
-        found = _Found(core, size, _solve(recipe, core, seed))
+        found = _CoresetFit(core, size, _solve(settings, core, seed))
         if len(core) < core.n_points:
-            for _ in range(int(recipe.n_rounds) - 1):
-                found = _again(recipe, data, found, seed)
-        if not recipe.is_auto:
+            for _ in range(int(settings.n_rounds) - 1):
+                found = _again(settings, data, found, seed)
+        if not settings.is_auto:
             return found, trials
-        trials.append(Trial(len(found.coreset), _relative_error(found.coreset, found.solution, recipe)))
-        if _is_enough(recipe, trials[-1], found.coreset):
+        trials.append(Trial(len(found.coreset), _relative_error(found.coreset, found.solution, settings)))
+        if _is_enough(settings, trials[-1], found.coreset):
             return found, trials
-        wanted = _MORE * size * (trials[-1].relative_error / recipe.tol) ** 2
-        size = n if wanted > n / 2 else int(max(wanted, 2 * size))
+        enough = _MORE * size * (trials[-1].relative_error / settings.tol) ** 2
+        size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def _is_enough(recipe: FitSettings, trial: Trial, core: Coreset) -> bool:
-    return trial.relative_error < recipe.tol or len(core) >= core.n_points
+def _is_enough(settings: FitSettings, trial: Trial, core: Coreset) -> bool:
+    return trial.relative_error < settings.tol or len(core) >= core.n_points
 
 
-def _solve(recipe: FitSettings, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
-    problem: dict[str, Any] = {"l2": recipe.l2, "max_iter": recipe.max_iter, "random_state": seed}
+def _solve(settings: FitSettings, on: Coreset | WeightedPoints, seed: int, init: Any = None) -> Solution:
+    problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter, "random_state": seed}
     problem.update(loss=None, n_outliers=None)  # which a coreset knows
-    if recipe.is_linear and len(on) * on.X.shape[1] <= _SMALL:
+    if settings.is_linear and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
     if isinstance(on, WeightedPoints):
-        problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
-    if init is None and isinstance(recipe.loss, LinearLoss) and len(on) <= on.X.shape[1]:
+        problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
+    if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
         everything = solved(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
             init = everything.theta  # what fits all rows fits those kept: which they are is no matter
-    return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
+    return solved(on, **problem, init=init, n_starts=1 if init is not None else settings.n_starts)
 
 
-def _solved_again(recipe: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:
+def _solved_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:
     """Solve from the last solution, and once as if it and the anchor were not there: they may be misled."""
-    seed, bare = seed_of(recipe.random_state), on if isinstance(on, WeightedPoints) else on.points
-    runs = [_solve(recipe, on, seed, init=start), _solve(replace(recipe, n_starts=1), bare, seed)]
+    seed, bare = seed_of(settings.random_state), on if isinstance(on, WeightedPoints) else on.points
+    runs = [_solve(settings, on, seed, init=start), _solve(replace(settings, n_starts=1), bare, seed)]
     return min(runs, key=lambda run: run.objective)
 
 
-def _again(recipe: FitSettings, data: AllRows, found: _Found, seed: int) -> _Found:
+def _again(settings: FitSettings, data: AllRows, found: _CoresetFit, seed: int) -> _CoresetFit:
     """Weigh the same rows so that they agree with all the data at the solution, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
     """
     core, _, solution = found
     assert core.anchor is not None
-    again = data.build(recipe, len(core), seed, Anchor(solution.theta, core.anchor.radius))
-    if not _speaks_for_all(again, recipe):
+    again = data.build(settings, len(core), seed, Anchor(solution.theta, core.anchor.radius))
+    if not _speaks_for_all(again, settings):
         return found
-    return _Found(again, len(core), _solve(recipe, again, seed, init=solution.theta))
+    return _CoresetFit(again, len(core), _solve(settings, again, seed, init=solution.theta))
 
 
-def _speaks_for_all(core: Coreset, recipe: FitSettings) -> bool:
+def _speaks_for_all(core: Coreset, settings: FitSettings) -> bool:
     """Tell whether a problem that all the data can solve can be solved on the coreset, too.
 
     Classes that are rare, or all among the suspected, may be missing from it, or weigh less than z in it;
     of data with few distinct points it may have too few.
     """
-    loss = recipe.loss
+    loss = settings.loss
     if len(core) >= core.n_points:
         return True
     if isinstance(loss, SoftmaxLoss):
@@ -420,16 +429,16 @@ def _speaks_for_all(core: Coreset, recipe: FitSettings) -> bool:
     return k == 1 or count_distinct(core.X, None, k) == k
 
 
-def _relative_error(core: Coreset, solution: Solution, recipe: FitSettings) -> float:
+def _relative_error(core: Coreset, solution: Solution, settings: FitSettings) -> float:
     estimate = core.estimate(solution.theta)
     if np.isnan(estimate.std_error):
         raise ValueError(
-            f"coreset_size='auto' goes by error bars, and {recipe.sampler!r} gives none; pass a number"
+            f"coreset_size='auto' goes by error bars, and {settings.sampler!r} gives none; pass a number"
         )
     return estimate.std_error / estimate.value if estimate.std_error else 0.0
 
 
-def check_updatable(updatable: Any, recipe: FitSettings) -> None:
+def check_updatable(updatable: Any, settings: FitSettings) -> None:
     """Raise, with the way out, if rows that are to change cannot be kept so.
 
     A sampler that does not score points by themselves makes a coreset that depends on how its points
@@ -437,7 +446,7 @@ def check_updatable(updatable: Any, recipe: FitSettings) -> None:
     """
     if not isinstance(updatable, (bool, np.bool_)):
         raise TypeError(f"updatable={updatable!r} must be True or False")
-    sampler = recipe.sampler.sampler if isinstance(recipe.sampler, Bound) else recipe.sampler
+    sampler = settings.sampler.sampler if isinstance(settings.sampler, Bound) else settings.sampler
     if updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
         raise TypeError(
             f"updatable=True needs a sampler that scores points by themselves, and {sampler!r} does not; "
@@ -445,15 +454,15 @@ def check_updatable(updatable: Any, recipe: FitSettings) -> None:
         )
 
 
-def kept(recipe: FitSettings, data: MemoryData, fitted: Fitted) -> DynamicCoreset:
+def as_dynamic(settings: FitSettings, data: MemoryData, fitted: FitResult) -> DynamicCoreset:
     """Put the rows of a fit into a dynamic coreset that gives the coreset it was made on."""
     core = fitted.coreset
     live = DynamicCoreset(
-        recipe.loss,
+        settings.loss,
         size=sys.maxsize if fitted.size is None else fitted.size,  # without an anchor it is all points
-        n_outliers=recipe.n_outliers,
-        sampler=recipe.sampler,
-        random_state=recipe.random_state,
+        n_outliers=settings.n_outliers,
+        sampler=settings.sampler,
+        random_state=settings.random_state,
         anchor=None if core is None else core.anchor,
     )
     ids = np.arange(data.X.shape[0]) if data.ids is None else data.ids
@@ -464,7 +473,7 @@ def kept(recipe: FitSettings, data: MemoryData, fitted: Fitted) -> DynamicCorese
     return live
 
 
-def remember(live: DynamicCoreset, fitted: Fitted) -> None:
+def remember(live: DynamicCoreset, fitted: FitResult) -> None:
     """Let a solution be the one that a dynamic coreset starts from, and compares its anchor with."""
     live._solution = fitted.solution  # quietly: where all rows are kept, or n_rounds is 1, it may lie far off
 

@@ -26,21 +26,6 @@ from duramen.points import WeightedPoints
 from duramen.samplers import Sampler
 from duramen.trimming import kept_weights, outlier_weight
 
-__all__ = [
-    "Change",
-    "DaskSource",
-    "IntakeSettings",
-    "OutOfCoreData",
-    "Preparation",
-    "ScanSource",
-    "Source",
-    "TrimmedPass",
-    "TrimmedResult",
-    "is_beyond",
-    "source_of",
-]
-
-
 _BATCH = 1 << 16  # rows of a partition that are looked at together
 _FAN_IN = 8  # summaries that one task merges
 
@@ -107,7 +92,7 @@ class ScanSource:
         return self._data.names
 
     @one_blas_thread()
-    def gather(self, begin: Callable[[], Source], prepare: Preparation, told: str) -> Any:
+    def gather(self, begin: Callable[[], Source], prepare: Preparation, stage: str) -> Any:
         """Make one pass, parts of files side by side: a gathering for each thread."""
         self._n_passes += 1
 
@@ -118,7 +103,7 @@ class ScanSource:
 
         with self._data.shown() as shown:
             found = self._data.passed(begin, take, lambda share, n_rows: shown(self._n_passes, share, n_rows))
-        return _joined(begin, [one.summary() for one in found])
+        return _merge(begin, [one.summary() for one in found])
 
 
 class DaskSource:
@@ -134,9 +119,9 @@ class DaskSource:
         """The names of the columns."""
         return self._parts.layout.features
 
-    def gather(self, begin: Callable[[], Source], prepare: Preparation, told: str) -> Any:
+    def gather(self, begin: Callable[[], Source], prepare: Preparation, stage: str) -> Any:
         """Make one pass: a task a partition, and a tree of tasks that merge what they gathered."""
-        name = f"duramen-fit-{told}"
+        name = f"duramen-fit-{stage}"
         shared = constant((begin, prepare), f"{name}-plan")
         summaries = self._parts.each(_gathered, shared, name)
         merge = task(f"{name}-merge")
@@ -146,7 +131,7 @@ class DaskSource:
         return self._parts.fetch(summaries[0])[0]
 
 
-def is_beyond(X: Any) -> bool:
+def is_out_of_core(X: Any) -> bool:
     """Tell whether data is a scan or a Dask collection."""
     if isinstance(X, Scan):
         return True
@@ -187,10 +172,10 @@ def _gathered(points: WeightedPoints | None, shared: Any) -> Any:
 
 def _merged(shared: Any, summaries: Sequence[Any]) -> Any:
     with on_one_thread():
-        return _joined(shared[0], summaries)
+        return _merge(shared[0], summaries)
 
 
-def _joined(begin: Callable[[], Source], summaries: Sequence[Any]) -> Any:
+def _merge(begin: Callable[[], Source], summaries: Sequence[Any]) -> Any:
     def together(whole: Source, summary: Any) -> Source:
         whole.absorb(summary)
         return whole
@@ -220,7 +205,7 @@ class TrimmedResult(NamedTuple):
     rows: _Rows | None
     rest: ExactSums
 
-    def look(self, z: float) -> LossesAtSolution:
+    def evaluate(self, z: float) -> LossesAtSolution:
         """Trim weight z, once all rows were seen."""
         rows, total = self.rows, ExactSums(1)
         total.absorb(self.rest)
@@ -263,7 +248,7 @@ class TrimmedPass:
         self._rest = ExactSums(1)
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        """LossesAtSolution at some rows."""
+        """Add the losses of some rows."""
         values = self._loss.values(self._theta, points.X, points.y)
         losses = np.asarray(values, dtype=np.float64)
         if np.isnan(losses).any():
@@ -304,7 +289,7 @@ class TrimmedPass:
         """Hold no more rows than may be set aside."""
         if not self._waiting:
             return
-        rows = _joined_looking(self._waiting if self._held is None else [self._held, *self._waiting])
+        rows = _concatenate(self._waiting if self._held is None else [self._held, *self._waiting])
         self._waiting, self._n_waiting = [], 0
         order = np.lexsort((rows.ids, rows.losses))[::-1]
         heavy = np.cumsum(rows.weights[order])
@@ -316,7 +301,7 @@ class TrimmedPass:
             self._edge = float(self._held.losses[-1]), int(self._held.ids[-1])
 
 
-def _joined_looking(parts: list[_Rows]) -> _Rows:
+def _concatenate(parts: list[_Rows]) -> _Rows:
     columns: Any = zip(*parts, strict=True)
     return _Rows(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
@@ -352,29 +337,29 @@ class Intake(NamedTuple):
 class IntakeReducer:
     """The first pass, under way."""
 
-    def __init__(self, step: Plan, wanted: IntakeSettings) -> None:
-        self._wanted, self._tally = wanted, Summarizer(step)
+    def __init__(self, step: Plan, needs: IntakeSettings) -> None:
+        self._needs, self._summarizer = needs, Summarizer(step)
         self._classes: Array | None = None
         self._weights = np.empty(0)
         self._distinct: Array | None = None
-        self._some = FirstPass(_ANY, SOME_SEED) if wanted.some else None
+        self._some = FirstPass(_ANY, SOME_SEED) if needs.some else None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Take in some rows."""
-        if self._wanted.dense and sparse.issparse(points.X):
+        if self._needs.dense and sparse.issparse(points.X):
             raise TypeError("dense rows are needed, and these are sparse; pass their toarray()")
-        self._tally.add(points, before)
-        if self._wanted.classes:
+        self._summarizer.add(points, before)
+        if self._needs.classes:
             assert points.y is not None
             self._count(points.y, points.weights)
-        if self._wanted.distinct:
+        if self._needs.distinct:
             self._tell_apart(points.X)
         if self._some is not None:
             self._some.add(points)
 
     def absorb(self, summary: Intake) -> None:
         """Take in what came elsewhere."""
-        self._tally.absorb(summary.census)
+        self._summarizer.absorb(summary.census)
         if summary.classes is not None:
             self._count(summary.classes, summary.class_weights)
         if summary.distinct is not None:
@@ -385,7 +370,7 @@ class IntakeReducer:
     def summary(self) -> Intake:
         """Give all that is known."""
         some = None if self._some is None else self._some.summary()
-        return Intake(self._tally.summary(), self._classes, self._weights, self._distinct, some)
+        return Intake(self._summarizer.summary(), self._classes, self._weights, self._distinct, some)
 
     def _count(self, labels: Array, weights: Array) -> None:
         known = labels[:0] if self._classes is None else self._classes
@@ -405,7 +390,7 @@ class IntakeReducer:
         self._weights = self._weights + np.bincount(codes, weights, minlength=len(self._weights))
 
     def _tell_apart(self, X: Any) -> None:
-        enough, found = self._wanted.distinct, self._distinct
+        enough, found = self._needs.distinct, self._distinct
         looked, n = 4 * enough, X.shape[0]
         while n and (found is None or len(found) < enough):
             rows = X[:looked]
@@ -416,21 +401,25 @@ class IntakeReducer:
         self._distinct = found
 
 
-def encoded(points: WeightedPoints, classes: Array) -> WeightedPoints:
-    """Let the labels of points be the numbers of their classes."""
+def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
+    return WeightedPoints._from_parts(change(points.X), points.y, points.weights, points.ids)
+
+
+def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
+    """Replace the labels by the numbers of their classes."""
     assert points.y is not None
     codes = _codes(points.y, classes)
     if (codes < 0).any():
         label = points.y[codes < 0][0].item()
         raise ValueError(
-            f"the label {label!r} was not there in the first pass; every pass must meet the same"
+            f"label {label!r} was not in the data in the first pass; the data must not change between passes"
         )
     return WeightedPoints._from_parts(points.X, codes, points.weights, points.ids)
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfCoreData:
-    """MemoryData beyond memory, as a fit needs it.
+    """Data that does not fit in memory, as a fit needs it.
 
     Attributes
     ----------
@@ -453,25 +442,25 @@ class OutOfCoreData:
         X: Any,
         y: Any,
         sample_weight: Any,
-        recipe: FitSettings,
+        settings: FitSettings,
         *,
         labelled: bool,
-        wanted: IntakeSettings,
+        needs: IntakeSettings,
     ) -> OutOfCoreData:
-        """Make the first pass over a scan or a Dask collection; the recipe's random state is the seed.
+        """Make the first pass over a scan or a Dask collection; the settings's random state is the seed.
 
         Raises
         ------
         TypeError, ValueError
             If it cannot be fitted on.
         """
-        first = _first(wanted.loss, recipe.random_state, recipe.sampler)
+        first = _first(needs.loss, settings.random_state, settings.sampler)
         source, prepare = source_of(X, y, sample_weight, labelled=labelled), Preparation(labelled)
-        if source.classes is not None and labelled and not wanted.classes:
+        if source.classes is not None and labelled and not needs.classes:
             raise ValueError(
                 f"labels must be numbers; the scan's are text: {source.classes[:3]}; take another label="
             )
-        intake = source.gather(partial(IntakeReducer, first, wanted), prepare, "census")
+        intake = source.gather(partial(IntakeReducer, first, needs), prepare, "census")
         data = cls(source, prepare, intake, {first.problem.seed: intake.census.body})
         if not data.n_points:
             rows = "all weights are zero" if data._census.n_rows else "there are no rows"
@@ -490,6 +479,11 @@ class OutOfCoreData:
         return int(self._census.n_points)
 
     @property
+    def n_rows(self) -> int:
+        """How many rows weigh anything: the others are not counted."""
+        return self.n_points
+
+    @property
     def n_columns(self) -> int:
         """How many columns a row has."""
         return int(self._census.form.n_columns)
@@ -502,30 +496,27 @@ class OutOfCoreData:
             return None
         return np.array(names, dtype=object)
 
-    @property
-    def classes(self) -> Array:
-        """The labels of all rows, sorted; text where the scan made numbers of it."""
-        labels = self.intake.classes
+    def with_class_codes(self) -> tuple[Array, OutOfCoreData]:
+        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
+        labels, names = self.intake.classes, self.source.classes
         assert labels is not None
-        names = self.source.classes
-        return labels if names is None else np.array(names)[labels.astype(np.intp)]
+        classes = labels if names is None else np.array(names)[labels.astype(np.intp)]
+        return classes, self._changed(partial(_encode_labels, classes=labels))
 
-    def numbered(self) -> OutOfCoreData:
-        """Have labels be the numbers of their classes from now on."""
-        assert self.intake.classes is not None
-        return self.changed(partial(encoded, classes=self.intake.classes))
+    def map_rows(self, change: Callable[[Any], Any]) -> OutOfCoreData:
+        """Return the same data with all rows changed from now on."""
+        return self._changed(partial(_map_rows, change=change))
 
-    def changed(self, change: Change) -> OutOfCoreData:
-        """Have all points changed from now on, by a function that can be pickled."""
+    def _changed(self, change: Change) -> OutOfCoreData:
         return replace(self, prepare=replace(self.prepare, change=change))
 
-    def build(self, recipe: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
+    def build(self, settings: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
         """Build a coreset, in one pass."""
         step: Plan | Coreset = plan(
-            loss=recipe.loss,
+            loss=settings.loss,
             size=size,
-            n_outliers=recipe.n_outliers,
-            sampler=recipe.sampler,
+            n_outliers=settings.n_outliers,
+            sampler=settings.sampler,
             anchor=anchor,
             random_state=seed,
         )
@@ -535,12 +526,12 @@ class OutOfCoreData:
             step = finish(self._gather(partial(Summarizer, step), "choose"))
         return step
 
-    def look(self, recipe: FitSettings, theta: Array) -> LossesAtSolution:
-        """LossesAtSolution at every row once."""
-        z = outlier_weight(recipe.n_outliers, self._census.total)
-        return self._gather(partial(TrimmedPass, recipe.loss, theta, z), "look").look(z)
+    def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
+        """Compute the losses of all rows at theta."""
+        z = outlier_weight(settings.n_outliers, self._census.total)
+        return self._gather(partial(TrimmedPass, settings.loss, theta, z), "look").evaluate(z)
 
-    def named(self, outliers: Array) -> Array:
+    def ids_of(self, outliers: Array) -> Array:
         """Give the ids of outliers: themselves."""
         return outliers
 
@@ -559,8 +550,8 @@ class OutOfCoreData:
         assert self.intake.distinct is not None
         return min(enough, len(self.intake.distinct))
 
-    def _gather(self, begin: Callable[[], Any], told: str) -> Any:
-        return self.source.gather(begin, self.prepare, told)
+    def _gather(self, begin: Callable[[], Any], stage: str) -> Any:
+        return self.source.gather(begin, self.prepare, stage)
 
     def _counted(self, seed: int) -> FirstPassResult:
         """Give the census whose sample was drawn by a seed, with points as they are now."""

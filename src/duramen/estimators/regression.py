@@ -10,9 +10,9 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from duramen.arrays import Array
-from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import AllRows, Fitted, rough_theta, seed_of
-from duramen.estimators.out_of_core import IntakeSettings, is_beyond
+from duramen.estimators.base import RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, FitSettings, rough_theta
+from duramen.estimators.out_of_core import IntakeSettings
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
 from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
@@ -104,7 +104,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
     _BOUNDED = "alpha above 0"
 
-    @whole_or_not_at_all
+    @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLinearRegression:
         """Fit the model.
 
@@ -119,24 +119,14 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         sample_weight : array (n,), optional
             A row of weight w counts as w rows. As y, of data beyond memory.
         """
-        if is_beyond(X):
-            self._check_parameters()
-            first = seed_of(self.random_state)
-            recipe = self._recipe(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-            recipe = replace(recipe, random_state=first)
-            wanted = IntakeSettings(recipe.loss, some=self._measures)
-            beyond = self._beyond(X, y, sample_weight, recipe, wanted, labelled=True)
-            if self._measures:  # with a seed of its own, as in memory
-                loss = self._loss(self._scale(beyond, first))
-                again = first if self.random_state is None else seed_of(self.random_state)
-                recipe = replace(recipe, loss=loss, random_state=again)
-            self._fit(recipe, beyond)
-            return self
-        X, y = self._rows(X, y=y, reset=True, sparse=True, y_numeric=True)
         self._check_parameters()
-        data = self._data(X, y, sample_weight)
-        delta: Any = self._scale(data, self.random_state) if self._measures else self.delta
-        self._fit(self._recipe(self._loss(delta), l2=float(self.alpha)), data)
+        settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
+        needs = IntakeSettings(settings.loss, some=self._measures)
+        data = self._collect(X, y, sample_weight, settings, needs, labelled=True, sparse=True, y_numeric=True)
+        if self._measures:
+            delta = self._scale(data, settings)
+            settings = self._settings(self._loss(delta), l2=float(self.alpha))
+        self._fit(settings, data)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -162,7 +152,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         theta, n_columns = fitted.solution.theta, data.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
@@ -190,11 +180,10 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         kind = SquaredLoss if self.loss == "squared" else PoissonLoss
         return kind(fit_intercept=self.fit_intercept)
 
-    def _scale(self, data: AllRows, random_state: Any) -> float:
-        """Find Huber's delta from the residuals of a rough trimmed fit."""
+    def _scale(self, data: AllRows, settings: FitSettings) -> float:
+        """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
-        recipe = replace(self._recipe(squared, l2=float(self.alpha)), random_state=random_state)
-        theta = rough_theta(recipe, data)
+        theta = rough_theta(replace(settings, loss=squared), data)
         some = data.some()
         labels = np.asarray(some.y, dtype=np.float64)
         spread = some.median(np.sqrt(2 * squared.values(theta, some.X, some.y)))

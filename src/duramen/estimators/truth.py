@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
-from duramen.estimators.fitting import AllRows, Fitted, MemoryData, seed_of
-from duramen.estimators.out_of_core import IntakeSettings, is_beyond
+from duramen.estimators.base import RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, MemoryData
+from duramen.estimators.out_of_core import IntakeSettings
 from duramen.losses import TruthDiscoveryLoss
-from duramen.points import WeightedPoints
 from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
 
@@ -83,7 +81,7 @@ class TruthDiscovery(RobustEstimator):
         self.updatable = updatable
         self.random_state = random_state
 
-    @whole_or_not_at_all
+    @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TruthDiscovery:
         """Find the truth.
 
@@ -97,19 +95,13 @@ class TruthDiscovery(RobustEstimator):
             A source of weight w counts as w sources. A Dask array or Series beside a
             Dask collection; of a scan, its weight.
         """
-        if is_beyond(X):
-            recipe = self._recipe(TruthDiscoveryLoss())
-            recipe = replace(recipe, random_state=seed_of(recipe.random_state))
-            wanted = IntakeSettings(recipe.loss, some=self._measured(), dense=True)
-            beyond = self._beyond(X, y, sample_weight, recipe, wanted)
-            self.scale_ = self._scale(beyond)
-            self._fit(recipe, beyond.changed(partial(_points_in_units, scale=self.scale_)))
-            return self
-        X = self._rows(X, reset=True)
-        data = self._data(X, None, sample_weight)
-        refuse_nonfinite(data.X)
+        settings = self._settings(TruthDiscoveryLoss())
+        needs = IntakeSettings(settings.loss, some=self._measured(), dense=True)
+        data = self._collect(X, None, sample_weight, settings, needs)
+        if isinstance(data, MemoryData):
+            refuse_nonfinite(data.X)
         self.scale_ = self._scale(data)
-        self._fit(self._recipe(TruthDiscoveryLoss()), data._replace(X=_in_units(data.X, self.scale_)))
+        self._fit(settings, data.map_rows(partial(_in_units, scale=self.scale_)))
         return self
 
     def reliability(self, X: Any) -> Array:
@@ -126,7 +118,7 @@ class TruthDiscovery(RobustEstimator):
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
 
-    def _keep(self, fitted: Fitted, data: AllRows) -> None:
+    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         self.truth_ = fitted.solution.theta * self.scale_
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
@@ -153,10 +145,6 @@ class TruthDiscovery(RobustEstimator):
             raise ValueError("the claims are too far apart for float64; scale them down")
         far = np.linalg.norm(gaps / (largest or 1.0), axis=1)
         return (some.median(far) or float(far.max())) * largest or 1.0
-
-
-def _points_in_units(points: WeightedPoints, scale: float) -> WeightedPoints:
-    return WeightedPoints._from_parts(_in_units(points.X, scale), points.y, points.weights, points.ids)
 
 
 def _in_units(X: Array, scale: float) -> Array:

@@ -1,4 +1,4 @@
-"""The page's alphabet: text that cannot break out of HTML, numbers as people write them, tables, notes."""
+"""HTML that cannot be broken out of, numbers as people write them, tables and notes."""
 
 from __future__ import annotations
 
@@ -6,31 +6,11 @@ import html
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from duramen.coreset.display import number
 
-__all__ = [
-    "Markup",
-    "Section",
-    "bar",
-    "cut",
-    "escape",
-    "facts",
-    "figure",
-    "large",
-    "note",
-    "paragraph",
-    "percent",
-    "plural",
-    "said",
-    "short",
-    "signed",
-    "table",
-]
-
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-_LONGEST = 120  # characters of a name
 
 
 class Markup(str):
@@ -39,16 +19,8 @@ class Markup(str):
     __slots__ = ()
 
 
-class Section(NamedTuple):
-    """A part of the page: what links point to, its heading, and what is in it."""
-
-    key: str
-    title: str
-    body: Markup
-
-
 def escape(text: Any) -> Markup:
-    """Make text safe in HTML, between tags and in attributes; what no page may hold is replaced.
+    """Make text safe in HTML, between tags and in attributes; characters that HTML forbids are replaced.
 
     Examples
     --------
@@ -62,24 +34,60 @@ def escape(text: Any) -> Markup:
     return Markup(html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))))
 
 
-def cut(text: Any, longest: int = _LONGEST) -> str:
-    """Put text on one line, and leave out the end of what is too long.
+def join(*parts: Any) -> Markup:
+    """Put parts one after the other, escaped where they are not Markup."""
+    return Markup("".join(map(escape, parts)))
+
+
+def tag(name: str, *children: Any, **attributes: Any) -> Markup:
+    """Build an element, "p.note" of a class. All is escaped; floats have one decimal, None is left out.
 
     Examples
     --------
-    >>> cut("a    long name", 8)
-    'a long …'
+    >>> tag("td.n", "a < b", data_name="loss")
+    '<td class="n" data-name="loss">a &lt; b</td>'
+    >>> tag("circle", cx=1.25, r=3)
+    '<circle cx="1.2" r="3"></circle>'
     """
-    line = " ".join(str(text).split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    name, _, kind = name.partition(".")
+    written = f' class="{kind}"' if kind else ""
+    for key, value in attributes.items():
+        text = f"{value:.1f}" if isinstance(value, float) else escape(value)
+        written += f' {key.replace("_", "-")}="{text}"'
+    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def said(thing: Any) -> str:
-    """Give a short repr; the name of its class where it has none that works."""
-    try:
-        return cut(repr(thing))
-    except Exception:  # somebody's own loss may fail in any way, and a page must not
-        return f"{type(thing).__name__}()"
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Lay out names and values."""
+    return tag("dl.facts", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, text: Sequence[int] = (0,)) -> Markup:
+    """Make a table that scrolls where it is too wide; columns are numbers, except those in ``text``."""
+    kinds = ["" if place in text else ".n" for place in range(len(heads))]
+    head = (tag(f"th{kind}", name, scope="col") for name, kind in zip(heads, kinds, strict=True))
+    body = (
+        tag("tr", *(tag(f"td{kind}", cell) for cell, kind in zip(row, kinds, strict=True))) for row in rows
+    )
+    return tag("div.scroll", tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body)))
+
+
+def bar(share: float, kind: str, left: float | None = None) -> Markup:
+    """Draw a share as a small horizontal bar: from the left, or from the place that is given."""
+    width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+    start = "" if left is None else f"left:{100 * left:.1f}%;"
+    inner = tag(f"i.{kind}", style=f"{start}width:{width:.1f}%")
+    return tag("span.bar" if left is None else "span.bar both", inner)
+
+
+def figure(drawing: Markup, caption: str) -> Markup:
+    """Put a caption under a drawing."""
+    return tag("figure", drawing, tag("figcaption", caption))
+
+
+def pair(left: Markup, *right: Markup) -> Markup:
+    """Put a figure beside text."""
+    return tag("div.pair", left, tag("div", *right))
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -96,15 +104,9 @@ def short(value: float, digits: int = 4) -> str:
     return ("−" + text[1:]) if text.startswith("-") else text
 
 
-def signed(value: float, digits: int = 4) -> str:
-    """Write a number with its sign, positive or not.
-
-    Examples
-    --------
-    >>> signed(1.5), signed(-1.5), signed(0.0)
-    ('+1.5', '−1.5', '0')
-    """
-    return f"+{short(value, digits)}" if value > 0 else short(value, digits)
+def large(value: float) -> str:
+    """Write a number for a headline: six digits or so."""
+    return "unknown" if math.isnan(value) else number(value).replace("-", "−", 1)
 
 
 def percent(share: float) -> str:
@@ -133,50 +135,3 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 row', '2,500 rows', '2 have')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def paragraph(text: Any) -> Markup:
-    """Make a paragraph."""
-    return Markup(f"<p>{escape(text)}</p>")
-
-
-def note(text: Any) -> Markup:
-    """Say plainly that something is not known, and why."""
-    return Markup(f'<p class="note">{escape(text)}</p>')
-
-
-def facts(pairs: Iterable[tuple[Any, Any]]) -> Markup:
-    """Lay out names and what they stand for."""
-    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(what)}</dd></div>" for name, what in pairs)
-    return Markup(f'<dl class="facts">{rows}</dl>')
-
-
-def table(heads: Sequence[Any], rows: Iterable[Sequence[Any]], *, text: Sequence[int] = (0,)) -> Markup:
-    """Make a table that scrolls where it is too wide; columns are numbers, but those in ``text``."""
-
-    def cells(row: Sequence[Any], tag: str) -> str:
-        marks = ["" if place in text else ' class="n"' for place in range(len(row))]
-        more = ' scope="col"' if tag == "th" else ""
-        return "".join(
-            f"<{tag}{more}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(row, marks, strict=True)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    head = f"<thead><tr>{cells(heads, 'th')}</tr></thead>"
-    return Markup(f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>')
-
-
-def bar(share: float, kind: str = "usual") -> Markup:
-    """Draw a share as a small horizontal bar."""
-    width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    return Markup(f'<span class="bar"><i class="{kind}" style="width:{width:.1f}%"></i></span>')
-
-
-def figure(drawing: Markup, caption: Any) -> Markup:
-    """Put a caption under a drawing."""
-    return Markup(f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>")
-
-
-def large(value: float) -> str:
-    """Write a number for a headline."""
-    return "unknown" if math.isnan(value) else number(value).replace("-", "−", 1)

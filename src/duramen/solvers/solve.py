@@ -12,6 +12,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
+from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn
 from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
 from duramen.solvers.newton import DampedNewton
@@ -25,7 +26,6 @@ from duramen.solvers.problem import (
     is_of_centres,
     problem_of,
 )
-from duramen.solvers.progress import reporting
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import kept_sum, kept_weights
 
@@ -222,7 +222,7 @@ def solved(
     enough = float(tol) if tol is not None else 1e-6 if is_of_centres(problem.loss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
     more = int(cold) + int(_misleads(problem, ready, resort))
-    with reporting(callback, progress, len(rngs) + more, max_iter) as report:
+    with solver_progress(callback, progress, len(rngs) + more, max_iter) as report:
         runs: list[Run] = []
         for theta in _places(problem, ready, rngs, resort, cold, runs):
             runs.append(alternate(problem, theta, Stopping(int(max_iter), enough, report, len(runs))))

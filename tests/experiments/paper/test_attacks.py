@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from experiments.paper.adversary import ATTACKS, contaminated
-from experiments.paper.attack_sheet import LINES, MEASURES, PAIRS, ROBUST, Sheet
-from experiments.paper.attacks import Attacks
+from experiments.paper.attacks import ATTACKS, LINES, MEASURES, PAIRS, ROBUST, Attacks, Sheet, contaminated
 from experiments.paper.data import Table, made_up_covertype, with_planted_rows
 from experiments.paper.experiment import Results, run
 

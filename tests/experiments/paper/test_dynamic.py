@@ -6,9 +6,8 @@ import json
 import numpy as np
 import pytest
 from experiments.paper.data import Table
-from experiments.paper.dynamic import Dynamic
+from experiments.paper.dynamic import ALTER, COME, LEAVE, REANCHOR, RETURN, Dynamic, Stream, stops_of
 from experiments.paper.experiment import Results, run
-from experiments.paper.life import ALTER, COME, LEAVE, REANCHOR, RETURN, Stream, stops_of
 
 import duramen as dm
 

@@ -5,7 +5,7 @@ import pytest
 from experiments.paper.data import made_up_covertype
 from experiments.paper.experiment import Results, run
 from experiments.paper.figure3 import SIZES, Figure3
-from experiments.paper.reported import SAMPLERS
+from experiments.paper.pages import SAMPLERS
 
 WAYS = [*SAMPLERS, *(f"{method}+" for method in SAMPLERS), "default", "two rounds"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from experiments.paper.data import made_up_covertype, made_up_survey, with_planted_rows
 from experiments.paper.experiment import Results, run
-from experiments.paper.reported import SAMPLERS, TABLE1, TABLE2, Reported
+from experiments.paper.pages import SAMPLERS, TABLE1, TABLE2, Reported
 from experiments.paper.side_by_side import Sheet
 from experiments.paper.table1 import Table1
 from experiments.paper.table2 import Table2

@@ -1,0 +1,452 @@
+"""The commands ``build``, ``fit``, ``predict``, ``certify`` and ``report``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from duramen.certificate import certify
+from duramen.cli.data import (
+    CoreFile,
+    DataFile,
+    advance,
+    build_core,
+    core_of,
+    id_numbers,
+    kind_of,
+    learn_data,
+    load_core,
+    open_data,
+    options_of,
+    read_core,
+    read_data,
+    write_core,
+)
+from duramen.cli.model import Model, make_model, predict_rows, read_model, write_model
+from duramen.cli.options import (
+    COLUMNS,
+    add_columns,
+    add_data,
+    add_loss,
+    add_output,
+    add_sampling,
+    add_seed,
+    at_least,
+    check_loss,
+    check_source,
+    check_target,
+    column_settings,
+    number,
+    refuse_options,
+)
+from duramen.cli.output import Output, bar, fields_of, naming, standard_output
+from duramen.cli.parser import add_command
+from duramen.extras import needed
+from duramen.files import replacing
+from duramen.store import open_store
+
+if TYPE_CHECKING:
+    from duramen.certificate import Certificate
+    from duramen.coreset import Coreset, Estimate
+    from duramen.solvers import Solution
+
+_LEARNING = "duramen build and fit, which learn"
+_QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
+
+
+def add_build_fit_predict_certify(commands: Any) -> None:
+    """Add the commands on coresets and models to the parser."""
+    parser = add_command(commands, "build", build)
+    add_data(parser)
+    add_output(parser, "the coreset to write, a Parquet file")
+    add_loss(parser, required=True)
+    add_columns(parser)
+    add_sampling(parser)
+
+    parser = add_command(commands, "fit", fit)
+    parser.add_argument("source", type=Path, metavar="CORE|STORE|DATA", help="what to learn from")
+    add_output(parser, "the model to write, a JSON file (default: none)", required=False)
+    add = parser.add_argument_group("solver").add_argument
+    add("--l2", type=number, default=0.0, metavar="L", help="penalty on the coefficients (default: 0)")
+    add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
+    add("--max-iter", type=at_least(1), default=300, metavar="N", help="iterations per start (default: 300)")
+    add("--tol", type=number, metavar="SHARE", help="stop when an iteration gains less than this share")
+    top = "how many of the rows set aside to list (default: 10)"
+    parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help=top)
+    add_loss(parser, required=False)
+    add_columns(parser)
+    add_sampling(parser)
+
+    parser = add_command(commands, "predict", predict)
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a model written by duramen fit")
+    add_data(parser)
+    add_output(parser, "the file to write: .parquet, .csv, or - for CSV on standard output")
+
+    parser = add_command(commands, "certify", run_certify)
+    parser.add_argument("core", type=Path, metavar="CORE", help="a coreset written by duramen build")
+    add_data(parser, "the data that it was built from")
+    add = parser.add_argument
+    add("--radius", type=number, metavar="R", help="how far from the anchor to search (default: its radius)")
+    add("--probes", type=at_least(1), default=64, metavar="N", help="random parameters to try (default: 64)")
+    add("--steps", type=at_least(0), default=20, metavar="N", help="steps uphill (default: 20)")
+    add_seed(parser)
+    add_columns(parser)
+
+
+def add_report(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = add_command(commands, "report", report)
+    parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
+    add_output(parser, "the page to write, an HTML file")
+    parser.add_argument(
+        "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
+    )
+    parser.add_argument("--certify", action="store_true", help="certify a store even if it has many points")
+    parser.add_argument("--title", help="the title of the page (default: the name of the file)")
+    add_seed(parser)
+
+
+def build(options: Namespace) -> None:
+    """Build a coreset of a file.
+
+    The file is read in batches, twice. The coreset is a small set of weighted rows that
+    represents all of them; its file also keeps how columns became numbers.
+
+    example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
+    """
+    check_loss(options)
+    check_target(options.output, force=options.force, inputs=[options.data], suffixes=(".parquet",))
+    start = time.perf_counter()
+    file = build_core(options.data, options)
+    write_core(options.output, file)
+    seconds = time.perf_counter() - start
+    options.talk.result(
+        "build",
+        f"{file.core!r}\nwritten to {options.output} in {seconds:.1f} seconds",
+        core=options.output,
+        seconds=seconds,
+        **core_facts(file.core),
+    )
+
+
+def core_facts(core: Coreset) -> dict[str, Any]:
+    """Return the JSON fields about a coreset."""
+    names = ("n_points", "total_weight", "n_outliers", "n_suspected", "threshold", "sampler", "calibrated")
+    facts = fields_of(core, *names)
+    return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}
+
+
+def fit(options: Namespace) -> None:
+    """Fit a model to a coreset, a store or data.
+
+    The outliers are set aside and listed. From data, a coreset is built first, as by duramen
+    build. The model is a JSON file for duramen predict.
+
+    example: duramen fit core.parquet -o model.json
+    """
+    from duramen.solvers import solve
+
+    if options.output is not None:
+        check_target(options.output, force=options.force, inputs=[options.source], suffixes=(".json",))
+    start = time.perf_counter()
+    kind, file = load_core(options.source, options)
+    solution = solve(
+        file.core,
+        n_outliers=None if kind == "data" else options.outliers,
+        l2=options.l2,
+        n_starts=options.starts,
+        random_state=options.seed,
+        max_iter=options.max_iter,
+        tol=options.tol,
+    )
+    share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
+    estimate = file.core.estimate(solution.theta, share)
+    model = make_model(file, solution, estimate, options.l2)
+    if options.output is not None:
+        write_model(options.output, model)
+    aside = _set_aside(file, solution, options.top)
+    options.talk.result(
+        "fit",
+        _describe_fit(options, solution, estimate, aside),
+        source=options.source,
+        kind=kind,
+        model=options.output,
+        loss=repr(solution.loss),
+        theta=solution.theta,
+        columns=model.columns,
+        classes=model.classes,
+        n_set_aside=len(solution.outliers),
+        set_aside=aside,
+        seconds=time.perf_counter() - start,
+        **{name: value for name, value in model.facts.items() if name != "made_by"},
+    )
+
+
+def _set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, Any]]:
+    """List the rows that were set aside, largest loss first: id, weight and loss."""
+    core, ids = file.core, solution.outliers[:top]
+    if not len(ids):
+        return []
+    place = {int(one): row for row, one in enumerate(core.ids)}
+    points = core.points.take([place[int(one)] for one in ids])
+    losses = core.loss.values(solution.theta, points.X, points.y)
+    return [
+        {"id": file.name_of(int(one)), "weight": float(weight), "loss": float(loss)}
+        for one, weight, loss in zip(ids, solution.aside, losses, strict=False)
+    ]
+
+
+def _describe_fit(
+    options: Namespace, solution: Solution, estimate: Estimate, aside: list[dict[str, Any]]
+) -> str:
+    from duramen.coreset.display import interval
+
+    about = (
+        f"  f_z on all the data: {interval(estimate, ' +- ')}, estimated from the coreset (standard error)"
+    )
+    lines = [repr(solution), about]
+    if aside:
+        lines += ["set aside, largest loss first:", f"  {'id':<24}{'weight':>12}{'loss':>14}"]
+        lines += [f"  {one['id']!s:<24}{one['weight']:>12.6g}{one['loss']:>14.6g}" for one in aside]
+        if len(aside) < len(solution.outliers):
+            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (--top lists them)")
+    if options.output is not None:
+        lines.append(f"written to {options.output}")
+    return "\n".join(lines)
+
+
+def predict(options: Namespace) -> None:
+    """Predict every row of a file with a model.
+
+    The file is read in batches, and one line is written per row: its id, and a class with
+    probabilities, a value, or a cluster with the distance to its centre. Labels are not needed.
+
+    example: duramen predict model.json new.parquet -o predictions.parquet
+    """
+    inputs = [options.model, options.data]
+    for source in inputs:
+        check_source(source)
+    to_stdout = str(options.output) == "-"
+    if to_stdout:
+        if sys.stdout is None or options.json:
+            why = "where --json prints, too" if options.json else "which is closed"
+            raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
+        options.talk.aside = True
+    else:
+        check_target(options.output, force=options.force, inputs=inputs, suffixes=(".parquet", ".csv"))
+    model = read_model(options.model)
+    data = _data_for(model, options.data, options.talk)
+    n_rows = 0
+    columns: dict[str, Any] = {}
+    with (
+        _writer(options.output, model.classes) as write,
+        bar(options.talk, "predicting") as shown,
+        options_of(_LEARNING),
+    ):
+        for batch, rows in data.encoding.read(data.table):
+            ids = id_numbers(None, batch) if rows.ids is None else rows.ids
+            columns = {"id": ids, **predict_rows(model, rows.X)}
+            write(
+                {
+                    name: part.tolist() if isinstance(part, np.ndarray) else part
+                    for name, part in columns.items()
+                }
+            )
+            n_rows += len(batch)
+            advance(shown, batch)
+        if not n_rows:
+            raise ValueError(f"{options.data} has no rows to predict")
+    options.talk.result(
+        "predict",
+        f"{n_rows:,} rows predicted{'' if to_stdout else f', written to {options.output}'}",
+        predictions=options.output,
+        model=options.model,
+        n_rows=n_rows,
+        columns=list(columns),
+    )
+
+
+def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
+    """Open the file with the model's encoding, less what prediction does not need."""
+    if model.encoding is None:
+        data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
+    else:
+        table = open_data(path)
+        unnamed = () if model.encoding.id in table.columns else ("id",)
+        data = DataFile(table, model.encoding.without("label", "weight", *unnamed), talk)
+    width = len(data.encoding.names)
+    if width != model.n_columns:
+        raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
+    return data
+
+
+Write = Callable[[dict[str, list[Any]]], None]
+
+
+@contextmanager
+def _writer(output: Path, classes: list[Any] | None) -> Iterator[Write]:
+    """Yield what writes predictions batch by batch; a file appears only when all of it is written."""
+    if str(output) == "-":
+        yield _csv_writer(sys.stdout, standard_output)
+        return
+    with naming(str(output)), replacing(output) as file, ExitStack() as stack:
+        if output.suffix.lower() == ".csv":
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+            yield _csv_writer(text, nullcontext)
+            text.detach()
+        else:
+            yield _parquet_writer(file, classes, stack)
+
+
+def _csv_writer(stream: Any, guard: Callable[[], AbstractContextManager[None]]) -> Write:
+    """Return what writes CSV: a header, then one line per row."""
+    lines = csv.writer(stream, lineterminator="\n")
+    begun = False
+
+    def write(columns: dict[str, list[Any]]) -> None:
+        nonlocal begun
+        with guard():
+            if not begun:
+                lines.writerow(columns)
+            lines.writerows(zip(*columns.values(), strict=True))
+        begun = True
+
+    return write
+
+
+def _parquet_writer(file: Any, classes: list[Any] | None, stack: ExitStack) -> Write:
+    """Return what writes Parquet, one row group per batch; all classes decide the type of a class."""
+    pa = needed("pyarrow", "writing Parquet", "frames")
+    parquet = needed("pyarrow.parquet", "writing Parquet", "frames")
+    types = {} if classes is None else {"class": pa.array(classes).type}
+    writer: Any = None
+
+    def write(columns: dict[str, list[Any]]) -> None:
+        nonlocal writer
+        table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
+        if writer is None:
+            writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
+        writer.write_table(table.cast(writer.schema))
+
+    return write
+
+
+def run_certify(options: Namespace) -> None:
+    """Measure how far a coreset is from its data.
+
+    The objective on the coreset is compared with that on the data, at random parameters around
+    the anchor and uphill to where the error grows. All rows of the data must fit in memory.
+
+    example: duramen certify core.parquet rows.parquet
+    """
+    check_source(options.core)
+    check_source(options.data)
+    file = read_core(options.core)
+    if file.encoding is not None:
+        refuse_options(options, COLUMNS, f"{options.core} has its columns")
+    certificate = _certify_on_data(
+        options,
+        file,
+        column_settings(options),
+        radius=options.radius,
+        n_probes=options.probes,
+        ascent_steps=options.steps,
+    )
+    names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
+    facts = fields_of(certificate, *names)
+    options.talk.result(
+        "certify",
+        repr(certificate),
+        core=options.core,
+        data=options.data,
+        n_probes=len(certificate.errors),
+        **facts,
+    )
+
+
+def _certify_on_data(
+    options: Namespace, file: CoreFile, columns: dict[str, Any] | None = None, **settings: Any
+) -> Certificate:
+    """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
+    core = file.core
+    if core.anchor is None:
+        raise ValueError(
+            "the coreset has no anchor, around which to certify it; duramen build makes one, and "
+            "duramen store reanchor makes that of a store"
+        )
+    data = read_data(options.data, file.encoding, columns or {}, options.talk, core.loss)
+    with options_of(_LEARNING) if file.encoding else nullcontext():
+        points = data.all_points()
+    return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
+
+
+def report(options: Namespace) -> None:
+    """Write an HTML page about a coreset or a store.
+
+    The page needs no network. It shows contents, layers, threshold, weights, a picture, which
+    rows are suspected and why, and the history of the anchor; and a certificate where the data
+    are at hand: those of a store, or --data.
+
+    example: duramen report customers.duramen -o report.html
+    """
+    inputs = [options.source, *([options.data] if options.data else [])]
+    check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
+    if options.data is not None:
+        check_source(options.data)
+    kind = kind_of(options.source)
+    if kind not in ("store", "core"):
+        raise ValueError(
+            f"{options.source} is neither a store nor a coreset; duramen build makes a coreset of data"
+        )
+    html = _page(options, kind).encode()
+    with naming(str(options.output)), replacing(options.output) as file:
+        file.write(html)
+    options.talk.result(
+        "report",
+        f"written to {options.output}",
+        report=options.output,
+        source=options.source,
+        kind=kind,
+        n_bytes=len(html),
+    )
+
+
+def _page(options: Namespace, kind: str) -> str:
+    from duramen.report import report_html
+
+    title = options.title or options.source.name
+    if kind == "core":
+        file = read_core(options.source)
+        certificate = _certificate(options, file)
+        return report_html(
+            file.core, title=title, certificate=certificate, encoding=file.encoding, names=file.names
+        )
+    with open_store(options.source, read_only=True) as store:
+        file = core_of(store)
+        certificate = _certificate(options, file, store)
+        notes = {name: value for name, value in store.notes.items() if name not in ("encoding", "columns")}
+        return report_html(store, title=title, certificate=certificate, notes=notes, encoding=file.encoding)
+
+
+def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
+    """Certify on --data; or a store on its own points, if that is quick or asked for."""
+    if options.data is not None and file.core.anchor is None:
+        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
+    if file.core.anchor is None or (options.data is None and store is None):
+        return None
+    if options.data is not None:
+        return _certify_on_data(options, file)
+    if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
+        options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
+        return None
+    points = store.points()
+    return certify(file.core, points.X, points.y, points.weights, random_state=options.seed)

@@ -1,0 +1,208 @@
+"""Plots of coresets: where rows are drawn, and what the legend says."""
+
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from scipy import sparse
+
+import duramen as dm
+from duramen.coreset.plot import principal_plane
+from tests.coreset.cores import kmeans_core, logistic_core, own_loss_core, sparse_core
+
+
+@pytest.fixture(autouse=True)
+def _no_window():
+    from matplotlib import pyplot
+
+    mpl.use("Agg")
+    yield
+    pyplot.close("all")
+
+
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def drawn(axes):
+    """Gather where everything stands."""
+    return np.concatenate([part.get_offsets() for part in axes.collections])
+
+
+def saved(axes, path):
+    axes.figure.savefig(path, dpi=40)
+    return path.stat().st_size
+
+
+def test_two_classes_and_suspected_ones(tmp_path):
+    core = logistic_core()
+    axes = core.plot()
+    names = legend(axes)
+    assert [name.split(" (")[0] for name in names[:3]] == ["y = -1", "y = 1", "suspected outliers"]
+    assert names[2] == "suspected outliers (12)"
+    assert axes.get_title() == "60 rows for 400 points, area by weight"
+    assert "of variance" in axes.get_xlabel()
+    assert "of variance" in axes.get_ylabel()
+    assert len(drawn(axes)) == len(core)
+    assert saved(axes, tmp_path / "two.png") > 5000
+
+
+def test_outliers_do_not_decide_the_frame():
+    core = logistic_core()
+    axes = core.plot()
+    far = int(np.count_nonzero(core.X[:, 0] > 20))
+    assert far >= 5
+    assert axes.get_xlim()[1] - axes.get_xlim()[0] < 20
+    assert any(name.startswith("beyond the frame (") for name in legend(axes))
+    places = drawn(axes)
+    assert (places >= [axes.get_xlim()[0], axes.get_ylim()[0]]).all()
+    assert (places <= [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
+
+
+def test_areas_go_by_weight():
+    axes = kmeans_core().plot()
+    core = kmeans_core()
+    areas = np.concatenate([part.get_sizes() for part in axes.collections[:-1]])  # the last are the centres
+    expected = np.clip(3e4 * core.weights / core.weights.sum(), 3, 220)
+    np.testing.assert_allclose(np.sort(areas), np.sort(expected))
+
+
+def test_centres_of_the_anchor_are_marked():
+    axes = kmeans_core().plot()
+    assert legend(axes) == ["rows (50)", "the anchor's centres"]
+    assert len(axes.collections[-1].get_offsets()) == 3
+
+
+def test_one_column_is_spread_out():
+    rng = np.random.default_rng(0)
+    core = dm.robust_coreset(rng.normal(size=(300, 1)), loss=dm.KMedianLoss(2), size=40, random_state=0)
+    axes = core.plot()
+    assert axes.get_xlabel() == "x0"
+    assert not len(axes.get_yticks())
+    places = np.sort(np.concatenate([part.get_offsets() for part in axes.collections[:-1]])[:, 0])
+    np.testing.assert_array_equal(places, np.sort(core.X[:, 0]))
+
+
+def test_one_column_against_its_labels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1))
+    core = dm.robust_coreset(X, X[:, 0] + 0.1, loss=dm.SquaredLoss(), size=40, random_state=0)
+    axes = core.plot()
+    assert axes.get_ylabel() == "y"
+    places = drawn(axes)
+    np.testing.assert_allclose(places[:, 1], places[:, 0] + 0.1)
+
+
+def test_it_draws_into_axes_that_are_given():
+    from matplotlib.figure import Figure
+
+    given = Figure().subplots()
+    assert kmeans_core().plot(given) is given
+
+
+def test_of_many_rows_some_are_drawn_and_always_the_same():
+    core = kmeans_core()
+    axes = core.plot(max_points=20)
+    assert axes.get_title() == "20 of 50 rows for 500 points, area by weight"
+    assert legend(axes)[0] == "rows (20)"
+    np.testing.assert_array_equal(drawn(axes), drawn(core.plot(max_points=20)))
+    assert not np.array_equal(drawn(axes), drawn(core.plot(max_points=20, random_state=1)))
+
+
+def test_sparse_rows():
+    core = sparse_core()
+    assert len(drawn(core.plot())) == len(core)
+    dense = dm.robust_coreset(
+        core.X.toarray(), core.y, loss=core.loss, size=50, ids=core.ids, anchor=core.anchor, random_state=0
+    )
+    again = dm.robust_coreset(
+        core.X, core.y, loss=core.loss, size=50, ids=core.ids, anchor=core.anchor, random_state=0
+    )
+    np.testing.assert_allclose(drawn(dense.plot()), drawn(again.plot()))
+
+
+def test_sparse_rows_that_would_not_fit_are_refused_with_a_way_out():
+    wide = sparse.csr_array(([1.0, 2.0], ([0, 1], [0, 7])), shape=(30, 10**6))
+    core = dm.robust_coreset(
+        wide,
+        np.arange(30) % 2,
+        loss=dm.LogisticLoss(),
+        size=30,
+        anchor=np.zeros(10**6 + 1),
+        sampler="uniform",
+    )
+    with pytest.raises(ValueError, match=r"30 sparse rows x 1,000,000 columns .* pass max_points=20 or less"):
+        core.plot()
+    core.plot(max_points=2)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, True, None])
+def test_max_points_is_checked(wrong):
+    with pytest.raises(ValueError, match=r"max_points=.* must be a whole number of 1 or more"):
+        kmeans_core().plot(max_points=wrong)
+
+
+TRUTH = dm.TruthDiscoveryLoss()
+ODD = {
+    "constant": np.ones((20, 3)),
+    "one row": np.arange(3.0)[None, :],
+    "one number": np.ones((1, 1)),
+    "one column, huge": np.array([[-1e153], [1e153], [0.0]]),
+    "constant column": np.ones((20, 1)),
+    "huge": np.random.default_rng(0).normal(size=(30, 3)) * 1e150,
+    "tiny": np.random.default_rng(0).normal(size=(30, 3)) * 1e-300,
+    "on a line": np.outer(np.arange(20.0), [1.0, 2.0]),
+    "wide": np.random.default_rng(0).normal(size=(20, 700)),
+    "wide, two rows": np.random.default_rng(0).normal(size=(2, 700)),
+    "large": np.random.default_rng(0).normal(size=(510, 510)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("X", ODD.values(), ids=ODD)
+def test_odd_rows_can_be_drawn(X, tmp_path):
+    core = dm.robust_coreset(X, loss=TRUTH, size=len(X), anchor=X[0], sampler="uniform", random_state=0)
+    axes = core.plot()
+    assert np.isfinite(drawn(axes)).all()
+    saved(axes, tmp_path / "odd.png")
+
+
+def test_all_rows_suspected_or_far_out():
+    core = logistic_core(suspected=np.ones(60, dtype=bool))
+    assert legend(core.plot())[0] == "suspected outliers (60)"
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    X[0] = 1e308
+    far = dm.robust_coreset(X, loss=TRUTH, size=50, n_outliers=1, random_state=0)
+    assert np.isfinite(drawn(far.plot())).all()
+
+
+def test_a_custom_loss():
+    assert legend(own_loss_core().plot()) == ["rows (20)"]
+
+
+def test_the_plane_is_that_of_the_weighted_covariance():
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(300, 5)) * [5, 3, 1, 1, 1], rng.random(300)
+    plane = principal_plane(rows, weights)
+    spread = np.cov(rows.T, aweights=weights, ddof=0)
+    values = np.linalg.eigvalsh(spread)[::-1]
+    np.testing.assert_allclose(plane.shares, values[:2] / values.sum())
+    np.testing.assert_allclose(spread @ plane.directions, plane.directions * values[:2])
+    np.testing.assert_allclose(plane.middle, np.average(rows, axis=0, weights=weights))
+
+
+@pytest.mark.parametrize("shape", [(100, 600), (600, 600)])
+def test_wide_planes_agree_with_the_covariance(shape):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=shape) + np.outer(rng.normal(size=shape[0]) * 9, rng.normal(size=shape[1]))
+    rows += np.outer(rng.normal(size=shape[0]) * 4, rng.normal(size=shape[1]))
+    weights = rng.random(shape[0])
+    plane = principal_plane(rows, weights)
+    values = np.linalg.eigvalsh(np.cov(rows.T, aweights=weights, ddof=0))[::-1]
+    np.testing.assert_allclose(plane.shares, values[:2] / values.sum(), rtol=1e-6)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"Coreset.plot needs matplotlib; pip install 'duramen\[plot\]'"):
+        kmeans_core().plot()
