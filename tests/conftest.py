@@ -63,9 +63,7 @@ def _recorded(report, name):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Make anchors from 300 points, so that a few thousand are more than that."""
-    from duramen.coreset import first_pass as census
-    from duramen.coreset import passes as plans
-    from duramen.coreset import view as sample
+    from duramen.coreset import first_pass, passes, view
 
-    for module in (sample, census, plans):
+    for module in (view, first_pass, passes):
         monkeypatch.setattr(module, "SAMPLE", 300)

@@ -1,7 +1,10 @@
 """Chunks: each row once, the earliest error, the wanted number of threads, and no fear of forks."""
 
 import multiprocessing
+import os
+import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -100,3 +103,26 @@ def test_the_callers_error_state_reaches_every_chunk(monkeypatch):
         chunks.for_each_chunk(work, 100, 10)
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         chunks.for_each_chunk(work, 100, 10)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_an_interrupt_while_others_work_waits_for_them(monkeypatch):
+    """The caller may be interrupted while it waits: no thread goes on behind its back."""
+    ended, main = [], threading.main_thread()
+    if threading.current_thread() is not main:
+        pytest.skip("only the main thread is interrupted")
+
+    def work(number):
+        if threading.current_thread() is main:
+            return
+        time.sleep(0.2)
+        if not ended:
+            os.kill(os.getpid(), signal.SIGINT)  # the caller has nothing left to do, and waits
+            time.sleep(0.2)
+        ended.append(number)
+
+    monkeypatch.setattr(chunks, "n_threads", lambda: 2)
+    with pytest.raises(KeyboardInterrupt):
+        chunks.side_by_side(work, range(2))
+    assert len(ended) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "duramen"]

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import duramen as dm
-from duramen.coreset.choose import split_at
+from duramen.coreset.split import split_at
 from duramen.dynamic.tree import Tree
-from duramen.samplers.base import AnchoredPoints, frozen, strata_of
+from duramen.samplers.base import AnchoredPoints, freeze, strata_of
 from duramen.samplers.ranks import smallest, uniforms
 from duramen.trimming import kept_weights
 
@@ -361,7 +361,7 @@ def _two_classes(n: int) -> tuple[Any, Any, int]:
 def _layers_of(points: Any, loss: Any, anchor: Any, size: int) -> tuple[Any, Any, Any]:
     """Cut points into layers: the layer of each, how many rows are drawn from each layer, where each ends."""
     sampler = dm.LayeredSampler()
-    seen = frozen(sampler, AnchoredPoints(points, loss, anchor, loss.values(anchor.theta, points.X)))
+    seen = freeze(sampler, AnchoredPoints(points, loss, anchor, loss.values(anchor.theta, points.X)))
     numbers = sampler.strata(seen)
     strata, _, _ = strata_of(numbers, points.weights)
     groups, sizes = sampler.allocate(strata, size)

@@ -1,4 +1,4 @@
-"""Small coresets to try things on, and what it means that two of them are the same."""
+"""Small coresets to try things on, and data to build them from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own_loss_core():
 
 
 class CityBlock(dm.Loss):
-    """A loss of the user's own."""
+    """A custom loss."""
 
     def __repr__(self):
         return "CityBlock()"
@@ -61,3 +61,29 @@ class CityBlock(dm.Loss):
 
     def values(self, theta, X, y=None):
         return np.abs(X - theta).sum(axis=1)
+
+
+class Absolute(dm.Loss):
+    """A loss with nothing but values."""
+
+    def values(self, theta, X, y=None):
+        return np.abs(X[:, 0] - theta[0])
+
+    def vc_dimension(self, n_columns):
+        return 2
+
+
+def logistic(n=2000, z=40, seed=0, d=3):
+    """Make rows of two classes, the first ``z`` of them far out and mislabelled."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(X[:, 0] + rng.normal(size=n) > 0, 1, -1)
+    X[:z] *= 30
+    y[:z] = np.where(X[:z, 0] > 0, -1, 1)
+    return X, y
+
+
+def build(X, y=None, **settings):
+    """Build a coreset of 100 rows for logistic regression, unless the settings say otherwise."""
+    defaults = {"loss": dm.LogisticLoss(), "size": 100, "random_state": 0}
+    return dm.robust_coreset(X, y, **defaults | settings)

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from tests.coreset.test_laws import Absolute, logistic
+from tests.coreset.cores import Absolute, logistic
 
 LOGISTIC, MEANS = dm.LogisticLoss(), dm.KMeansLoss(2)
 X0, Y0 = logistic(500, 10)
@@ -72,7 +72,7 @@ def test_refusals(settings, kind, message):
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rows_that_are_no_numbers_are_named(value, given):
+def test_rows_with_nan_or_infinity_are_named(value, given):
     X = X0.copy()
     X[123, 1] = value
     with pytest.raises(ValueError, match="in row 123, column 1"):
@@ -83,12 +83,8 @@ def test_anchors_of_other_kinds():
     points = dm.points(X0, Y0)
     solution = dm.solve(points, LOGISTIC, 10)
     plain = build(anchor=solution.theta, n_outliers=10, sampler="leverage")
-    for anchor in (
-        solution,
-        list(solution.theta),
-        dm.Ball(solution.theta, 0.5),
-        dm.Anchor(solution.theta, 0.5),
-    ):
+    theta = solution.theta
+    for anchor in (solution, list(theta), dm.Ball(theta, 0.5), dm.Anchor(theta, 0.5)):
         same = build(anchor=anchor, n_outliers=10, sampler="leverage")
         np.testing.assert_array_equal(same.ids, plain.ids)
     assert build(anchor=dm.Ball(solution.theta, 0.5)).anchor.radius == 0.5
@@ -104,16 +100,8 @@ def test_data_with_nothing_in_it(sampler):
         assert core.objective(np.zeros((1, 2))) == pytest.approx(np.square(X).sum(), rel=1e-9)
         assert core.estimate(core.anchor.theta).value == pytest.approx(0, abs=1e-9)
     y = X0 @ [1.0, 2.0, 3.0]
-    perfect = dm.robust_coreset(
-        X0,
-        y,
-        loss=dm.SquaredLoss(),
-        size=50,
-        n_outliers=5,
-        sampler=sampler,
-        random_state=0,
-        anchor=dm.Anchor([1.0, 2.0, 3.0, 0.0], 0.1),
-    )
+    asked = {"loss": dm.SquaredLoss(), "n_outliers": 5, "sampler": sampler}
+    perfect = build(X0, y, anchor=dm.Anchor([1.0, 2.0, 3.0, 0.0], 0.1), **asked)
     assert perfect.total_weight == pytest.approx(500)
     assert perfect.objective([1.0, 2.0, 3.0, 0.0]) == pytest.approx(0, abs=1e-9)
 
@@ -122,18 +110,8 @@ def test_data_with_nothing_in_it(sampler):
 @pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage"])
 def test_the_unit_of_length_does_not_matter(scale, sampler):
     X = np.random.default_rng(0).normal(size=(1000, 3))
-    cores = [
-        dm.robust_coreset(
-            X * s,
-            loss=dm.KMeansLoss(1),
-            size=100,
-            n_outliers=10,
-            sampler=sampler,
-            anchor=np.zeros((1, 3)),
-            random_state=0,
-        )
-        for s in (1.0, scale)
-    ]
+    asked = {"loss": dm.KMeansLoss(1), "size": 100, "n_outliers": 10, "sampler": sampler}
+    cores = [build(X * s, None, anchor=np.zeros((1, 3)), **asked) for s in (1.0, scale)]
     np.testing.assert_array_equal(cores[0].ids, cores[1].ids)
     np.testing.assert_allclose(cores[0].weights, cores[1].weights, rtol=1e-6)
     theta = np.full((1, 3), 0.3 * scale)
@@ -148,16 +126,8 @@ def test_light_points_do_not_drown_beside_heavy_ones(sampler, heavy):
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(1000, 2)), rng.uniform(0.5, 1.5, size=1000)
     weights[:50] *= heavy
-    core = dm.robust_coreset(
-        X,
-        loss=dm.KMeansLoss(1),
-        size=200,
-        sample_weight=weights,
-        anchor=np.zeros((1, 2)),
-        sampler=sampler,
-        calibrate=False,
-        random_state=0,
-    )
+    asked = {"loss": dm.KMeansLoss(1), "size": 200, "sampler": sampler, "calibrate": False}
+    core = build(X, None, sample_weight=weights, anchor=np.zeros((1, 2)), **asked)
     light = core.ids >= 50
     assert (core.weights > 0).all()
     assert core.weights[light].sum() == pytest.approx(weights[50:].sum(), rel=1e-9)
@@ -179,24 +149,15 @@ def test_a_total_that_no_weights_can_reach():
     y = X @ [1.0, 2.0, 3.0] + rng.normal(size=20_000)
     for label in (1e3, 1e4, 1e6, 1e9, 1e100):
         y[7] = label
-        settings = {
-            "loss": dm.SquaredLoss(),
-            "size": 1000,
-            "anchor": [1.0, 2, 3, 0],
-            "sampler": "uniform",
-            "random_state": 0,
-        }
-        drawn, calibrated = (dm.robust_coreset(X, y, calibrate=c, **settings) for c in (False, True))
-        factors = calibrated.weights / drawn.weights
+        asked = {"loss": dm.SquaredLoss(), "size": 1000, "anchor": [1.0, 2, 3, 0], "sampler": "uniform"}
+        sampled, calibrated = (build(X, y, calibrate=c, **asked) for c in (False, True))
+        factors = calibrated.weights / sampled.weights
         assert 1 / 3.01 < factors.min() <= factors.max() < 3.01
         rest = np.delete(np.arange(20_000), 7)
         truth = np.square(X[rest] @ [1.0, 2, 3] - y[rest]).sum() / 2
         others = calibrated.ids != 7
-        found = (
-            calibrated.weights[others]
-            @ np.square(calibrated.X[others] @ [1.0, 2, 3] - calibrated.y[others])
-            / 2
-        )
+        residuals = calibrated.X[others] @ [1.0, 2, 3] - calibrated.y[others]
+        found = calibrated.weights[others] @ np.square(residuals) / 2
         assert found == pytest.approx(truth, rel=0.3)
 
 
@@ -216,7 +177,7 @@ def test_a_divergence_without_a_hessian():
         (lambda theta, X: np.full(len(X), np.nan), "gave the loss nan to id 0"),
     ],
 )
-def test_losses_of_your_own_are_checked(values, message):
+def test_custom_losses_are_checked(values, message):
     class Own(dm.Loss):
         def values(self, theta, X, y=None):
             return values(theta, X)
@@ -226,14 +187,14 @@ def test_losses_of_your_own_are_checked(values, message):
 
 
 def test_a_black_box_draws_by_the_seed_alone():
-    class Drawn(dm.Sampler):
+    class Random(dm.Sampler):
         def reduce(self, points, size, rng):
             part = points.take(np.sort(rng.choice(len(points), size, replace=False)))
             return dm.points(part.X, part.y, part.weights, part.ids)
 
-    first = build(sampler=Drawn(), n_outliers=10)
-    np.testing.assert_array_equal(first.ids, build(sampler=Drawn(), n_outliers=10, anchor=first.anchor).ids)
-    assert len(build(X0[:2], Y0[:2], sampler=Drawn(), n_outliers=1, size=2, anchor=np.zeros(4))) == 2
+    first = build(sampler=Random(), n_outliers=10)
+    np.testing.assert_array_equal(first.ids, build(sampler=Random(), n_outliers=10, anchor=first.anchor).ids)
+    assert len(build(X0[:2], Y0[:2], sampler=Random(), n_outliers=1, size=2, anchor=np.zeros(4))) == 2
 
 
 @pytest.mark.parametrize(
@@ -267,20 +228,20 @@ def test_a_bound_sampler_is_the_sampler():
 class ByParity(dm.RankedSampler):
     """Strata far apart, each with its share by weight."""
 
-    def scores(self, seen):
-        return np.ones(len(seen))
+    def scores(self, anchored):
+        return np.ones(len(anchored))
 
-    def strata(self, seen):
-        return (seen.points.ids % 2) * 10**9
+    def strata(self, anchored):
+        return (anchored.points.ids % 2) * 10**9
 
 
-def test_strata_of_your_own_have_their_share():
+def test_custom_strata_have_their_share():
     core = build(sampler=ByParity(), anchor=np.zeros(4), calibrate=False)
     assert core.weights[core.ids % 2 == 0].sum() == pytest.approx(250)
     assert np.bincount(core.groups).tolist() == [25, 25]
 
 
-def test_strata_that_are_forgotten_are_told():
+def test_an_allocation_that_forgets_a_stratum_is_refused():
     class Forgetful(ByParity):
         def allocate(self, strata, size):
             return np.array([0, 1]), np.array([size, 0])
@@ -319,21 +280,15 @@ def test_ids_of_all_kinds(ids):
 
 @pytest.mark.parametrize("weight", [1e-300, 1e-310, 1e160])
 def test_weights_of_any_size(weight):
-    core = dm.robust_coreset(
-        X0,
-        loss=dm.KMeansLoss(1),
-        size=50,
-        anchor=np.zeros((1, 3)),
-        sample_weight=np.full(500, weight),
-        random_state=0,
-    )
+    asked = {"loss": dm.KMeansLoss(1), "anchor": np.zeros((1, 3))}
+    core = build(y=None, sample_weight=np.full(500, weight), **asked)
     assert len(core) == 50
     assert core.total_weight == pytest.approx(500 * weight, rel=1e-6)
 
 
 @pytest.mark.parametrize("row", [0, 4321, 8999])
 @pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(3)], ids=repr)
-def test_a_row_that_is_no_number_is_named_though_an_anchor_is_sought_first(row, loss):
+def test_a_row_with_nan_is_named_even_if_an_anchor_is_found_first(row, loss):
     """By its number in the data, whether a sample of the anchor's holds it or not."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(9000, 4)), rng.integers(0, 2, size=9000)
@@ -358,13 +313,11 @@ def test_the_sampler_is_chosen_by_the_loss_and_the_size(loss, size, sampler):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 3)), rng.integers(2, size=1000)
     labels = None if isinstance(loss, dm.KMeansLoss) else y
-    core = dm.robust_coreset(X, labels, loss=loss, size=size, n_outliers=10, random_state=0)
+    asked = {"loss": loss, "size": size, "n_outliers": 10}
+    core = build(X, labels, **asked)
     assert core.sampler.startswith(sampler)
-    theta = core.anchor.theta
-    bare = dm.robust_coreset(X, labels, loss=loss, size=size, n_outliers=10, anchor=theta, random_state=0)
+    bare = build(X, labels, anchor=core.anchor.theta, **asked)
     assert not bare.sampler.startswith("Sensitivity")  # which needs a radius
-    again = dm.robust_coreset(
-        X, labels, loss=loss, size=size, n_outliers=10, anchor=bare.anchor, random_state=0
-    )
+    again = build(X, labels, anchor=bare.anchor, **asked)
     assert again.sampler == bare.sampler
     np.testing.assert_array_equal(again.ids, bare.ids)

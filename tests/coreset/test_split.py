@@ -1,4 +1,4 @@
-"""The split at the threshold is what sorting gives; loss_bins draw from every height."""
+"""The split at the threshold is what sorting gives; bins draw from every level of loss."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.coreset.choose import loss_bins, split_at
-from tests.coreset.test_laws import logistic
+from duramen.coreset.choose import loss_bins
+from duramen.coreset.split import split_at
+from tests.coreset.cores import build, logistic
 
 
 @given(
@@ -50,7 +51,7 @@ def test_the_split_of_many_points(n, order):
 
 
 @given(st.integers(1, 200), st.integers(1, 80), st.integers(0, 100))
-def test_rungs_draw_from_every_height(n, size, seed):
+def test_bins_draw_from_every_level_of_loss(n, size, seed):
     rng = np.random.default_rng(seed)
     losses, weights = np.exp(5 * rng.normal(size=n)) * (rng.random(n) > 0.1), rng.exponential(size=n) + 0.01
     size = min(size, n)
@@ -67,15 +68,9 @@ def test_a_weight_is_as_good_as_copies_in_the_split():
     X, y = logistic(500)
     copies = np.random.default_rng(0).integers(1, 4, size=500)
     rows = np.repeat(np.arange(500), copies)
-    settings_ = {
-        "loss": dm.LogisticLoss(),
-        "size": 80,
-        "n_outliers": 60,
-        "anchor": np.r_[1.0, 0, 0, 0],
-        "random_state": 0,
-    }
-    heavy = dm.robust_coreset(X, y, sample_weight=copies.astype(float), **settings_)
-    light = dm.robust_coreset(X[rows], y[rows], **settings_)
+    asked = {"size": 80, "n_outliers": 60, "anchor": np.r_[1.0, 0, 0, 0]}
+    heavy = build(X, y, sample_weight=copies.astype(float), **asked)
+    light = build(X[rows], y[rows], **asked)
     assert heavy.threshold == light.threshold
     assert heavy.total_weight == pytest.approx(light.total_weight)
     assert light.weights[light.suspected].sum() <= heavy.weights[heavy.suspected].sum() + 1e-9

@@ -140,10 +140,10 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
     with dm.open_store(path, read_only=True) as store:
         federation.sites[0] = Site(store).answer
         assert_same_coreset(federation.coreset(), core)
-        assert selection_of(store, federation._next.outlook) is not None
+        assert selection_of(store, federation._next.view) is not None
         federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
         check(federation, [Site(store), both["paris"]], settings)
-        assert selection_of(store, federation._next.outlook) is None
+        assert selection_of(store, federation._next.view) is None
 
 
 def test_a_site_of_another_problem_answers_too():
@@ -168,7 +168,7 @@ def test_a_site_of_another_problem_answers_too():
         5,
     ):  # of another seed, loss or engine: they are for something else, and stay as they are
         assert holders[place].anchor is before[place]
-    assert [selection_of(site.rows, federation._next.outlook) for site in sites] == [None] * 6
+    assert [selection_of(site.rows, federation._next.view) for site in sites] == [None] * 6
 
 
 def refused(error, match, sites, **more):
@@ -186,7 +186,7 @@ def test_errors_name_the_site():
     refused(RuntimeError, "site 'b' did not answer: OSError: no route", {"a": both["berlin"], "b": broken})
     refused(TypeError, "site 1 answered with int; return what Site.answer", [both["berlin"], lambda plan: 7])
     refused(TypeError, "site 'a' must be a Site, or a function.*found int", {"a": 3})
-    refused(ValueError, "site 0: these 3 bytes are no summary", [lambda plan: b"abc"])
+    refused(ValueError, "site 0: these 3 bytes are not a summary", [lambda plan: b"abc"])
     other = plan(**settings | {"random_state": 4})
     refused(ValueError, "site 0: .*different plans", [lambda plan: both["berlin"].answer(other)])
     refused(ValueError, "site 0 answered another plan", [lambda plan: both["berlin"].summary(other)])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.dynamic.tree import NodeSummary, Tree
-from duramen.samplers.base import reduced_rows
+from duramen.samplers.base import reduce_rows
 from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Heaviest, Table, assert_same_choice, grown
 
 
@@ -89,7 +89,7 @@ def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, erro
 
 def test_reduced_rows_are_found_whatever_order_they_are_in():
     points = Table(zeros=False).points(np.arange(50))
-    rows, weights = reduced_rows(Heaviest(), points, 10, np.random.default_rng(0))
+    rows, weights = reduce_rows(Heaviest(), points, 10, np.random.default_rng(0))
     assert set(np.argsort(-points.weights)[:9]) <= set(rows.tolist())
     assert weights.sum() == pytest.approx(points.total_weight, rel=1e-14)
     np.testing.assert_allclose(weights / weights[0], points.weights[rows] / points.weights[rows[0]])

@@ -44,4 +44,4 @@ def test_linear_losses_know_what_their_methods_say(case, form, dtype):
         if values is not None:
             np.testing.assert_allclose(found, values, err_msg=name, **tolerance)
     np.testing.assert_allclose(part.products(whole), gradients @ whole, **tolerance)
-    np.testing.assert_allclose(part.pulled(weights), gradients.T @ weights, **tolerance)
+    np.testing.assert_allclose(part.gradient_sum(weights), gradients.T @ weights, **tolerance)

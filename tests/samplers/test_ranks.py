@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from duramen.samplers.ranks import Draw, apportion, draw, scaled_weights, smallest, uniforms
+from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, smallest, uniforms
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
 
@@ -114,7 +114,7 @@ def test_scaled_weights_add_up_to_what_each_group_weighs(n, seed, spread):
     groups[: min(3, n)] = np.arange(min(3, n))
     sizes = np.maximum(np.bincount(groups, minlength=3) // 2, 1)[: groups.max() + 1]
     found = draw(seed, uniforms(seed, np.arange(n)) / weights, np.arange(n), groups, sizes)
-    scaled = scaled_weights(found, weights, groups, np.bincount(groups, weights))
+    scaled = scale_weights(found, weights, groups, np.bincount(groups, weights))
     assert (scaled > 0).all()
     for group in range(len(sizes)):
         mine = found.groups == group
@@ -129,7 +129,7 @@ def test_scaled_weights_add_up_to_what_each_group_weighs(n, seed, spread):
 
 def test_a_sample_of_certain_points_alone_is_scaled_all_the_same():
     found = Draw(np.array([0, 1]), np.ones(2), np.zeros(2, dtype=int))
-    assert scaled_weights(found, np.array([1.0, 1.0, 3.0]), None, np.array([5.0])).tolist() == [2.5, 2.5]
+    assert scale_weights(found, np.array([1.0, 1.0, 3.0]), None, np.array([5.0])).tolist() == [2.5, 2.5]
 
 
 @given(

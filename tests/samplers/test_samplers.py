@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.samplers.base import NOWHERE, AnchoredPoints, Strata, frozen
+from duramen.samplers.base import NOWHERE, AnchoredPoints, Strata, freeze
 
 LOGISTIC = dm.LogisticLoss()
 
@@ -104,6 +104,7 @@ def test_a_frozen_anchor_scores_points_by_themselves(sampler):
         np.testing.assert_array_equal(sampler.strata(part), strata[::7])
 
 
+@pytest.mark.slow
 @every_sampler
 def test_sums_are_unbiased_over_seeds(sampler):
     """2000 seeds: the mean of the estimates is within four of its standard errors of the sum.
@@ -125,6 +126,7 @@ def test_sums_are_unbiased_over_seeds(sampler):
     assert (np.abs(estimates.mean(axis=0) - weights @ targets) < 4 * error).all()
 
 
+@pytest.mark.slow
 @every_sampler
 def test_a_weight_is_as_good_as_copies(sampler):
     """Over 1500 seeds a point of weight 3 has the share of the sample that its three copies have."""
@@ -191,7 +193,7 @@ def test_the_leverage_score_is_the_length_of_a_row_of_q():
     sampler = dm.LeverageSampler(directions=9)
     points = dm.points(X, y)
     anchor = dm.Anchor(np.zeros(9), 0.0)
-    seen = dm.AnchoredPoints(
+    anchored = dm.AnchoredPoints(
         points,
         LOGISTIC,
         anchor.freeze(**sampler.freeze(dm.AnchoredPoints(points, LOGISTIC, anchor, X[:, 0]))),
@@ -199,11 +201,11 @@ def test_the_leverage_score_is_the_length_of_a_row_of_q():
     )
     Q = np.linalg.qr(np.column_stack([X, np.ones(600)]))[0]
     oracle = 1 + np.linalg.norm(Q, axis=1) * (600 / 9) ** 0.5
-    np.testing.assert_allclose(sampler.scores(seen), oracle, rtol=0.02)
-    assert np.square(sampler.scores(seen) - 1).mean() == pytest.approx(1, rel=0.02)
+    np.testing.assert_allclose(sampler.scores(anchored), oracle, rtol=0.02)
+    assert np.square(sampler.scores(anchored) - 1).mean() == pytest.approx(1, rel=0.02)
 
 
-def test_leverage_does_not_see_the_units_of_the_columns():
+def test_leverage_does_not_depend_on_the_units_of_columns():
     X, y = data(600)
     units = np.array([1e-6, 1.0, 1e9])
     cores = [
@@ -260,7 +262,7 @@ def test_layers_are_those_of_the_paper():
 
 
 def test_layer_0_ends_at_the_mean():
-    """Exponents whose range ends at or below the mean are pooled; each above it is a layer of its own.
+    """Exponents whose range ends at or below the mean are pooled; each above it is its own layer.
 
     Middles are 1.5 times 2^e: the mean of these is (0.1875 * 8 + 1.5 * 4 + 3 * 2 + 12) / 15 = 1.7, between 2^0 and 2^1.
     """
@@ -301,12 +303,12 @@ def test_layers_of_equal_losses(losses):
     assert core.total_weight == pytest.approx(50)
 
 
-def test_a_sampler_that_scores_wrongly_is_told():
+def test_wrong_scores_are_refused():
     class Wrong(dm.RankedSampler):
         def __init__(self, scores):
             self.given = scores
 
-        def scores(self, seen):
+        def scores(self, anchored):
             return self.given
 
     points = dm.points(np.zeros((3, 1)))
@@ -334,8 +336,8 @@ def test_no_score_exceeds_the_ceiling(sampler, form, n):
     rng = np.random.default_rng(n)
     X = rng.standard_cauchy(size=(n, 3)) * [1e-3, 1.0, 1e6] + [0.0, 50.0, 0.0]
     points = dm.points(form(X))
-    seen = frozen(sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(n)))
-    ceiling, scores = sampler.ceiling(seen), sampler.scores(seen)
+    anchored = freeze(sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(n)))
+    ceiling, scores = sampler.ceiling(anchored), sampler.scores(anchored)
     assert scores.max() <= ceiling
     if not sparse.issparse(points.X):
-        assert ceiling < 30 * scores.max()  # else it would spare nobody
+        assert ceiling < 30 * scores.max()  # else it would be useless

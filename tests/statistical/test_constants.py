@@ -10,6 +10,8 @@ import duramen as dm
 from duramen import theory
 from tests.test_theory import layers_of
 
+pytestmark = pytest.mark.slow  # theorems over many seeds
+
 
 def gaps_of(n, size, seed, draws=200):
     """Draw uniformly from n points: (draws, n), the share that a point has of a sample less that of all."""

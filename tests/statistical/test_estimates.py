@@ -7,6 +7,8 @@ import pytest
 
 import duramen as dm
 
+pytestmark = pytest.mark.slow  # theorems over many seeds
+
 SEEDS = 400
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.trimming import trimmed_sum
 
+pytestmark = pytest.mark.slow  # theorems over many seeds
+
 ETA = 0.1
 SEEDS = 100
 

@@ -1,4 +1,4 @@
-"""The coreset: few weighted rows that stand for many, and what is known about how well."""
+"""The coreset: a few weighted rows that represent many, with error bars."""
 
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate

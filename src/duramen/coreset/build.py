@@ -14,56 +14,54 @@ import numpy as np
 from duramen.arrays import column_names, is_frame, refuse_nonfinite
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
-from duramen.coreset.choose import assembled, black_box_rows, ranked_rows, split_at, suspected_rows
+from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
-from duramen.coreset.settings import ByDeltaSample, BySize, SizeRule, plan_of
+from duramen.coreset.settings import ByDeltaSample, BySize, SizeRule, check_calibrate, plan_of
+from duramen.coreset.split import split_at
 from duramen.coreset.view import (
     anchor_sample,
-    anchored,
+    anchored_points,
     are_few,
     best_sampler,
+    check_finite,
     check_plan,
+    check_points,
+    find_anchor_and_sampler,
     given_anchor,
     is_bare,
     is_built_in,
-    refuse_infinite,
     sampler_of,
-    seen_from,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.base import NOWHERE, frozen, has_frozen
+from duramen.samplers import AnchoredPoints, RankedSampler, Sampler, UniformSampler
+from duramen.samplers.base import NOWHERE, freeze, has_frozen
 from duramen.seeds import generator
-from duramen.trimming import check_points_and_loss, outlier_weight
-
-__all__ = ["robust_coreset", "scanned_coreset", "streamed_coreset"]
-
+from duramen.trimming import outlier_weight
 
 Batches = Callable[[], Iterable[WeightedPoints]]
-Each = Callable[[WeightedPoints], Any]
 
 
 @one_blas_thread()
-def streamed_coreset(batches: Batches, *, each: Each | None = None, **asked: Any) -> Coreset:
-    """Choose weighted rows that stand for data that comes in batches, and is never held as a whole.
+def streamed_coreset(
+    batches: Batches, *, each: Callable[[WeightedPoints], Any] | None = None, **settings: Any
+) -> Coreset:
+    """Build the coreset of data that is read in batches, and never in memory as a whole.
 
-    It is the coreset that :func:`duramen.robust_coreset` makes of all the data at
-    once: the same rows, and weights that agree to nine digits. In which batches
-    the rows come, and in what order, does not matter.
+    It is the coreset that :func:`duramen.robust_coreset` builds in memory: the same
+    rows, and weights that agree to nine digits, whatever the batches and their order.
 
     Parameters
     ----------
     batches : function
-        Called without arguments, twice. Each time it gives the same points, as
+        Called without arguments, twice. Each time it returns the same points, as
         :class:`duramen.WeightedPoints` with ids that are distinct over all
         batches.
     each : function, optional
-        Called with every batch once it has been looked at, in both passes.
-    **asked
+        Called with every batch after it was processed, in both passes.
+    **settings
         As for :func:`duramen.distributed.plan`.
 
     Returns
@@ -73,13 +71,13 @@ def streamed_coreset(batches: Batches, *, each: Each | None = None, **asked: Any
     Raises
     ------
     TypeError, ValueError
-        Naming what is wrong, and the way out.
+        If an argument or a row is wrong; the message says what to do.
 
     Notes
     -----
     Memory: one batch; twice the sample for the anchor; twice the suspected points; and
-    twice ``size`` points for each stratum that the sampler makes (one, but for the
-    layered sampler, which makes one for each doubling of the loss).
+    twice ``size`` points for each stratum of the sampler (one, except for the layered
+    sampler, which has one for each doubling of the loss).
 
     Examples
     --------
@@ -96,41 +94,37 @@ def streamed_coreset(batches: Batches, *, each: Each | None = None, **asked: Any
     """
     if not callable(batches):
         raise TypeError(
-            f"batches must be a function that gives all batches each time it is called; found "
+            f"batches must be a function that returns all batches each time it is called; found "
             f"{type(batches).__name__}; for a list, pass lambda: the_list"
         )
-    step: Plan | Coreset = plan(**asked)
+    step: Plan | Coreset = plan(**settings)
     while isinstance(step, Plan):
-        tally = Summarizer(step)
+        summarizer = Summarizer(step)
         for points in batches():
-            tally.add(points)
+            summarizer.add(points)
             if each is not None:
                 each(points)
-        step = finish(tally.summary())
+        step = finish(summarizer.summary())
     return step
 
 
-@one_blas_thread()
-def scanned_coreset(data: Scan, **asked: Any) -> Coreset:
-    """Choose weighted rows that stand for data that is scanned: files are read on all cores.
-
-    As :func:`streamed_coreset` is, it is the coreset of all the data at once.
-    """
-    step: Plan | Coreset = plan(**asked)
+def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
+    """Build the coreset of data that is scanned, with files read on all cores."""
+    step: Plan | Coreset = plan(**settings)
     with data.shown() as shown:
         while isinstance(step, Plan):
-            step = finish(_passed(data, step, shown))
+            step = finish(_scan(data, step, shown))
     return step if data.names is None else replace(step, columns=data.names)
 
 
-def _passed(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
-    """Make one pass over the data: a tally for each thread."""
-    tallies = data.passed(
+def _scan(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
+    """Make one pass over the data, with a summary for each thread."""
+    summarizers = data.passed(
         lambda: Summarizer(step),
-        lambda tally, first, points: tally.add(points, before=first),
+        lambda summarizer, first, points: summarizer.add(points, before=first),
         lambda share, n_rows: shown(step.number, share, n_rows),
     )
-    return reduce(merge, [tally.summary() for tally in tallies])
+    return reduce(merge, [summarizer.summary() for summarizer in summarizers])
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
@@ -152,25 +146,25 @@ def robust_coreset(
     random_state: Any = None,
     eta: float = 0.1,
 ) -> Coreset:
-    """Choose weighted rows that stand for all the data, with an adversary's outliers in it.
+    """Choose weighted rows that represent all the data, even if it contains adversarial outliers.
 
     The points of the largest losses at an anchor are suspected outliers; they are
     kept or sampled uniformly. A sampler reduces the others. The weights of each
-    side add up to exactly what that side weighs.
+    side add up to exactly the weight of that side.
 
     Parameters
     ----------
     X, y : as for :func:`duramen.points`
-        X is never copied. Data that does not fit in memory: X is what
-        :func:`duramen.scan` returns, and the coreset is the same.
+        X is never copied. For data larger than memory, pass the result of
+        :func:`duramen.scan` as X; the coreset is the same.
     loss : Loss
         The learning problem.
     size : int, optional
-        How many rows to choose. It is shared between the two sides.
+        The number of rows to choose, shared between the two sides.
     epsilon : float, optional
         Instead of a size: the relative error that Theorem 2 allows with
         probability 1 - ``eta`` for every theta in the anchor's ball. Its sizes
-        are large; where they exceed the data, a warning says so and all points
+        are large; where they exceed the data, a warning is issued and all points
         are kept.
     beta : float, optional
         With ``epsilon``: the relative error in the number of outliers; 0, the
@@ -179,26 +173,26 @@ def robust_coreset(
     n_outliers : float
         The weight to set aside: a count (1 or more), or a fraction (below 1).
     sampler : Sampler or str
-        "uniform", "layered", "leverage", "sensitivity", or one of your own;
+        "uniform", "layered", "leverage", "sensitivity", or your own;
         "auto" is leverage for losses that classify, unless ``size`` is below 50
-        rows a parameter; then, and for the other losses of a linear predictor,
+        rows per parameter; then, and for the other losses of a linear predictor,
         sensitivity; and layered for all others.
     suspects : float
-        How much weight is suspected, over ``n_outliers``; "auto" is 1.5. With 0
-        nobody is: the ordinary coreset.
+        The weight to suspect, over ``n_outliers``; "auto" is 1.5. With 0 no point
+        is suspected: the ordinary coreset.
     anchor : Anchor or array, optional
         A rough solution; found by :func:`duramen.find_anchor` if not given.
         With the anchor of a coreset (``core.anchor``), the same seed and the same
-        points in any order make the same coreset.
+        points in any order give the same coreset.
     sample_weight, ids : optional
-        One weight, and one integer that names it, for each row.
+        One weight, and one integer id, for each row.
     calibrate : bool
         Whether to adjust the weights so that the coreset has the data's loss and
-        gradient at the anchor. (Not with ``epsilon``: theorems speak of weights
-        as drawn.)
+        gradient at the anchor. (Not with ``epsilon``: theorems are about weights
+        as sampled.)
     random_state : None, int or numpy Generator
     eta : float
-        With which probability a theorem's promise may fail.
+        The probability with which a theorem's guarantee may fail.
 
     Returns
     -------
@@ -207,13 +201,13 @@ def robust_coreset(
     Raises
     ------
     TypeError, ValueError
-        Naming what is wrong, and the way out.
+        If an argument or a row is wrong; the message says what to do.
 
     Notes
     -----
     Cost: as much as three to eight products ``X @ theta``, after the anchor
     (fifty for the sensitivity sampler): docs/speed.md has the figures. Extra
-    memory is at most 64 bytes a row, for outliers that are a few percent.
+    memory is at most 64 bytes per row, if outliers are a few percent.
 
     Examples
     --------
@@ -230,52 +224,51 @@ def robust_coreset(
     array([1.9, 0. , 0. , 0. ])
     """
     if isinstance(X, Scan):
-        _refuse_beside(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
+        _refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
         asked: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
         asked |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
-        return scanned_coreset(X, **asked, random_state=random_state)
+        return _scanned_coreset(X, **asked, random_state=random_state)
     plan = plan_of(size, epsilon, beta, eta, suspects)
-    if not isinstance(calibrate, (bool, np.bool_)):
-        raise TypeError(f"calibrate={calibrate!r} must be True or False")
+    check_calibrate(calibrate)
     seed = int(generator(random_state).integers(2**63))
-    # the pass at the anchor finds NaN by itself, but cannot name a frame's column
+    # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
-    points = _points_of(X, y, sample_weight, ids, loss, checked=checked)
+    points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
-    named = sampler_of(sampler, plan)
-    if named is not None:
-        named.check(loss, points)
-    check_plan(plan, z, is_bare(anchor), named)
-    blind = anchor is None and isinstance(plan, ByDeltaSample)  # Theorem 1 needs to know nothing
-    if blind:
-        seen, cache = AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
+    given = sampler_of(sampler, plan)
+    if given is not None:
+        given.check(loss, points)
+    check_plan(plan, z, is_bare(anchor), given)
+    calibrates, cache = bool(calibrate and plan.calibrates), None
+    needs_anchor = anchor is not None or not isinstance(plan, ByDeltaSample)  # Theorem 1 needs none
+    if needs_anchor:
+        place, chooser = _find_anchor_and_sampler(anchor, points, loss, plan, given, z, seed)
+        anchored, cache = anchored_points(place, points, loss, cached=calibrates)
     else:
-        place, named = _anchored(anchor, points, loss, plan, named, z, seed)
-        seen, cache = seen_from(place, points, loss, cached=calibrate and plan.calibrates)
-    chooser = named
-    assert chooser is not None
-    split = split_at(points, seen.losses, plan.suspected_weight(seen, z))
-    inner = replace(seen, points=points.with_weights(split.inner))
-    _refuse_infinite(inner)
+        anchored, chooser = AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), UniformSampler()
+    split = split_at(points, anchored.losses, plan.suspected_weight(anchored, z))
+    outer, n_outer = split.rows, len(split.rows)
+    inner = replace(anchored, points=points.with_weights(split.inner))
+    check_finite(inner)
     if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
-        inner = frozen(chooser, inner)
+        inner = freeze(chooser, inner)
     sizes = plan.sizes(inner, split, z, chooser)
-    _say_if_all(plan, sizes, len(split.rows), split.n_inner)
-    outer = suspected_rows(seen, split, sizes[0], seed)
+    _warn_if_all(plan, sizes, n_outer, split.n_inner)
+    suspected = choose_suspects(
+        points.ids[outer], anchored.losses[outer], points.weights[outer], sizes[0], seed
+    )
     if isinstance(chooser, RankedSampler):
-        others, calibrated = ranked_rows(
-            chooser, inner, split.n_inner, cache, sizes[1], seed, calibrate and plan.calibrates
-        )
+        others, calibrated = choose_inliers(chooser, inner, split.n_inner, cache, sizes[1], seed, calibrates)
     else:
-        others, calibrated = black_box_rows(chooser, inner, sizes[1], seed), False
-    return assembled(
+        others, calibrated = choose_by_black_box(chooser, inner, sizes[1], seed), False
+    return assemble(
         points,
-        [outer, others],
+        [suspected._replace(rows=outer[suspected.rows]), others],
         loss=loss,
-        anchor=None if blind else inner.anchor,
+        anchor=inner.anchor if needs_anchor else None,
         threshold=split.threshold,
-        n_points=split.n_inner + len(split.rows),
-        n_suspected=len(split.rows),
+        n_points=split.n_inner + n_outer,
+        n_suspected=n_outer,
         n_outliers=z,
         sampler=repr(chooser),
         calibrated=calibrated,
@@ -284,7 +277,7 @@ def robust_coreset(
     )
 
 
-def _refuse_beside(**given: Any) -> None:
+def _refuse_beside_scan(**given: Any) -> None:
     """Raise TypeError for what cannot be passed beside a scan."""
     for name, value in given.items():
         if value is not None:
@@ -294,7 +287,7 @@ def _refuse_beside(**given: Any) -> None:
 
 
 def _refuse_unread(X: Any) -> None:
-    """Raise TypeError for data that is not here, before it is all read into memory."""
+    """Raise TypeError for data that is not in memory, before it is all read."""
     if hasattr(X, "__dask_graph__"):
         raise TypeError(
             "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows "
@@ -305,55 +298,52 @@ def _refuse_unread(X: Any) -> None:
         raise TypeError(f"X is {shown}; say how to read it, with dm.scan(X, label=...), and pass that as X")
 
 
-def _points_of(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
-    """Make points; a built-in loss finds NaN and infinity by itself, in the pass it makes anyhow."""
+def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
+    """Make points; a built-in loss finds NaN and infinity itself, in the pass it makes anyway."""
     if isinstance(X, WeightedPoints):
         raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
     _refuse_unread(X)
     make = WeightedPoints if checked or not is_built_in(loss) else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
-    check_points_and_loss(points, loss)
-    if isinstance(loss, LinearLoss) and points.y is None:
-        raise ValueError(f"{loss!r} needs labels; pass y, one label a row")
+    check_points(points, loss)
     if not points.total_weight > 0:
-        raise ValueError("all weights are zero: there is nothing to stand for; pass some positive weights")
+        raise ValueError("all weights are zero; pass some positive weights")
     return points
 
 
-def _anchored(
-    given: Any, points: WeightedPoints, loss: Loss, plan: SizeRule, named: Sampler | None, z: float, seed: int
+def _find_anchor_and_sampler(
+    given: Any,
+    points: WeightedPoints,
+    loss: Loss,
+    plan: SizeRule,
+    sampler: Sampler | None,
+    z: float,
+    seed: int,
 ) -> tuple[Anchor, Sampler]:
-    """Find the anchor on a sample, with all that the sampler freezes, unless a whole one was given."""
-    place = given_anchor(given, loss, points.n_columns)
-    if place is not None:
-        chooser = named or best_sampler(loss, place.radius > 0, are_few(plan, loss, points.n_columns))
-        if not isinstance(chooser, RankedSampler) or has_frozen(chooser, place):
-            return place, chooser
+    """Find the anchor on a sample, with all that the sampler freezes, unless a complete one was given."""
+    anchor = given_anchor(given, loss, points.n_columns)
+    if anchor is not None:
+        chooser = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, points.n_columns))
+        if not isinstance(chooser, RankedSampler) or has_frozen(chooser, anchor):
+            return anchor, chooser
     n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
     sample = anchor_sample(points, seed)
     try:
-        return anchored(given, sample, loss, plan, named, z=z, total=total, n_points=n_points, seed=seed)
+        return find_anchor_and_sampler(
+            given, sample, loss, plan, sampler, z=z, total=total, n_points=n_points, seed=seed
+        )
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise
 
 
-def _refuse_infinite(inner: AnchoredPoints) -> None:
-    """Raise ValueError if a point that is not suspected costs infinitely much, or nobody knows how much."""
-    if np.isfinite(inner.losses).all():
-        return
-    odd = np.flatnonzero(~np.isfinite(inner.losses) & (inner.points.weights > 0))
-    if odd.size:
-        refuse_infinite(inner.points.ids[odd[0]], inner.losses[odd[0]])
-
-
-def _say_if_all(plan: SizeRule, sizes: tuple[float, float], n_outer: int, n_inner: int) -> None:
-    """Warn where theorems ask for no fewer points than there are."""
+def _warn_if_all(plan: SizeRule, sizes: tuple[float, float], n_outer: int, n_inner: int) -> None:
+    """Warn if a theorem requires as many points as there are, or more."""
     if isinstance(plan, BySize) or sizes[0] < n_outer or sizes[1] < n_inner:
         return
-    asked = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
+    required = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
     warnings.warn(
-        f"the theorem asks for {asked} points and there are {n_outer + n_inner:,}, so all are kept; pass a "
-        "larger epsilon or beta, an anchor with a smaller radius, or a size",
+        f"the theorem asks for {required} points and there are {n_outer + n_inner:,}, so all are kept; pass "
+        "a larger epsilon or beta, an anchor with a smaller radius, or a size",
         stacklevel=3,
     )

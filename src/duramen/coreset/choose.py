@@ -1,8 +1,7 @@
-"""Split at the threshold, choose rows on each side, and assemble the coreset they make."""
+"""Choose rows among suspects and inliers, and assemble the coreset."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,133 +11,47 @@ from duramen.coreset import Coreset
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.base import grouped, ranked, reduced_rows
+from duramen.samplers.base import compute_ranks, group_strata, reduce_rows
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
-from duramen.samplers.ranks import Draw, apportion, draw, scaled_weights, uniforms
-from duramen.trimming import kept_weights
+from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 
-__all__ = [
-    "Chosen",
-    "Scores",
-    "Split",
-    "assembled",
-    "black_box_rows",
-    "loss_bins",
-    "ranked_rows",
-    "rung_of",
-    "score_points",
-    "shared_rungs",
-    "split_at",
-    "surveyed_totals",
-    "suspected_rows",
-]
-
-
-_LOOK = 4096  # losses that show where the level about is
-_A_DOUBLING = 8  # loss_bins of the ladder, where the size allows for them
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Both sides of the threshold.
-
-    Attributes
-    ----------
-    rows : array of positions
-        The suspected outliers, in the order of the data.
-    inner : array (n,)
-        The weights of the suspected inliers; zero for the others.
-    n_inner : int
-        How many suspected inliers there are, of positive weight.
-    weight : float
-        How much the suspected outliers weigh.
-    threshold : float
-        The smallest loss of a suspected point; infinite where there is none.
-    """
-
-    rows: Array
-    inner: Array
-    n_inner: int
-    weight: float
-    threshold: float
-
-
-def split_at(points: WeightedPoints, losses: Array, weight: float) -> Split:
-    """Suspect the points of the largest losses, as few as together weigh at least ``weight``.
-
-    Of equal losses the larger id is suspected first: the order of table L.
-    A point is never cut in two.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> split_at(dm.points([[0.0]] * 4), np.array([3.0, 9.0, 1.0, 9.0]), 1).rows
-    array([3])
-    """
-    live = int(np.count_nonzero(points.weights > 0))
-    if weight == 0:
-        return Split(np.empty(0, dtype=np.intp), points.weights, live, 0.0, np.inf)
-    rows = _worst(points, losses, min(weight, points.total_weight))
-    inner = np.array(points.weights)
-    inner[rows] = 0.0
-    heavy = float(points.weights[rows].sum())
-    return Split(rows, inner, live - len(rows), heavy, float(losses[rows].min(initial=np.inf)))
-
-
-def _worst(points: WeightedPoints, losses: Array, weight: float) -> Array:
-    """Find the rows of the largest losses; first among those above a level that a sample suggests."""
-    weights, ids = points.weights, points.ids
-    looked = losses[:: max(1, len(losses) // _LOOK)]
-    share = min(1.0, 1.5 * weight / points.total_weight + 0.01)
-    level = np.quantile(looked, 1 - share, method="lower")
-    rows = np.flatnonzero(losses >= level)
-    if not weight < float(weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
-        rows = np.arange(len(losses))
-    kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
-    return rows[kept < weights[rows]]
+_BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
 
 
 def loss_bins(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
-    """Cut suspected outliers into loss_bins of similar loss, each with its share of the size by weight.
+    """Group suspected outliers by similar loss: the group of each, sizes by weight, and group weights.
 
     The paper draws them uniformly. How many true outliers are among those drawn
-    is then left to chance, and weight z set aside takes too few of them or too
-    many. With the same share of every rung the sample is uniform still, and holds
-    as many of each kind as it should.
-
-    Which rung a point is on depends on its own loss alone: loss_bins are steps of a
-    geometric ladder, fine where the size allows.
-
-    Returns
-    -------
-    groups : array (n,)
-    sizes, totals : arrays
-        How many to draw of each, and its weight.
+    is then left to chance, and trimming weight z takes too few of them or too
+    many. With the same share of every bin the sample is still uniform, and has
+    as many of each kind as it should. The bin of a point depends on its own loss
+    alone: bins are steps of a geometric scale, fine where the size allows.
     """
-    names, place = np.unique(rung_of(losses), return_inverse=True)
-    groups, sizes, totals = shared_rungs(names, np.bincount(place), np.bincount(place, weights), size)
-    return groups[place], sizes, totals
+    bins, places = np.unique(loss_bins_of(losses), return_inverse=True)
+    counts, bin_weights = np.bincount(places), np.bincount(places, weights)
+    pooled, sizes, totals = share_loss_bins(bins, counts, bin_weights, size)
+    return pooled[places], sizes, totals
 
 
-def rung_of(losses: Array) -> Array:
-    """Give the number of each loss's rung on the finest ladder: (n,) integers."""
+def loss_bins_of(losses: Array) -> Array:
+    """Return the number of each loss's bin, on the finest geometric scale: (n,) integers."""
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
-    return np.floor(height * _A_DOUBLING).astype(np.int64)
+    return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
 
 
-def shared_rungs(names: Array, counts: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
-    """Pool loss_bins until each can have a few points of the size: the group of each rung, sizes and totals.
+def share_loss_bins(bins: Array, counts: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
+    """Pool bins until each can have a few points of the size: the group of each bin, sizes and totals.
 
-    ``names`` are the numbers of the loss_bins that are there, going up.
+    ``bins`` are the numbers of the bins that are not empty, in ascending order.
     """
-    groups = np.arange(len(names))
-    while 4 * len(names) > size and len(names) > 1:  # a rung needs a few points: take two steps at a time
-        names, pooled = np.unique(names >> 1 if names[-1] > names[0] + 1 else 0 * names, return_inverse=True)
+    groups = np.arange(len(bins))
+    while 4 * len(bins) > size and len(bins) > 1:  # a bin needs a few points: pool two at a time
+        bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
         groups = pooled[groups]
-    totals = np.bincount(groups, weights, minlength=len(names))
-    many = np.bincount(groups, counts, minlength=len(names)).astype(np.int64)
-    return groups.astype(np.int32), apportion(totals, many, size), totals
+    totals = np.bincount(groups, weights, minlength=len(bins))
+    group_counts = np.bincount(groups, counts, minlength=len(bins)).astype(np.int64)
+    return groups.astype(np.int32), apportion(totals, group_counts, size), totals
 
 
 class Scores(NamedTuple):
@@ -150,54 +63,42 @@ class Scores(NamedTuple):
 
 
 def score_points(
-    sampler: RankedSampler,
-    seen: AnchoredPoints,
+    sampler: RankedSampler | None,
+    anchored: AnchoredPoints,
     seed: int,
     cache: Array | None,
-    known: CalibrationFeatures | None,
+    features: CalibrationFeatures | None,
 ) -> Scores:
-    """Look at all points once; those of weight zero count for nothing."""
-    points = seen.points
-    ranks = np.empty(len(points))
-    probe = sampler.strata(seen.take(slice(0, 1)))
+    """Score all points in one pass; those of weight zero are ignored.
+
+    Without a sampler only the totals are computed, in the same chunks and so with the same rounding.
+    """
+    points = anchored.points
+    ranks = np.empty(len(points) if sampler is not None else 0)
+    probe = None if sampler is None else sampler.strata(anchored.take(slice(0, 1)))
     strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
 
-    def look(chunk: slice) -> tuple[Array | float]:
-        part = seen.take(chunk)
-        ranks[chunk] = ranked(sampler, part, seed)
-        if strata is not None:
-            strata[chunk] = np.asarray(sampler.strata(part))
-        if known is None:
+    def score(chunk: slice) -> tuple[Array | float]:
+        part = anchored.take(chunk)
+        if sampler is not None:
+            ranks[chunk] = compute_ranks(sampler, part, seed)
+            if strata is not None:
+                strata[chunk] = np.asarray(sampler.strata(part))
+        if features is None:
             return (0.0,)
-        here = None if cache is None else cache[chunk]
-        return (known.totals(part.points, part.losses, here, part.points.weights),)
+        part_cache = None if cache is None else cache[chunk]
+        return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
 
-    rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
-    with one_blas_thread():
-        (totals,) = sum_over_chunks(look, len(points), rows)
-    return Scores(ranks, strata, None if known is None else totals)
-
-
-def surveyed_totals(
-    seen: AnchoredPoints, cache: Array | None, known: CalibrationFeatures | None
-) -> Array | None:
-    """Take the totals alone, in the same chunks and so with the same rounding."""
-    if known is None:
-        return None
-    points = seen.points
-
-    def look(chunk: slice) -> tuple[Array]:
-        part = seen.take(chunk)
-        here = None if cache is None else cache[chunk]
-        return (known.totals(part.points, part.losses, here, part.points.weights),)
-
-    with one_blas_thread():
-        (totals,) = sum_over_chunks(look, len(points), scratch_rows(points.X))
-    return totals
+    totals: Any = None
+    if sampler is not None or features is not None:
+        rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
+        with one_blas_thread():
+            (totals,) = sum_over_chunks(score, len(points), rows)
+    return Scores(ranks, strata, None if features is None else totals)
 
 
 class Chosen(NamedTuple):
-    """Rows of the data with what they stand for."""
+    """Rows of the data, and the weights with which they represent it."""
 
     rows: Array
     weights: Array
@@ -205,65 +106,73 @@ class Chosen(NamedTuple):
     groups: Array
 
 
-def suspected_rows(seen: AnchoredPoints, split: Split, size: float, seed: int) -> Chosen:
-    """Choose the rows that stand for the suspected outliers."""
-    points = seen.points
-    own, ids = points.weights[split.rows], points.ids[split.rows]
+def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed: int) -> Chosen:
+    """Choose the rows that represent the suspected outliers, from bins of similar loss."""
     size = int(min(size, len(ids)))
     if not size:
-        return Chosen(split.rows[:0], own[:0], own[:0], ids[:0])
-    groups, sizes, totals = loss_bins(seen.losses[split.rows], own, size)
-    found = draw(seed, uniforms(seed, ids) / own, ids, groups, sizes)
-    weights = scaled_weights(found, own, groups, totals)
-    return Chosen(split.rows[found.rows], weights, found.inclusion, -1 - found.groups)
+        return _nothing()
+    groups, sizes, totals = loss_bins(losses, weights, size)
+    found = draw(seed, uniforms(seed, ids) / weights, ids, groups, sizes)
+    scaled = scale_weights(found, weights, groups, totals)
+    return Chosen(found.rows, scaled, found.inclusion, -1 - found.groups)
 
 
-def ranked_rows(
+def choose_inliers(
     sampler: RankedSampler,
     inner: AnchoredPoints,
-    live: int,
+    n_inner: int,
     cache: Array | None,
     size: float,
     seed: int,
-    calibrate: bool,
+    calibrates: bool,
 ) -> tuple[Chosen, bool]:
-    """Choose the rows that stand for the suspected inliers, by ranks."""
+    """Choose the rows that represent the inliers, by ranks; return whether weights are calibrated."""
     points = inner.points
-    size = int(min(size, live))
+    size = int(min(size, n_inner))
     if not size:
-        none = np.empty(0)
-        return Chosen(none.astype(np.intp), none, none, none.astype(np.int32)), False
-    known = (
-        calibration_features(inner.loss, inner.anchor, size, points) if calibrate and size < live else None
-    )
-    ranks, strata, totals = score_points(sampler, inner, seed, cache, known)
-    groups, sizes, heavy = grouped(sampler, strata, points.weights, size)
-    found: Draw = draw(seed, ranks, points.ids, groups, sizes)
-    weights = scaled_weights(found, points.weights, groups, heavy)
-    if known is not None:
+        return _nothing(), False
+    features = None
+    if calibrates and size < n_inner:
+        features = calibration_features(inner.loss, inner.anchor, size, points)
+    ranks, strata, totals = score_points(sampler, inner, seed, cache, features)
+    groups, sizes, group_weights = group_strata(sampler, strata, points.weights, size)
+    found = draw(seed, ranks, points.ids, groups, sizes)
+    weights = scale_weights(found, points.weights, groups, group_weights)
+    if features is not None:
         assert totals is not None
-        order = np.argsort(points.ids[found.rows])  # so that rounding does not depend on where rows stand
-        found = Draw(*(column[order] for column in found))
-        taken = points.take_unchecked(found.rows, weights[order])
-        weights = Calibration(known.columns(taken), weights[order]).weights(totals)
-    return Chosen(found.rows, weights, found.inclusion, found.groups), known is not None
+        found, weights = calibrate(points, found, weights, features, totals)
+    return Chosen(found.rows, weights, found.inclusion, found.groups), features is not None
 
 
-def black_box_rows(sampler: Sampler, inner: AnchoredPoints, size: float, seed: int) -> Chosen:
-    """Let a sampler that does not say how it chooses reduce the suspected inliers."""
+def calibrate(
+    points: WeightedPoints, found: Draw, weights: Array, features: CalibrationFeatures, totals: Array
+) -> tuple[Draw, Array]:
+    """Sort a draw by id, so that rounding does not depend on positions, and calibrate its weights."""
+    order = np.argsort(points.ids[found.rows])
+    found = Draw(*(column[order] for column in found))
+    sample = points.take_unchecked(found.rows, weights[order])
+    return found, Calibration(features.columns(sample), sample.weights).weights(totals)
+
+
+def choose_by_black_box(sampler: Sampler, inner: AnchoredPoints, size: float, seed: int) -> Chosen:
+    """Let a sampler without known inclusion probabilities reduce the inliers."""
     live = np.flatnonzero(inner.points.weights > 0)
     few = int(min(size, len(live)))
     if not few:
-        return Chosen(live[:0], np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
+        return _nothing()
     bound = sampler.bind(inner.loss, inner.anchor)
-    rows, weights = reduced_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
-    unknown = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
-    return Chosen(live[rows], weights, unknown, np.zeros(len(rows), dtype=np.int32))
+    rows, weights = reduce_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
+    inclusion = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
+    return Chosen(live[rows], weights, inclusion, np.zeros(len(rows), dtype=np.int32))
 
 
-def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Coreset:
-    """Put both sides together, in the order of the ids."""
-    rows, weights, inclusion, groups = (np.concatenate(column) for column in zip(*chosen, strict=True))
+def _nothing() -> Chosen:
+    return Chosen(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
+
+
+def assemble(points: WeightedPoints, sides: list[Chosen], **metadata: Any) -> Coreset:
+    """Make the coreset of the rows chosen on both sides, sorted by id."""
+    rows, weights, inclusion, groups = (np.concatenate(column) for column in zip(*sides, strict=True))
     order = np.argsort(points.ids[rows])
     rows, groups = rows[order], groups[order].astype(np.int32)
     return Coreset(
@@ -272,5 +181,5 @@ def assembled(points: WeightedPoints, chosen: list[Chosen], **known: Any) -> Cor
         own_weights=points.weights[rows],
         inclusion=inclusion[order],
         groups=groups,
-        **known,
+        **metadata,
     )

@@ -1,4 +1,4 @@
-"""Coreset: weighted rows, where they come from, and what they say about all the data."""
+"""Coreset: weighted rows, their origin, and estimates about all the data."""
 
 from __future__ import annotations
 
@@ -19,45 +19,43 @@ from duramen.points import WeightedPoints
 from duramen.samplers.calibration import Calibration, calibration_features
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
-__all__ = ["Coreset"]
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Coreset:
-    """Weighted rows that stand for a large dataset with outliers; made by :func:`duramen.robust_coreset`.
+    """Weighted rows that represent a large dataset with outliers; made by :func:`duramen.robust_coreset`.
 
     Attributes
     ----------
     points : WeightedPoints
-        The rows with their weights, in the order of their ids; also as ``X``,
+        The rows with their weights, sorted by id; also as ``X``,
         ``y``, ``weights`` and ``ids``.
     suspected : array (m,), bool
-        Which rows stand for suspected outliers.
+        Which rows represent suspected outliers.
     own_weights : array (m,)
-        What each row weighs in the data.
+        The weight of each row in the data.
     inclusion : array (m,)
-        The probability with which each row came in; NaN if the sampler does
-        not know.
+        The inclusion probability of each row; NaN if the sampler does not
+        know it.
     groups : array (m,), int
         Which rows were drawn together: below 0 the suspected, 0 and up the layers.
     loss : Loss
     anchor : Anchor or None
-        With all that was frozen; handed back, it reproduces every choice. None
+        With all that was frozen; passed back, it reproduces every choice. None
         for a uniform sample by Theorem 1, if none was given.
     threshold : float
-        The loss at the anchor where suspicion starts; infinite where there is none.
+        The smallest loss at the anchor of a suspected point; infinite where none is suspected.
     n_points : int
-        How many points of positive weight the coreset stands for.
+        The number of points of positive weight that the coreset represents.
     n_suspected : int
-        How many of them are suspected.
+        The number of suspected points among them.
     n_outliers : float
         The weight to set aside, z.
     sampler : str
-        What drew the rows that are not suspected.
+        The sampler of the rows that are not suspected.
     calibrated : bool
     seed : int
-        What the random choices were made from.
+        The seed of all random choices.
     columns : tuple of str, or None
         The names of the columns, where the data had them.
     """
@@ -126,13 +124,13 @@ class Coreset:
         return display.table(self)
 
     def objective(self, theta: Any, n_outliers: float | None = None) -> float:
-        """Evaluate f_z(theta, C): what f_z(theta, X) on all the data is about.
+        """Evaluate f_z(theta, C), which approximates f_z(theta, X) on all the data.
 
         Parameters
         ----------
         theta : array
         n_outliers : float, optional
-            Another number of outliers: a count, or a fraction.
+            A different number of outliers: a count, or a fraction.
         """
         losses, kept = self._trimmed(theta, n_outliers)
         return kept_sum(losses, kept)
@@ -142,8 +140,8 @@ class Coreset:
 
         The standard error is that of the random choice of rows: for a fixed
         theta, about 95% of all seeds give an interval that holds f_z(theta, X).
-        A theta fitted on this coreset was chosen to look good on it; its
-        objective is a little better here than on the data.
+        A theta fitted on this coreset is optimised for it; its objective is a
+        little better here than on the data.
 
         Examples
         --------
@@ -162,11 +160,11 @@ class Coreset:
         return Estimate.of(kept_sum(losses, kept), error)
 
     def to_pandas(self) -> Any:
-        """Make a pandas data frame of the rows: needs the extra ``duramen[frames]``.
+        """Return the rows as a pandas data frame: needs the extra ``duramen[frames]``.
 
-        One column a feature, by its name in the data or x0, x1, ...; then y where
-        there are labels, weight and suspected ("duramen:weight" and so on where a
-        feature is called so). The index is the id. Sparse rows become sparse columns.
+        One column per feature, with its name in the data or x0, x1, ...; then y if
+        there are labels, weight and suspected ("duramen:weight" and so on if a
+        feature has that name). The index is the id. Sparse rows become sparse columns.
 
         Examples
         --------
@@ -183,19 +181,19 @@ class Coreset:
     def plot(self, ax: Any = None, *, max_points: int = 5000, random_state: Any = 0) -> Any:
         """Draw the rows in their principal plane: needs the extra ``duramen[plot]``.
 
-        Areas go by weight and colours by label, where labels are few; suspected
+        Areas show weights, and colours show labels if these are few; suspected
         rows are crosses. The plane and the frame are those of the rows that are
-        not suspected; what lies far beyond is drawn on the frame, with an arrow.
-        One column is spread out at random, or against y.
+        not suspected; rows far outside are drawn on the frame, with an arrow.
+        A single column is spread out at random, or plotted against y.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; into a new figure by default.
+            Where to draw; a new figure by default.
         max_points : int
-            How many rows to look at; of more, so many at random.
+            The number of rows to draw; if there are more, a random subset.
         random_state : None, int or numpy Generator
-            For what is random in the picture.
+            For the random parts of the picture.
 
         Returns
         -------
@@ -204,13 +202,13 @@ class Coreset:
         return plot.draw(self, ax, max_points, random_state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save it as a Parquet file, for :func:`duramen.load_coreset`: needs the extra ``duramen[frames]``.
+        """Save the coreset as a Parquet file, for :func:`duramen.load_coreset`; needs ``duramen[frames]``.
 
-        Any Parquet reader shows the rows: one column a feature, and ours, whose
+        Any Parquet reader shows the rows: one column per feature, and ours, whose
         names begin with "duramen:". The rest is JSON in the file's metadata. A
-        loss or a divergence of your own cannot be in a file: its repr is, and
-        loading then asks for it. An existing file is replaced when all is
-        written; after an error it is as it was.
+        custom loss or divergence cannot be saved: the file has its repr, and
+        loading needs it as an argument. An existing file is replaced only when all
+        is written; after an error it is unchanged.
         """
         from duramen.coreset.save import write
 
@@ -223,16 +221,18 @@ class Coreset:
 
     @cached_property
     def _at_anchor(self) -> Estimate | None:
-        """What a repr says of f_z; found once."""
+        """The estimate at the anchor, for the repr."""
         return display.at_anchor(self)
 
     @cached_property
     def _sampled(self) -> Array:
-        """The weights before calibration, up to what moved between groups: close enough for an error bar."""
+        """The weights before calibration, up to shifts between groups: close enough for an error bar."""
         if not self.calibrated:
             return self.weights
-        drawn = np.where(self.inclusion < 1, self.groups, self.groups.min() - 1)  # the certain stand apart
-        groups = np.unique(drawn, return_inverse=True)[1]
+        apart = np.where(
+            self.inclusion < 1, self.groups, self.groups.min() - 1
+        )  # certain rows, by themselves
+        groups = np.unique(apart, return_inverse=True)[1]
         raw = self.own_weights / self.inclusion
         scale = np.bincount(groups, self.weights) / np.bincount(groups, raw)
         return np.where(self.groups >= 0, raw * scale[groups], self.weights)
@@ -242,5 +242,5 @@ class Coreset:
         inner = np.flatnonzero(self.groups >= 0)
         if not self.calibrated or self.anchor is None or not len(inner):
             return None
-        known = calibration_features(self.loss, self.anchor, len(inner), self.points)
-        return Calibration(known.columns(self.points.take(inner)), self._sampled[inner])
+        features = calibration_features(self.loss, self.anchor, len(inner), self.points)
+        return Calibration(features.columns(self.points.take(inner)), self._sampled[inner])

@@ -1,8 +1,8 @@
-"""Error bars: how far the coreset's objective is from the data's, told from the coreset alone.
+"""Error bars: how far the coreset's objective is from the data's, estimated from the coreset alone.
 
-With c the loss at which weight is set aside, f_z is the sum of weight times
-min(f, c), less c z; and to first order in the sample it does not matter that c is
-found on the sample too. So the error of f_z(theta, C) is that of a plain sum over
+With c the loss above which weight is set aside, f_z is the sum of weight times
+min(f, c), less c z; and to first order in the sample it does not matter that c
+depends on the sample too. So the error of f_z(theta, C) is that of a plain sum over
 a sample with known inclusion probabilities: a textbook variance, of the
 residuals where weights were calibrated.
 """
@@ -17,9 +17,7 @@ from duramen.arrays import Array
 from duramen.ball import lengths
 from duramen.samplers.calibration import Calibration
 
-__all__ = ["Estimate", "capped", "standard_error"]
-
-_QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within so many standard errors
+_QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within this many standard errors
 
 
 class Estimate(NamedTuple):
@@ -30,8 +28,8 @@ class Estimate(NamedTuple):
     value : float
         f_z(theta, C).
     std_error : float
-        Of ``value`` as an estimate of f_z(theta, X). NaN where the sampler does
-        not know its inclusion probabilities.
+        Of ``value`` as an estimate of f_z(theta, X). NaN where the inclusion
+        probabilities of the sampler are not known.
     low, high : float
         The interval that holds f_z(theta, X) for about 95% of all seeds.
     """
@@ -43,7 +41,7 @@ class Estimate(NamedTuple):
 
     @staticmethod
     def of(value: float, std_error: float) -> Estimate:
-        """Make the interval of a value and its standard error; losses are not negative."""
+        """Compute the interval from a value and its standard error; losses are not negative."""
         reach = _QUANTILE * std_error
         if np.isinf(reach):
             return Estimate(value, std_error, 0.0, np.inf)
@@ -57,7 +55,7 @@ class Estimate(NamedTuple):
 
 
 def capped(losses: Array, kept: Array) -> Array:
-    """Cut losses off at the level above which weight is set aside."""
+    """Cap losses at the level above which weight is set aside."""
     return np.minimum(losses, losses[kept > 0].max(initial=0.0))
 
 
@@ -69,8 +67,8 @@ def standard_error(
     Parameters
     ----------
     values, weights, inclusion, groups : arrays (m,)
-        ``weights`` as sampled, in sum exact for each group; groups below zero
-        are not calibrated.
+        ``weights`` as sampled, with the exact sum in each group; groups below
+        zero are not calibrated.
     calibration : Calibration, optional
         Of the points in the other groups.
     """
@@ -87,10 +85,10 @@ def standard_error(
 
 
 def _group_error(left: Array, weights: Array, inclusion: Array) -> float:
-    """Estimate the standard error of a sum over points that were drawn together, none of them certain."""
+    """Estimate the standard error of a sum over points of one group, none of them certain."""
     if not np.isfinite(left).all():
         return np.inf
-    many = len(left) > 1  # one point alone has no spread to tell its error from: its value must do
+    many = len(left) > 1  # a single point has no spread to estimate its error from: its value is used
     size = float(np.abs(left).max())
     share = left / size if size else left
     apart = share - np.average(share, weights=weights) if many else share

@@ -1,4 +1,4 @@
-"""Sums without any rounding: however numbers are grouped, in whatever order they come, the same."""
+"""Sums without rounding: the same whatever the order and the grouping of the numbers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 
 from duramen.arrays import Array
 
-__all__ = ["ExactSums"]
-
-
-_LOWEST = 1074  # the smallest float is 2 ** -1074: sums are whole numbers of it
-_HALF = 27  # bits: halves of mantissas, so that sums of 2**26 of them are whole numbers below 2**53
+_SMALLEST = 1074  # the smallest float is 2 ** -1074: sums are integer multiples of it
+_HALF = 27  # bits: halves of mantissas, so that sums of 2**26 of them are integers below 2**53
 _MOST_ROWS = 1 << 25
-_WHOLE = 2.0**53
+_EXACT = 2.0**53  # all integers below are floats
 
 
 @final
@@ -25,7 +22,7 @@ class ExactSums:
     Parameters
     ----------
     n : int
-        How many.
+        The number of sums.
 
     Examples
     --------
@@ -36,27 +33,29 @@ class ExactSums:
     array([1.5])
     """
 
-    __slots__ = ("_odd", "_wholes")
+    __slots__ = ("_nonfinite", "_units")
 
     def __init__(self, n: int) -> None:
-        self._wholes = [0] * n
-        self._odd = np.zeros(n)  # what is infinite or no number, added up as floats are
+        self._units = [0] * n  # in units of the smallest float
+        self._nonfinite = np.zeros(n)  # infinities and NaN, added up as floats
 
     def __len__(self) -> int:
-        return len(self._wholes)
+        return len(self._units)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExactSums):
             return NotImplemented
-        return self._wholes == other._wholes and np.array_equal(self._odd, other._odd, equal_nan=True)
+        return self._units == other._units and np.array_equal(
+            self._nonfinite, other._nonfinite, equal_nan=True
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def grow(self, n: int) -> None:
-        """Let there be ``n`` sums; new ones are zero."""
+        """Extend to ``n`` sums; new ones are zero."""
         more = n - len(self)
-        self._wholes += [0] * more
-        self._odd = np.append(self._odd, np.zeros(more))
+        self._units += [0] * more
+        self._nonfinite = np.append(self._nonfinite, np.zeros(more))
 
     def add(self, values: Any) -> None:
         """Add one number to each sum."""
@@ -64,59 +63,57 @@ class ExactSums:
         finite = np.isfinite(numbers)
         if not finite.all():
             with np.errstate(invalid="ignore"):
-                self._odd = self._odd + np.where(finite, 0.0, numbers)
+                self._nonfinite += np.where(finite, 0.0, numbers)
             numbers = np.where(finite, numbers, 0.0)
-        mantissas, exponents = np.frexp(numbers)
-        halves = (mantissas * _WHOLE).astype(np.int64).tolist()
-        for place, (whole, exponent) in enumerate(zip(halves, exponents.tolist(), strict=True)):
-            if whole:
-                self._wholes[place] += _shifted(whole, exponent - 53)
+        for index, value in enumerate(numbers.tolist()):
+            top, bottom = value.as_integer_ratio()  # bottom is a power of two
+            self._units[index] += top << (_SMALLEST + 1 - bottom.bit_length())
 
     def add_rows(self, rows: Array) -> None:
         """Add all rows of an array (m, n) to the n sums, column by column."""
         for start in range(0, len(rows), _MOST_ROWS):
             block = rows[start : start + _MOST_ROWS]
-            for place in range(len(self)):
-                self.add_column(place, block[:, place])
+            for index in range(len(self)):
+                self.add_column(index, block[:, index])
 
-    def add_column(self, place: int, values: Array) -> None:
+    def add_column(self, index: int, values: Array) -> None:
         """Add many numbers, at most 2**25, to one sum."""
         numbers = np.asarray(values, dtype=np.float64)
         finite = np.isfinite(numbers)
         if not finite.all():
             with np.errstate(invalid="ignore"):
-                self._odd[place] += numbers[~finite].sum()
+                self._nonfinite[index] += numbers[~finite].sum()
             numbers = numbers[finite]
-        self._wholes[place] += _whole_sum(numbers)
+        self._units[index] += _sum_in_units(numbers)
 
-    def absorb(self, other: ExactSums, places: Iterable[int] | None = None) -> None:
-        """Add other sums: one by one, or to those at ``places``."""
-        where = range(len(other)) if places is None else places
+    def absorb(self, other: ExactSums, indices: Iterable[int] | None = None) -> None:
+        """Add other sums: one by one, or to those at ``indices``."""
+        mine = range(len(other)) if indices is None else indices
         with np.errstate(invalid="ignore"):
-            for mine, (whole, odd) in zip(where, zip(other._wholes, other._odd, strict=True), strict=True):
-                self._wholes[mine] += whole
-                self._odd[mine] += odd
+            for index, units, rest in zip(mine, other._units, other._nonfinite, strict=True):
+                self._units[index] += units
+                self._nonfinite[index] += rest
 
     @property
     def values(self) -> Array:
         """The sums, each rounded once."""
-        return np.array([_rounded(whole) for whole in self._wholes]) + self._odd
+        return np.array([_rounded(units) for units in self._units]) + self._nonfinite
 
-    def less(self, places: Iterable[int], values: Array) -> float:
-        """Compute what is left of the sums at ``places``, together, without some numbers."""
+    def less(self, indices: Iterable[int], values: Array) -> float:
+        """Compute the sum of the sums at ``indices``, less some numbers."""
         rest = ExactSums(1)
-        for place in places:
-            rest._wholes[0] += self._wholes[place]
-            rest._odd[0] += self._odd[place]
+        for index in indices:
+            rest._units[0] += self._units[index]
+            rest._nonfinite[0] += self._nonfinite[index]
         rest.add_column(0, -values)
         return float(rest.values[0])
 
     def to_bytes(self) -> bytes:
-        """Return the sums as bytes: of each its sign, mantissa and exponent, as short as they are."""
-        parts = [len(self).to_bytes(4, "little"), self._odd.astype("<f8").tobytes()]
-        for whole in self._wholes:
-            zeros = (whole & -whole).bit_length() - 1 if whole else 0
-            mantissa = whole >> zeros
+        """Return the sums as bytes: the exponent and the signed mantissa of each, without padding."""
+        parts = [len(self).to_bytes(4, "little"), self._nonfinite.astype("<f8").tobytes()]
+        for units in self._units:
+            zeros = (units & -units).bit_length() - 1 if units else 0
+            mantissa = units >> zeros
             digits = mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
             parts += [zeros.to_bytes(2, "little"), len(digits).to_bytes(2, "little"), digits]
         return b"".join(parts)
@@ -125,32 +122,26 @@ class ExactSums:
     def from_bytes(cls, data: bytes) -> ExactSums:
         """Read what :meth:`to_bytes` returned."""
         n = int.from_bytes(data[:4], "little")
-        made, at = cls(n), 4 + 8 * n
-        made._odd = np.frombuffer(data[4:at], dtype="<f8").astype(np.float64)
-        for place in range(n):
-            zeros, length = (int.from_bytes(data[at + 2 * k : at + 2 * k + 2], "little") for k in (0, 1))
+        sums, at = cls(n), 4 + 8 * n
+        sums._nonfinite = np.frombuffer(data[4:at], dtype="<f8").astype(np.float64)
+        for index in range(n):
+            zeros, length = np.frombuffer(data, dtype="<u2", count=2, offset=at).tolist()
             digits = data[at + 4 : at + 4 + length]
-            made._wholes[place] = int.from_bytes(digits, "little", signed=True) << zeros
+            sums._units[index] = int.from_bytes(digits, "little", signed=True) << zeros
             at += 4 + length
-        return made
+        return sums
 
 
-def _shifted(whole: int, exponent: int) -> int:
-    """Turn whole times 2**exponent into a number of smallest floats."""
-    shift = exponent + _LOWEST
-    return whole << shift if shift >= 0 else whole >> -shift  # the bits that go are zeros
-
-
-def _whole_sum(numbers: Array) -> int:
-    """Add up finite floats, as a number of smallest floats."""
+def _sum_in_units(numbers: Array) -> int:
+    """Add up finite floats, in units of the smallest float."""
     if not len(numbers):
         return 0
     if numbers[0] == 1.0 and (numbers == 1.0).all():
-        return len(numbers) << _LOWEST
+        return len(numbers) << _SMALLEST
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
-    if size < _WHOLE and np.array_equal(numbers, np.floor(numbers)):
-        return int(numbers.sum()) << _LOWEST
+    if size < _EXACT and np.array_equal(numbers, np.floor(numbers)):
+        return int(numbers.sum()) << _SMALLEST
     mantissas, exponents = np.frexp(numbers)
     mantissas *= 2.0**_HALF
     high = np.floor(mantissas)
@@ -161,13 +152,15 @@ def _whole_sum(numbers: Array) -> int:
     for part, scale in ((high, _HALF), (low, 53)):
         sums = np.bincount(exponents, part)
         for place in np.flatnonzero(sums).tolist():
-            total += _shifted(int(sums[place]) << (53 - scale), place + least - 53)
+            shift = place + least - scale + _SMALLEST
+            units = int(sums[place])
+            total += units << shift if shift >= 0 else units >> -shift  # the bits shifted out are zeros
     return total
 
 
-def _rounded(whole: int) -> float:
-    """Turn a number of smallest floats into the nearest float."""
+def _rounded(units: int) -> float:
+    """Round a number of smallest floats to the nearest float."""
     try:
-        return whole / (1 << _LOWEST)
+        return units / (1 << _SMALLEST)
     except OverflowError:
-        return np.inf if whole > 0 else -np.inf
+        return np.inf if units > 0 else -np.inf

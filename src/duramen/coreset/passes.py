@@ -12,11 +12,21 @@ import numpy as np
 
 from duramen.arrays import Array, numbered
 from duramen.coreset import Coreset
-from duramen.coreset.candidates import Candidates, Collector, InlierState, RankedPoints, View, choose
+from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
-from duramen.coreset.settings import BySize, plan_of
-from duramen.coreset.view import SAMPLE, anchored, as_anchor, check_plan, is_bare, sampler_of, seen_from
+from duramen.coreset.settings import BySize, check_calibrate, plan_of
+from duramen.coreset.streaming import RankedPoints
+from duramen.coreset.view import (
+    SAMPLE,
+    View,
+    anchored_points,
+    as_anchor,
+    check_plan,
+    find_anchor_and_sampler,
+    is_bare,
+    sampler_of,
+)
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
@@ -26,78 +36,65 @@ from duramen.samplers.calibration import calibration_features
 from duramen.seeds import generator
 from duramen.trimming import outlier_weight
 
-__all__ = ["Plan", "Summarizer", "Summary", "finish", "from_bytes", "merge", "plan", "summarize", "to_bytes"]
-
-
-_SHORT = np.iinfo(np.int16).max
-
 
 def to_bytes(body: FirstPassResult | Candidates, fingerprint: str) -> bytes:
-    """Turn what a pass tells into bytes; ``fingerprint`` says by which plan it was made."""
+    """Turn the result of a pass into bytes, with the fingerprint of its plan."""
     facts = {"plan": fingerprint, "rows": body.n_rows, "points": body.n_points}
     if isinstance(body, FirstPassResult):
         facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-        arrays = {"weight": _array(body.weight), **_held(body.held)}
-        return pack(facts, arrays)
+        return pack(facts, {"weight": _sums_to_array(body.weight), **_pack_kept(body.kept)})
     inliers = body.inliers
     facts |= {"kind": "selection", "stratified": inliers.stratified}
-    arrays = {"strata": inliers.numbers, "counts": inliers.counts, "weights": _array(inliers.weights)}
+    arrays = {"strata": inliers.numbers, "counts": inliers.counts, "weights": _sums_to_array(inliers.weights)}
     if inliers.totals is not None:
-        arrays["totals"] = _array(inliers.totals)
-    arrays |= _held(inliers.held)
-    if inliers.held is not None and inliers.stratified:
-        short = np.int16 if len(inliers.numbers) <= _SHORT else np.int32
-        arrays["places"] = np.searchsorted(inliers.numbers, inliers.held.places).astype(short)
+        arrays["totals"] = _sums_to_array(inliers.totals)
+    arrays |= _pack_kept(inliers.kept)
+    if inliers.kept is not None and inliers.stratified:
+        short = np.int16 if len(inliers.numbers) <= np.iinfo(np.int16).max else np.int32
+        arrays["places"] = np.searchsorted(inliers.numbers, inliers.kept.strata).astype(short)
     if body.suspects is not None:
         arrays |= packed_points(body.suspects.points, "suspects")
         arrays["losses"] = np.asarray(body.suspects.losses)
     return pack(facts, arrays)
 
 
-def from_bytes(data: bytes, outlook: View | None) -> tuple[str, FirstPassResult | Candidates]:
-    """Read the fingerprint of the plan, and what a pass tells."""
+def from_bytes(data: bytes, view: View | None) -> tuple[str, FirstPassResult | Candidates]:
+    """Read the fingerprint of the plan, and the result of a pass."""
     facts, arrays = unpack(data)
     fingerprint, n_rows, n_points = facts["plan"], facts["rows"], facts["points"]
-    points = unpacked_points(arrays, "held")
-    if facts["kind"] == "census":
-        form = None if facts["form"] is None else Form(*facts["form"])
-        held = (
-            None
-            if points is None
-            else RankedPoints(points, arrays["ranks"], np.zeros(len(points), dtype=np.int8))
-        )
-        weight = _sums(arrays["weight"])
-        return fingerprint, FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), held)
-    strata = arrays["strata"]
-    held = None
+    points, kept = unpacked_points(arrays, "held"), None
+    strata = arrays.get("strata", np.zeros(1, dtype=np.int8))
     if points is not None:
         places = arrays.get("places", np.zeros(len(points), dtype=np.int16))
-        held = RankedPoints(points, arrays["ranks"], strata[places])
-    totals = _sums(arrays["totals"]) if "totals" in arrays else None
-    weights = _sums(arrays["weights"])
-    inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], held)
-    suspects = None
-    outer = unpacked_points(arrays, "suspects")
-    if outer is not None and outlook is not None:
-        suspects = AnchoredPoints(outer, outlook.loss, outlook.anchor, arrays["losses"])
+        kept = RankedPoints(points, arrays["ranks"], strata[places])
+    if facts["kind"] == "census":
+        form = None if facts["form"] is None else Form(*facts["form"])
+        weight = _sums_from_array(arrays["weight"])
+        return fingerprint, FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
+    totals = _sums_from_array(arrays["totals"]) if "totals" in arrays else None
+    weights = _sums_from_array(arrays["weights"])
+    inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], kept)
+    suspects, outer = None, unpacked_points(arrays, "suspects")
+    if outer is not None and view is not None:
+        suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
     return fingerprint, Candidates(n_rows, n_points, suspects, inliers)
 
 
-def _held(held: RankedPoints | None) -> dict[str, Array]:
-    return {} if held is None else {**packed_points(held.points, "held"), "ranks": held.numbers}
+def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
+    return {} if kept is None else {**packed_points(kept.points, "held"), "ranks": kept.ranks}
 
 
-def _array(sums: ExactSums) -> Array:
+def _sums_to_array(sums: ExactSums) -> Array:
     return np.frombuffer(sums.to_bytes(), dtype=np.uint8)
 
 
-def _sums(array: Any) -> ExactSums:
-    return ExactSums.from_bytes(np.asarray(array).tobytes())
+def _sums_from_array(array: Array) -> ExactSums:
+    return ExactSums.from_bytes(array.tobytes())
 
 
 @dataclass(frozen=True, eq=False)
 class PassSettings:
-    """What was asked for."""
+    """The arguments of :func:`plan`, checked."""
 
     loss: Loss
     plan: BySize
@@ -111,31 +108,31 @@ class PassSettings:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What to do with every batch in one pass: hand it to all who hold some of the data.
+    """What to do with every batch in one pass: send it to every machine that has some of the data.
 
     Made by :func:`plan` for the first pass, and by :func:`finish` for the next one.
-    It can be pickled, and holds nothing but the problem, the anchor and a few numbers.
+    It can be pickled, and contains only the problem, the anchor and a few numbers.
 
     Attributes
     ----------
     number : int
-        Of the pass, from 1.
+        The number of the pass, from 1.
     """
 
     number: int
     problem: PassSettings = field(repr=False)
-    census: FirstPassResult | None = field(default=None, repr=False)
-    outlook: View | None = field(default=None, repr=False)
+    first_pass: FirstPassResult | None = field(default=None, repr=False)
+    view: View | None = field(default=None, repr=False)
     limit: float = field(default=np.inf, repr=False)
     fingerprint: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprint", self.fingerprint or _mark(self))
+        object.__setattr__(self, "fingerprint", self.fingerprint or _fingerprint(self))
 
     def expecting(self, n_rows: int) -> Plan:
-        """Plan for so many rows of weight 1 over all parts: of the sample each then sends but its share.
+        """Plan for ``n_rows`` rows of weight 1 over all parts: each then sends only its share of the sample.
 
-        Should there be fewer, the pass is made again.
+        Should there be fewer, the pass is repeated.
         """
         enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
         return replace(self, limit=enough / n_rows if n_rows > enough else np.inf, fingerprint="")
@@ -143,7 +140,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What a pass tells of some of the rows: mergeable, and small however many they are.
+    """The result of a pass over some of the rows: mergeable, and small however many they are.
 
     Attributes
     ----------
@@ -156,7 +153,7 @@ class Summary:
 
     @property
     def n_rows(self) -> int:
-        """How many rows it is a summary of."""
+        """The number of rows it summarizes."""
         return self.body.n_rows
 
     def __eq__(self, other: object) -> bool:
@@ -171,7 +168,7 @@ class Summary:
         return Summary.from_bytes, (self.to_bytes(), self.plan)
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes, without the plan: format 1, with a checksum, the same on every machine."""
+        """Return the bytes of the summary, without the plan: format 1, the same on every machine."""
         return to_bytes(self.body, self.plan.fingerprint)
 
     @classmethod
@@ -181,17 +178,17 @@ class Summary:
         Raises
         ------
         ValueError
-            If it is something else, damaged, of a newer format, or was made by another plan.
+            If it is not a summary, is damaged, has a newer format, or was made by another plan.
         """
-        fingerprint, body = from_bytes(data, plan.outlook)
+        fingerprint, body = from_bytes(data, plan.view)
         if fingerprint != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
         return cls(plan, body)
 
 
 _OTHER_PLAN = (
-    "these summaries were made by different plans, so they do not go together; hand one plan to all who "
-    "summarize in a pass"
+    "these summaries were made by different plans, so they do not go together; use one plan for all "
+    "summaries of a pass"
 )
 
 
@@ -208,14 +205,14 @@ def plan(
     columns: Sequence[str] | None = None,
     beta: float | None = None,
 ) -> Plan:
-    """Plan the first pass over data that no one machine has, or can hold.
+    """Plan the first pass over data that is distributed, or larger than memory.
 
     Parameters
     ----------
     loss, size, n_outliers, sampler, suspects, anchor, calibrate, random_state, beta
         As for :func:`duramen.robust_coreset`; a sampler must score each point by itself.
     columns : sequence of str, optional
-        The names of the columns, for the coreset to keep.
+        The names of the columns, kept in the coreset.
 
     Returns
     -------
@@ -224,20 +221,19 @@ def plan(
     Raises
     ------
     TypeError, ValueError
-        Naming what is wrong, and the way out.
+        If an argument is wrong; the message says what to pass.
     """
     by_size = plan_of(size, None, beta, 0.1, suspects)
     if not isinstance(by_size, BySize):
         raise TypeError("data that is read in passes needs size=, the number of rows to choose")
-    if not isinstance(calibrate, (bool, np.bool_)):
-        raise TypeError(f"calibrate={calibrate!r} must be True or False")
+    check_calibrate(calibrate)
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
     named = sampler_of(sampler, by_size)
     if named is not None:
-        _ranked(named)
-    whole = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
-    outlier_weight(n_outliers, 2.0 * float(n_outliers) if whole else 1.0)  # what total there is, nobody knows
+        _check_ranked(named)
+    is_count = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
+    outlier_weight(n_outliers, 2.0 * float(n_outliers) if is_count else 1.0)  # the total is not known yet
     if anchor is not None:
         as_anchor(anchor)
     check_plan(by_size, 0.0, is_bare(anchor), named)
@@ -247,7 +243,7 @@ def plan(
 
 
 class Summarizer:
-    """A summary under way: one that takes in batch after batch, in less time than merging summaries takes.
+    """A summary in progress, to which batches are added; faster than merging a summary of each.
 
     Parameters
     ----------
@@ -256,20 +252,20 @@ class Summarizer:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        problem, outlook = plan.problem, plan.outlook
+        problem, view = plan.problem, plan.view
         self._work: FirstPass | Collector
-        if outlook is None:
+        if view is None:
             self._work = FirstPass(problem.loss, problem.seed, plan.limit)
         else:
-            self._work = Collector(outlook)
+            self._work = Collector(view)
 
     @property
     def n_rows(self) -> int:
-        """How many rows have come."""
+        """The number of rows added."""
         return self._work.n_rows
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        """Take in some rows; an error names one by its number among those here and the ``before`` others."""
+        """Add some rows; errors number rows from ``before``, or from the rows added so far."""
         if not isinstance(points, WeightedPoints):
             raise TypeError(
                 f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
@@ -279,24 +275,24 @@ class Summarizer:
                 self._work.add(points)
 
     def absorb(self, summary: Summary) -> None:
-        """Take in what a summary by the same plan has."""
+        """Merge a summary by the same plan into this one."""
         if summary.plan.fingerprint != self._plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
         self._work.absorb(summary.body)  # type: ignore[arg-type]
 
     def summary(self) -> Summary:
-        """Give the summary of all that has come; nothing more may come then."""
+        """Return the summary of all rows added; no more may be added after it."""
         return Summary(self._plan, self._work.summary())
 
 
 @one_blas_thread()
 def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> Summary:
-    """Summarize some of the rows, as a pass needs them.
+    """Summarize some of the rows for a pass.
 
     Parameters
     ----------
     batch : WeightedPoints, or an iterable of them
-        With ids that are distinct over all batches. None at all is fine.
+        With ids that are distinct over all batches. An empty batch is fine.
     plan : Plan
 
     Returns
@@ -306,36 +302,36 @@ def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> S
     Raises
     ------
     TypeError, ValueError
-        If the loss cannot take a row; it is named by its number in this batch.
+        If the loss does not accept a row; the message has its number in this batch.
     """
     if not isinstance(plan, Plan):
         raise TypeError(
             f"a batch is summarized by a Plan, from plan() or finish(); found {type(plan).__name__}"
         )
-    tally = Summarizer(plan)
+    summarizer = Summarizer(plan)
     for points in [batch] if isinstance(batch, WeightedPoints) else batch:
-        tally.add(points)
-    return tally.summary()
+        summarizer.add(points)
+    return summarizer.summary()
 
 
 @one_blas_thread()
 def merge(a: Summary, b: Summary) -> Summary:
-    """Make the summary of the rows of two, which have none in common; neither changes.
+    """Merge the summaries of two disjoint sets of rows into a new one.
 
     Associative and commutative, and an empty summary changes nothing. All sums are
-    exact, so that however many are merged in whatever tree, the bytes are the same.
+    exact, so that the bytes are the same however many are merged, in whatever order.
     """
-    for one in (a, b):
-        _check_summary(one)
-    tally = Summarizer(a.plan)
-    for one in (a, b):
-        tally.absorb(one)
-    return tally.summary()
+    for summary in (a, b):
+        _check_summary(summary)
+    summarizer = Summarizer(a.plan)
+    for summary in (a, b):
+        summarizer.absorb(summary)
+    return summarizer.summary()
 
 
 @one_blas_thread()
 def finish(summary: Summary) -> Plan | Coreset:
-    """Go on from the summary of all rows: the plan of the next pass, or the coreset.
+    """Return the plan of the next pass, or the coreset, from the summary of all rows.
 
     There are two passes: the first counts, and samples an anchor; the second
     chooses. (With a probability below 2e-8 the sample misjudges how large the
@@ -347,59 +343,58 @@ def finish(summary: Summary) -> Plan | Coreset:
         If there are no rows, or those of the second pass are not those of the first.
     """
     _check_summary(summary)
-    made_by, body = summary.plan, summary.body
+    plan, body = summary.plan, summary.body
     if isinstance(body, FirstPassResult):
-        if made_by.limit < np.inf and body.is_short:
-            return replace(made_by, limit=np.inf, fingerprint="")
-        return _second(made_by, body)
-    counted, outlook, problem = made_by.census, made_by.outlook, made_by.problem
-    assert counted is not None
-    assert outlook is not None
-    if (body.n_rows, body.n_points) != (counted.n_rows, counted.n_points):
+        if plan.limit < np.inf and body.is_short:
+            return replace(plan, limit=np.inf, fingerprint="")
+        return _plan_second_pass(plan, body)
+    first, view = plan.first_pass, plan.view
+    assert first is not None
+    assert view is not None
+    if (body.n_rows, body.n_points) != (first.n_rows, first.n_points):
         raise ValueError(
-            f"there were {counted.n_rows:,} rows in the first pass, {counted.n_points:,} of them with a "
-            f"weight, and {body.n_rows:,} and {body.n_points:,} in pass {made_by.number}; every pass must "
-            "meet the same points"
+            f"the first pass had {first.n_rows:,} rows, {first.n_points:,} of them with a weight, and pass "
+            f"{plan.number} had {body.n_rows:,} and {body.n_points:,}; every pass must read the same points"
         )
-    z = outlier_weight(problem.n_outliers, counted.total)
-    core = choose(body, outlook, n_outliers=z, columns=problem.columns)
+    z = outlier_weight(plan.problem.n_outliers, first.total)
+    core = choose(body, view, n_outliers=z, columns=plan.problem.columns)
     if core is not None:
         return core
-    return Plan(made_by.number + 1, problem, counted, replace(outlook, floor=-np.inf))
+    return Plan(plan.number + 1, plan.problem, first, replace(view, floor=-np.inf))
 
 
 def _check_summary(found: Any) -> None:
     if not isinstance(found, Summary):
-        hint = "; Summary.from_bytes(data, plan) makes one of bytes" if isinstance(found, bytes) else ""
-        raise TypeError(f"summaries are merged and finished; found {type(found).__name__}{hint}")
+        hint = "; read bytes with Summary.from_bytes(data, plan)" if isinstance(found, bytes) else ""
+        raise TypeError(f"merge and finish take a Summary; found {type(found).__name__}{hint}")
 
 
-def _second(first: Plan, census: FirstPassResult) -> Plan:
-    """Find the anchor, and plan to look from there."""
-    problem, sample = first.problem, census.sample()
-    loss, by_size = problem.loss, problem.plan
-    z = outlier_weight(problem.n_outliers, census.total)
-    place, chooser = anchored(
+def _plan_second_pass(plan: Plan, first: FirstPassResult) -> Plan:
+    """Find the anchor, and plan to compute losses there."""
+    problem, sample, total = plan.problem, first.sample(), first.total
+    loss, seed = problem.loss, problem.seed
+    z = outlier_weight(problem.n_outliers, total)
+    anchor, sampler = find_anchor_and_sampler(
         problem.anchor,
         sample,
         loss,
-        by_size,
+        problem.plan,
         problem.sampler,
         z=z,
-        total=census.total,
-        n_points=census.n_points,
-        seed=problem.seed,
+        total=total,
+        n_points=first.n_points,
+        seed=seed,
     )
-    known = calibration_features(loss, place, by_size.size, sample) if problem.calibrate else None
-    suspected = by_size.suspected_of(z, census.total)
-    losses = seen_from(place, sample, loss, cached=False)[0].losses
-    floor = _floor(losses, sample, suspected / census.total)
-    outlook = View(loss, place, _ranked(chooser), problem.seed, by_size, suspected, floor, known)
-    return Plan(2, problem, replace(census, held=None), outlook)
+    features = calibration_features(loss, anchor, problem.plan.size, sample) if problem.calibrate else None
+    suspected = problem.plan.suspected_of(z, total)
+    losses = anchored_points(anchor, sample, loss, cached=False)[0].losses
+    floor = _floor(losses, sample, suspected / total)
+    view = View(loss, anchor, _check_ranked(sampler), seed, problem.plan, suspected, floor, features)
+    return Plan(2, problem, replace(first, kept=None), view)
 
 
-def _floor(losses: Any, sample: WeightedPoints, share: float) -> float:
-    """Find a loss that the suspected exceed, all of them, as good as certainly: from a sample of all losses.
+def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
+    """Find a loss that all suspected points exceed, almost certainly, from the losses of a sample.
 
     Its rank among the largest is six standard deviations beyond what is expected.
     """
@@ -408,40 +403,39 @@ def _floor(losses: Any, sample: WeightedPoints, share: float) -> float:
     if not share < 0.5:
         return -np.inf
     order = np.argsort(losses)[::-1]
-    heavy = np.cumsum(sample.weights[order]) / sample.total_weight
-    floor = float(losses[order[min(int(np.searchsorted(heavy, share)), len(order) - 1)]])
+    shares_above = np.cumsum(sample.weights[order]) / sample.total_weight
+    floor = float(losses[order[min(int(np.searchsorted(shares_above, share)), len(order) - 1)]])
     return floor if np.isfinite(floor) else -np.inf
 
 
-def _ranked(sampler: Sampler) -> RankedSampler:
+def _check_ranked(sampler: Sampler) -> RankedSampler:
     """Raise TypeError unless a sampler scores each point by itself."""
     if isinstance(sampler, RankedSampler):
         return sampler
     raise TypeError(
-        f"{sampler!r} must be handed all points at once; data that comes in parts needs a sampler that "
-        "scores each point by itself: take 'uniform', 'layered', 'leverage' or 'sensitivity', or a "
-        "dm.RankedSampler of your own"
+        f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
+        "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or your own dm.RankedSampler"
     )
 
 
-def _mark(plan: Plan) -> str:
-    """Make what tells a plan from others."""
-    problem, outlook = plan.problem, plan.outlook
+def _fingerprint(plan: Plan) -> str:
+    """Compute what distinguishes a plan from others."""
+    problem, view = plan.problem, plan.view
     words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
     words += [problem.calibrate, problem.n_outliers]
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
-    digest.update(_told(problem.loss) + _told(problem.sampler))
-    if outlook is not None:
-        digest.update(outlook.anchor.theta.tobytes())
-        for name, state in sorted(outlook.anchor.frozen.items()):
+    digest.update(_as_bytes(problem.loss) + _as_bytes(problem.sampler))
+    if view is not None:
+        digest.update(view.anchor.theta.tobytes())
+        for name, state in sorted(view.anchor.frozen.items()):
             digest.update(name.encode() + state.tobytes())
-        digest.update(_told(outlook.sampler) + repr((outlook.suspected, outlook.floor)).encode())
+        digest.update(_as_bytes(view.sampler) + repr((view.suspected, view.floor)).encode())
     return digest.hexdigest()
 
 
-def _told(part: Any) -> bytes:
-    """Turn a loss or a sampler into bytes that tell it from others, as far as it can be told."""
+def _as_bytes(part: Any) -> bytes:
+    """Turn a loss or a sampler into bytes that distinguish it from others, as far as possible."""
     try:
         return pickle.dumps(part, protocol=4)
-    except Exception:  # whatever a class of the user's own may raise
+    except Exception:  # whatever a custom class may raise
         return type(part).__qualname__.encode()

@@ -12,45 +12,41 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array
 from duramen.ball import Ball
-from duramen.coreset.choose import Split
+from duramen.coreset.split import Split
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.samplers import LayeredSampler, RankedSampler, Sampler, SensitivitySampler
 from duramen.samplers.base import AnchoredPoints, check_size
 from duramen.trimming import trimmed_sum
 
-__all__ = ["ROWS_A_PARAMETER", "ByDeltaSample", "BySize", "ByTheorem", "SizeRule", "plan_of"]
-
-
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
-ROWS_A_PARAMETER = 50
-"""Fewer rows than so many for each parameter, and a fit bends to the sample: docs/estimators.md."""
-
 _SHARE = 0.2  # of the size, for the suspected; measured there too
+ROWS_A_PARAMETER = 50
+"""With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 
 
 class SizeRule(ABC):
-    """A way to set the hybrid framework."""
+    """How much weight to suspect, and how many rows to choose on each side."""
 
     calibrates = False
-    """Whether weights may be calibrated: theorems speak of weights as drawn."""
+    """Whether weights may be calibrated: theorems are about weights as sampled."""
 
     @abstractmethod
-    def suspected_weight(self, seen: AnchoredPoints, z: float) -> float:
-        """Choose how much weight to suspect, the paper's z-tilde; it may exceed what there is."""
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
 
     @abstractmethod
     def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        """Choose how many rows stand for the suspected, and for the others.
+        """Choose how many rows represent the suspected, and the others.
 
-        ``inner`` are all points with the suspected weighing nothing. A size may
-        exceed the points there are.
+        ``inner`` are all points, with weight zero for the suspected. A size may
+        exceed the number of points.
         """
 
 
 @final
 @dataclass(frozen=True)
 class BySize(SizeRule):
-    """A number of rows in all: what people use."""
+    """A number of rows in all."""
 
     size: int
     keep_suspected: bool
@@ -58,8 +54,8 @@ class BySize(SizeRule):
 
     calibrates = True
 
-    def suspected_weight(self, seen: AnchoredPoints, z: float) -> float:
-        return self.suspected_of(z, seen.points.total_weight)
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        return self.suspected_of(z, anchored.points.total_weight)
 
     def suspected_of(self, z: float, total: float) -> float:
         """Choose how much of a total weight to suspect."""
@@ -69,7 +65,7 @@ class BySize(SizeRule):
         return self.shares(len(split.rows), split.n_inner)
 
     def shares(self, n_outer: int, n_inner: int) -> tuple[int, int]:
-        """Share the size out between so many suspected and so many others."""
+        """Share the size out between the suspected and the others."""
         if n_outer + n_inner <= self.size:
             return n_outer, n_inner
         one = int(n_inner > 0)
@@ -91,7 +87,7 @@ class BySize(SizeRule):
 @final
 @dataclass(frozen=True)
 class ByTheorem(SizeRule):
-    """The values of Theorem 2, with the sampler's own theorem for the suspected inliers."""
+    """The sizes of Theorem 2, with the sampler's own theorem for the inliers."""
 
     epsilon: float
     beta: float
@@ -99,17 +95,17 @@ class ByTheorem(SizeRule):
 
     @property
     def failure(self) -> float:
-        """The probability with which one side may fail."""
+        """The failure probability of one side."""
         return self.eta / 2 if self.beta else self.eta
 
-    def suspected_weight(self, seen: AnchoredPoints, z: float) -> float:
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
         """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
         if z == 0:
             return 0.0
-        points = seen.points
-        deviation = seen.loss.deviation(seen.anchor.ball, points.X, points.y)
+        points = anchored.points
+        deviation = anchored.loss.deviation(anchored.anchor.ball, points.X, points.y)
         total = points.total_weight
-        least = trimmed_sum(_least(seen, deviation), points.weights, min((1 + self.beta) * z, total))
+        least = trimmed_sum(_least(anchored, deviation), points.weights, min((1 + self.beta) * z, total))
         epsilon0 = theory.epsilon0(
             self.epsilon,
             lowest_objective=least,
@@ -128,26 +124,28 @@ class ByTheorem(SizeRule):
         return outer, self._inner_size(inner, sampler) if inner.points.total_weight else 0
 
     def _inner_size(self, inner: AnchoredPoints, sampler: Sampler) -> float:
-        """Compute the size of an epsilon/4-coreset of the suspected inliers, by the better theorem."""
+        """Compute the size of an epsilon/4-coreset of the inliers, by the better theorem."""
         if not isinstance(sampler, RankedSampler):
             raise TypeError(
-                f"{sampler!r} has no theorem that tells how many points epsilon={self.epsilon} takes; "
+                f"{sampler!r} has no theorem that gives the number of points for epsilon={self.epsilon}; "
                 "pass size instead"
             )
         points, epsilon = inner.points, self.epsilon / 4
         doubling = theory.doubling_dimension(inner.anchor.theta.size)
-        known = _known_of_ball(inner)
+        bounds = _bounds_in_ball(inner)
         if isinstance(sampler, LayeredSampler):
             # a layer holds no less than one point: weights are counted in units of the smallest
             unit = float(points.weights[points.weights > 0].min())
-            known = {"lowest_objective": known["lowest_objective"] / unit, "deviation": known["deviation"]}
+            bounds["lowest_objective"] /= unit
             n = points.total_weight / unit
-            return theory.layered_size(n, epsilon, doubling_dimension=doubling, eta=self.failure, **known)
+            return theory.layered_size(n, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds)
         spread = _spread(inner, sampler)
         if not np.isfinite(spread):
             return math.inf
-        known["n_points"] = points.total_weight
-        size = theory.importance_size(spread, epsilon, doubling_dimension=doubling, eta=self.failure, **known)
+        bounds["n_points"] = points.total_weight
+        size = theory.importance_size(
+            spread, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds
+        )
         dimension = theory.vc_dimension(inner.loss, points.n_columns)
         if dimension is None:
             return size
@@ -157,12 +155,12 @@ class ByTheorem(SizeRule):
 @final
 @dataclass(frozen=True)
 class ByDeltaSample(SizeRule):
-    """Theorem 1: a uniform sample of everything, for any loss at all."""
+    """Theorem 1: a uniform sample of all points, for any loss."""
 
     beta: float
     eta: float
 
-    def suspected_weight(self, seen: AnchoredPoints, z: float) -> float:
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
         return 0.0
 
     def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
@@ -175,56 +173,57 @@ class ByDeltaSample(SizeRule):
 
 
 def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
-    """Tell from the arguments which way is meant, or why none can be.
+    """Return the size rule that the arguments ask for.
 
     Raises
     ------
     TypeError, ValueError
         Naming the argument, and the way out.
     """
-    _in_range("eta", eta, 0, 1, open_below=True)
+    _check_range("eta", eta, above_zero=True)
     if size is not None and epsilon is not None:
-        raise TypeError(f"size={size} and epsilon={epsilon} both say how large to be; pass one of them")
+        raise TypeError(
+            f"size={size} and epsilon={epsilon} both set the size of the coreset; pass one of them"
+        )
     if size is None and epsilon is None and beta is None:
         raise TypeError("nothing says how large the coreset may be; pass size=4000, say, or epsilon")
     if beta is not None:
-        _in_range("beta", beta, 0, 1)
+        _check_range("beta", beta)
+    is_auto = isinstance(suspects, str) and suspects == "auto"
     if size is not None:
         check_size(size)
         if beta:
             raise TypeError(
-                f"beta={beta} goes with epsilon; with size={size} only beta=0 is taken, to keep all suspected"
+                f"beta={beta} goes with epsilon; with size={size} only beta=0 is allowed (keep all)"
             )
-        return BySize(int(size), beta is not None, _checked_suspects(suspects))
-    if not _is_auto(suspects):
-        raise TypeError(f"suspects={suspects!r} goes with size; the theorems say themselves whom to suspect")
+        if not is_auto and not (_is_number(suspects) and 0 <= suspects < math.inf):
+            raise ValueError(
+                f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
+                "0 suspects none"
+            )
+        return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
+    if not is_auto:
+        raise TypeError(f"suspects={suspects!r} goes with size; the theorems set how many to suspect")
     if epsilon is None:
         return ByDeltaSample(float(beta), float(eta))
-    _in_range("epsilon", epsilon, 0, 1, open_below=True)
+    _check_range("epsilon", epsilon, above_zero=True)
     return ByTheorem(float(epsilon), float(beta or 0.0), float(eta))
 
 
-def _checked_suspects(suspects: Any) -> float:
-    if _is_auto(suspects):
-        return _SUSPECTS
-    number = isinstance(suspects, (int, float, np.integer, np.floating)) and not isinstance(suspects, bool)
-    if not (number and 0 <= suspects < math.inf):
+def check_calibrate(calibrate: Any) -> None:
+    """Raise TypeError unless ``calibrate`` is a boolean."""
+    if not isinstance(calibrate, (bool, np.bool_)):
+        raise TypeError(f"calibrate={calibrate!r} must be True or False")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
+    if not (_is_number(value) and 0 <= value < 1) or (above_zero and value == 0):
         raise ValueError(
-            f"suspects={suspects!r} must be 'auto', or how many to suspect for each outlier, such as 1.5; "
-            "0 suspects nobody"
-        )
-    return float(suspects)
-
-
-def _is_auto(suspects: Any) -> bool:
-    return isinstance(suspects, str) and suspects == "auto"
-
-
-def _in_range(name: str, value: Any, low: float, high: float, *, open_below: bool = False) -> None:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not (number and low <= value < high and not (open_below and value == low)):
-        raise ValueError(
-            f"{name}={value!r} must be a number {'above' if open_below else 'from'} {low} and below {high}"
+            f"{name}={value!r} must be a number {'above' if above_zero else 'from'} 0 and below 1"
         )
 
 
@@ -232,23 +231,23 @@ def _vc_dimension(loss: Loss, n_columns: int) -> float:
     dimension = theory.vc_dimension(loss, n_columns)
     if dimension is None:
         raise MissingPropertyError(
-            f"{loss!r} has no known VC dimension, which beta asks for; define "
+            f"{loss!r} has no known VC dimension, which beta needs; define "
             f"{type(loss).__name__}.vc_dimension(n_columns), or pass size"
         )
     return dimension
 
 
-def _least(seen: AnchoredPoints, deviation: Array) -> Array:
+def _least(anchored: AnchoredPoints, deviation: Array) -> Array:
     """Bound each loss from below over the ball."""
     with np.errstate(invalid="ignore"):
-        return np.nan_to_num(np.maximum(seen.losses - deviation, 0.0))
+        return np.nan_to_num(np.maximum(anchored.losses - deviation, 0.0))
 
 
-def _known_of_ball(inner: AnchoredPoints) -> dict[str, float]:
+def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
     """Bound the objective over the ball from below, and how far one step of a net can move a loss.
 
     The proofs of Theorems 5 and 6 step between any two parameters of the ball, so
-    they need the steepest slope in it, not only what the anchor sees: a Lipschitz
+    they need the steepest slope in it, not only at the anchor: a Lipschitz
     constant, or for a convex loss the slopes that two balls bound.
     """
     points, ball = inner.points, inner.anchor.ball

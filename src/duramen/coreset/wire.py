@@ -1,4 +1,4 @@
-"""Bytes for summaries: a header that says what follows, arrays as they are, and a checksum."""
+"""The byte format of summaries: a header that describes the arrays, the arrays, and a checksum."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.points import WeightedPoints
 
-__all__ = ["FORMAT", "pack", "packed_points", "unpack", "unpacked_points"]
-
-
 FORMAT = 1
 _MAGIC = b"DMSY"
 _HEAD = struct.Struct("<4sHI")  # magic, format, bytes of the header
 
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """Put facts (of JSON's types) and arrays together.
+    """Encode facts (of JSON types) and arrays.
 
     Examples
     --------
@@ -44,10 +41,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     Raises
     ------
     ValueError
-        If it is something else, of a newer format, or damaged.
+        If it is not a summary, has another format, or is damaged.
     """
     if len(data) < _HEAD.size + 4 or data[:4] != _MAGIC:
-        raise ValueError(f"these {len(data)} bytes are no summary; pass what Summary.to_bytes() returned")
+        raise ValueError(f"these {len(data)} bytes are not a summary; pass what Summary.to_bytes() returned")
     _, version, length = _HEAD.unpack_from(data)
     if version != FORMAT:
         raise ValueError(
@@ -69,7 +66,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def packed_points(points: WeightedPoints, name: str) -> dict[str, Array]:
-    """Name the arrays that points are made of; weights that are all 1 go without saying."""
+    """Return the arrays of points by name; weights that are all 1 are left out."""
     arrays: dict[str, Array] = {f"{name}.ids": points.ids}
     if sparse.issparse(points.X):
         for part in ("data", "indices", "indptr"):
@@ -85,7 +82,7 @@ def packed_points(points: WeightedPoints, name: str) -> dict[str, Array]:
 
 
 def unpacked_points(arrays: Mapping[str, Array], name: str) -> WeightedPoints | None:
-    """Make points of their arrays; None where there are none."""
+    """Restore points from their arrays; None where there are none."""
     if f"{name}.ids" not in arrays:
         return None
     ids = arrays[f"{name}.ids"]
@@ -95,14 +92,12 @@ def unpacked_points(arrays: Mapping[str, Array], name: str) -> WeightedPoints | 
         X = sparse.csr_array(parts, shape=(len(ids), int(arrays[f"{name}.width"][0])))
     else:
         X = arrays[f"{name}.X"]
-    weights = arrays.get(f"{name}.weights")
-    return WeightedPoints._from_parts(
-        X, arrays.get(f"{name}.y"), np.ones(len(ids)) if weights is None else weights, ids
-    )
+    weights = arrays.get(f"{name}.weights", np.ones(len(ids)))
+    return WeightedPoints._from_parts(X, arrays.get(f"{name}.y"), weights, ids)
 
 
 def _plain(array: Array) -> Array:
-    """Lay an array out row by row, its bytes in the order in which they are read."""
+    """Return an array in C order, with little-endian numbers."""
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"an array of type {array.dtype} has no place in a summary")
+        raise TypeError(f"a summary cannot hold an array of type {array.dtype}")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

@@ -148,7 +148,7 @@ class Federation:
         bare = _nameless(given) if isinstance(given, Anchor) else given
         found = finish(self._asked(_altered(first, anchor=bare)))
         assert isinstance(found, Plan)
-        outlook = found.outlook
+        outlook = found.view
         assert outlook is not None
         place = replace(outlook.anchor, ids=given.ids) if isinstance(given, Anchor) else outlook.anchor
         self._next, self._place = _looking(_unnamed(found), outlook.suspected, outlook.floor), place
@@ -181,7 +181,7 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
     """Return the coreset, or None if the sites sent too few suspects, and the plan to ask with next."""
     asked, body = merged.plan, merged.body
     assert isinstance(body, Candidates)
-    assert asked.outlook is not None
+    assert asked.view is not None
     held, inner = body.suspects, body.inliers
     weight = ExactSums(1)
     weight.absorb(inner.weights, [0] * len(inner.weights))
@@ -195,8 +195,8 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
     all_held, heavy = not len(inner.numbers), 0.0 if held is None else held.points.total_weight
     if suspected and not all_held and heavy < suspected * (1 + _MARGIN):
         return None, _looking(asked, suspected)
-    exact = replace(asked.outlook, anchor=place, suspected=suspected, floor=-np.inf)
-    core = finish(Summary(replace(asked, census=census, outlook=exact, fingerprint=""), body))
+    exact = replace(asked.view, anchor=place, suspected=suspected, floor=-np.inf)
+    core = finish(Summary(replace(asked, first_pass=census, view=exact, fingerprint=""), body))
     assert isinstance(core, Coreset)
     floor = -np.inf if held is None or all_held else float(held.losses.min())
     return core, _looking(asked, suspected, floor)
@@ -204,17 +204,17 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
 
 def _looking(made: Plan, suspected: float, floor: float = -np.inf) -> Plan:
     """Plan to hold those who may be suspected, if little more than so much weight is."""
-    assert made.outlook is not None
-    outlook = replace(made.outlook, suspected=_ROOM * suspected, floor=floor)
-    return replace(made, outlook=outlook, census=None, fingerprint="")
+    assert made.view is not None
+    outlook = replace(made.view, suspected=_ROOM * suspected, floor=floor)
+    return replace(made, view=outlook, first_pass=None, fingerprint="")
 
 
 def _unnamed(made: Plan) -> Plan:
     """Make a plan that tells no site which rows of others its anchor was made of."""
-    assert made.outlook is not None
-    bare, known = _nameless(made.outlook.anchor), made.outlook.known
-    outlook = replace(made.outlook, anchor=bare, known=None if known is None else replace(known, anchor=bare))
-    return _altered(replace(made, outlook=outlook), anchor=None)
+    assert made.view is not None
+    bare, known = _nameless(made.view.anchor), made.view.features
+    outlook = replace(made.view, anchor=bare, features=None if known is None else replace(known, anchor=bare))
+    return _altered(replace(made, view=outlook), anchor=None)
 
 
 def _nameless(anchor: Anchor) -> Anchor:

@@ -11,11 +11,12 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.candidates import Candidates, Inliers, InlierState, RankedPoints, View
+from duramen.coreset.candidates import Candidates, Inliers, InlierState
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
-from duramen.coreset.view import are_few, best_sampler
+from duramen.coreset.streaming import RankedPoints
+from duramen.coreset.view import View, are_few, best_sampler
 from duramen.dynamic import DynamicCoreset
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.look import Scorer
@@ -69,8 +70,8 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
 
 def _sees_alike(look: Scorer, outlook: View) -> bool:
     """Tell whether points look the same, and as much is known of each as the pass asks for."""
-    known = outlook.known is None or (
-        look.known is not None and look.known.n_columns >= outlook.known.n_columns
+    known = outlook.features is None or (
+        look.known is not None and look.known.n_columns >= outlook.features.n_columns
     )
     return (
         known
@@ -121,7 +122,7 @@ def _seen(slots: Slots, table: LossTable, which: Array, outlook: View) -> Anchor
 
 def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierState:
     """Take points for inliers that are suspected here, and not by the pass."""
-    inner = Inliers(outlook.sampler, outlook.seed, outlook.plan.size, outlook.known)
+    inner = Inliers(outlook)
     inner.absorb(state)
     inner.add_few(seen)
     return inner.state()
@@ -142,8 +143,8 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> Inl
         parts.append(first[~np.isin(first, mine)][:most])
         weights.add_column(place, np.concatenate([[exact.high, exact.low], -slots.weights[mine]]))
     totals = None
-    if outlook.known is not None:
-        totals = _totals(engine, without, outlook.known.n_columns)
+    if outlook.features is not None:
+        totals = _totals(engine, without, outlook.features.n_columns)
         if totals is None:
             return None
     held = _held(engine, slots, parts, numbers)
@@ -277,7 +278,7 @@ class Site:
         if not isinstance(plan, Plan):
             raise TypeError(f"a site answers a Plan, or the pickle of one; found {type(plan).__name__}")
         with self.rows._lock:
-            made = self._counted(plan) if plan.outlook is None else self._selected(plan, plan.outlook)
+            made = self._counted(plan) if plan.view is None else self._selected(plan, plan.view)
         if self.max_rows is not None and rows_in(made) > self.max_rows:
             raise PermissionError(
                 f"the summary would have {rows_in(made):,} rows, and max_rows={self.max_rows:,}; ask for a "
@@ -297,11 +298,11 @@ class Site:
         made = summarize(self._parts(), plan)
         body = made.body
         assert isinstance(body, FirstPassResult)
-        if body.held is None or _needs_sample(plan.problem, body.held.points.n_columns):
+        if body.kept is None or _needs_sample(plan.problem, body.kept.points.n_columns):
             return made
-        points, numbers, places = body.held
+        points, numbers, places = body.kept
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
-        return Summary(plan, replace(body, held=one))
+        return Summary(plan, replace(body, kept=one))
 
     def _selected(self, plan: Plan, outlook: View) -> Summary:
         found = selection_of(self.rows, outlook)
@@ -350,9 +351,9 @@ def held_points(summary: Summary) -> list[WeightedPoints]:
     """Return the rows that a summary contains."""
     body = summary.body
     if isinstance(body, Candidates):
-        held, suspects = body.inliers.held, body.suspects
+        held, suspects = body.inliers.kept, body.suspects
         return [part.points for part in (held, suspects) if part is not None]
-    return [] if body.held is None else [body.held.points]
+    return [] if body.kept is None else [body.kept.points]
 
 
 def _needs_sample(problem: PassSettings, n_columns: int) -> bool:

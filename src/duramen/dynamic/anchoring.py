@@ -9,26 +9,26 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.choose import split_at
 from duramen.coreset.settings import BySize
+from duramen.coreset.split import split_at
 from duramen.coreset.view import (
     SAMPLE,
-    anchor_of,
+    anchored_points,
     are_few,
     best_sampler,
     chances,
     check_plan,
-    drawn,
     given_anchor,
     is_bare,
+    sample_rows,
     sampler_of,
-    seen_from,
+    take_or_find_anchor,
 )
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 from duramen.samplers import RankedSampler, Sampler
-from duramen.samplers.base import frozen
+from duramen.samplers.base import freeze
 
 __all__ = ["AnchorReport", "AnchorSettings", "NoAnchorError", "all_with", "rows_needed", "sample_of"]
 
@@ -142,7 +142,7 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
     there = there[slots.weights[there] > 0]
     if len(there) > SAMPLE:
         ids, weights = slots.ids[there], slots.weights[there]
-        rows, heavy = drawn(chances(seed, ids, weights), ids, weights)
+        rows, heavy = sample_rows(chances(seed, ids, weights), ids, weights)
         return slots.points(there[rows]).with_weights(heavy)
     return slots.points(there)
 
@@ -200,9 +200,11 @@ class AnchorSettings:
         check_plan(self.plan, z, is_bare(given), named)
         rng = np.random.default_rng(self.seed)
         if given_anchor(given, self.loss, points.n_columns) is not None:
-            return self._frozen(anchor_of(given, points, self.loss, fraction, rng), points, z, named)
+            return self._frozen(
+                take_or_find_anchor(given, points, self.loss, fraction, rng), points, z, named
+            )
         try:
-            place = anchor_of(None, points, self.loss, fraction, rng, n_rows)
+            place = take_or_find_anchor(None, points, self.loss, fraction, rng, n_rows)
             return self._frozen(place, points, z, named)
         except MissingPropertyError:
             raise
@@ -216,11 +218,11 @@ class AnchorSettings:
         named = named or self._best(place, points.n_columns)
         if not isinstance(named, RankedSampler):
             return place, named
-        seen, _ = seen_from(place, points, self.loss, cached=False)
+        seen, _ = anchored_points(place, points, self.loss, cached=False)
         split = split_at(points, seen.losses, self.plan.suspected_of(z, points.total_weight))
         if split.n_inner:
             seen = replace(seen, points=points.with_weights(split.inner))
-        return frozen(named, seen).anchor, named
+        return freeze(named, seen).anchor, named
 
     def sampler_of(self, place: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler that an anchor with all of its frozen parts was made for."""

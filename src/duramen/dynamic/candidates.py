@@ -12,7 +12,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset import Coreset
-from duramen.coreset.choose import Chosen, assembled
+from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.settings import BySize
 from duramen.dynamic.look import Scored, Scorer
 from duramen.dynamic.ranked import Ranked, SuspectLists, nobody
@@ -242,7 +242,7 @@ class LiveCandidates:
         calibrated = isinstance(self.engine, Ranked) and self.engine.calibrates(size)
         if calibrated:
             inner = self._calibrated(inner, slots, points)
-        return assembled(
+        return assemble(
             points,
             [outer, inner],
             loss=self.look.loss,

@@ -15,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array, scratch_rows
 from duramen.ball import Anchor
-from duramen.coreset.view import seen_from
+from duramen.coreset.view import anchored_points
 from duramen.losses.base import Loss
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
@@ -31,7 +31,7 @@ from duramen.samplers import (
     SensitivitySampler,
     UniformSampler,
 )
-from duramen.samplers.base import measured
+from duramen.samplers.base import size_measures
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
 from duramen.samplers.ranks import uniforms
 
@@ -100,7 +100,7 @@ class Scorer:
         ValueError
             If a row or a label is none that the loss can take; nothing has changed.
         """
-        seen, cache = seen_from(self.anchor, points, self.loss, cached=self.known is not None)
+        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
         losses = np.asarray(seen.losses, dtype=np.float64)
         if self.ranked is None:
@@ -152,7 +152,7 @@ def _divide(ranks: Array, sampler: RankedSampler, seen: AnchoredPoints) -> None:
             f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; one a point is needed"
         )
     with np.errstate(invalid="ignore"):
-        ranks /= measured(seen.points.weights, scores)
+        ranks /= size_measures(seen.points.weights, scores)
         ranks[~((scores > 0) & (scores < np.inf))] = np.inf
 
 

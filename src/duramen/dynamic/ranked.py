@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, rung_of, shared_rungs
+from duramen.coreset.choose import Chosen, loss_bins_of, share_loss_bins
 from duramen.coreset.view import refuse_infinite
 from duramen.dynamic.look import Engine, Scored, Scorer
 from duramen.dynamic.rows import Slots
@@ -18,9 +18,9 @@ from duramen.dynamic.sums import ExactSum, ExactTotals
 from duramen.dynamic.table import LossTable
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Strata, shared_out
+from duramen.samplers.base import Strata, allocate_size
 from duramen.samplers.calibration import Calibration, calibration_features
-from duramen.samplers.ranks import draw, scaled, uniform_of, uniforms
+from duramen.samplers.ranks import draw, scale_to_totals, uniform_of, uniforms
 
 __all__ = ["Contributors", "RankLists", "Ranked", "SuspectLists", "Totals", "nobody"]
 
@@ -223,7 +223,7 @@ class RankLists:
                     whole.add_many(np.array([self._weights[number].high, self._weights[number].low]))
             return whole.difference(own[kept])
 
-        weights = scaled(found, own, totals, rest)
+        weights = scale_to_totals(found, own, totals, rest)
         return Chosen(slots[found.rows].astype(np.intp), weights, found.inclusion, found.groups)
 
     @property
@@ -275,26 +275,26 @@ class SuspectLists:
 
     def add(self, slot: int, loss: float) -> None:
         """Take a point in."""
-        self._lists.add(int(rung_of(np.array([loss]))[0]), self._rank(slot), slot)
+        self._lists.add(int(loss_bins_of(np.array([loss]))[0]), self._rank(slot), slot)
 
     def remove(self, slot: int, loss: float) -> None:
         """Let a point go."""
-        self._lists.remove(int(rung_of(np.array([loss]))[0]), self._rank(slot), slot)
+        self._lists.remove(int(loss_bins_of(np.array([loss]))[0]), self._rank(slot), slot)
 
     def add_many(self, slots: Array, losses: Array) -> None:
         """Take points in."""
-        self._lists.add_many(rung_of(losses), self._ranks(slots), slots)
+        self._lists.add_many(loss_bins_of(losses), self._ranks(slots), slots)
 
     def remove_many(self, slots: Array, losses: Array) -> None:
         """Let points go."""
-        self._lists.remove_many(rung_of(losses), self._ranks(slots), slots)
+        self._lists.remove_many(loss_bins_of(losses), self._ranks(slots), slots)
 
     def choose(self, size: int) -> Chosen:
         """Choose the points that stand for them all."""
         if not size:
             return nobody()
         strata = self._lists.strata()
-        groups, sizes, totals = shared_rungs(*strata, size)
+        groups, sizes, totals = share_loss_bins(*strata, size)
         found = self._lists.draw(self._seed, self._ranks, groups, sizes, totals)
         return found._replace(groups=-1 - found.groups)
 
@@ -312,7 +312,7 @@ class SuspectLists:
         """Raise AssertionError if a list is out of order, or a point on another rung."""
         self._lists.check()
         for number, slots in self._lists.slots().items():
-            assert (rung_of(losses[slots]) == number).all(), f"a point of another rung is on {number}"
+            assert (loss_bins_of(losses[slots]) == number).all(), f"a point of another rung is on {number}"
 
     def _rank(self, slot: int) -> float:
         return uniform_of(self._seed, int(self._slots.ids[slot])) / float(self._slots.weights[slot])
@@ -420,7 +420,7 @@ class Ranked(Engine):
         strata = self._lists.strata()
         groups, sizes, totals = None, np.array([size]), strata.weights
         if self._look.strata_type is not None:
-            groups, sizes = shared_out(sampler, strata, size)
+            groups, sizes = allocate_size(sampler, strata, size)
             totals = np.bincount(groups, strata.weights)
         return self._lists.draw(seed, lambda slots: self._ranks[slots], groups, sizes, totals)
 

@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.dynamic.look import Engine, Holder
 from duramen.points import WeightedPoints
 from duramen.samplers import Sampler
-from duramen.samplers.base import check_size, reduced_rows
+from duramen.samplers.base import check_size, reduce_rows
 
 __all__ = ["Buckets", "NodeSummary", "Tree", "check_shape"]
 
@@ -383,7 +383,7 @@ class Tree(Engine):
         if points is None:
             points = self._holder.points(whole.slots).with_weights(whole.weights)
         rng = np.random.default_rng((self._seed, level, index))
-        rows, weights = reduced_rows(self._sampler, points, size, rng)
+        rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)
 
     def _verdicts(self) -> Iterator[tuple[bool, str]]:

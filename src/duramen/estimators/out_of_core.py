@@ -561,9 +561,9 @@ class OutOfCoreData:
             plain = Preparation(self.prepare.labelled)
             self.censuses[number] = self.source.gather(partial(Summarizer, first), plain, "census").body
         census, change = self.censuses[number], self.prepare.change
-        if change is None or census.held is None:
+        if change is None or census.kept is None:
             return census
-        return replace(census, held=census.held._replace(points=change(census.held.points)))
+        return replace(census, kept=census.kept._replace(points=change(census.kept.points)))
 
 
 def _first(loss: Loss, seed: int, sampler: Sampler | str = "auto") -> Plan:

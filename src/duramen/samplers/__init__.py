@@ -1,4 +1,4 @@
-"""Samplers: the black box A, which makes few weighted points of many."""
+"""Samplers: the black box A, which reduces many points to a few weighted ones."""
 
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler

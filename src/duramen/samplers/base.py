@@ -1,4 +1,4 @@
-"""A sampler as a black box: what it returns is checked, whoever wrote it."""
+"""A sampler as a black box: what it returns is checked, built-in or custom."""
 
 from __future__ import annotations
 
@@ -12,29 +12,17 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.samplers.ranks import apportion, draw, scaled_weights, uniforms
+from duramen.samplers.ranks import apportion, draw, scale_weights, uniforms
 
-__all__ = [
-    "NOWHERE",
-    "AnchoredPoints",
-    "Bound",
-    "RankedSampler",
-    "Sampler",
-    "Strata",
-    "check_size",
-    "reduced_rows",
-]
-
-
-_FAINT = 1e-290  # the least size measure
+_SMALLEST_MEASURE = 1e-290  # below, a rank would overflow and count as absent
 
 NOWHERE = Anchor(np.zeros(1), 0.0)
-"""Where a sampler looks from that looks at no losses: it only holds what the sampler freezes."""
+"""The anchor of a sampler that does not use losses: it only keeps what the sampler freezes."""
 
 
 @dataclass(frozen=True, eq=False)
 class AnchoredPoints:
-    """Points as seen from an anchor: what a ranked sampler may look at.
+    """Points with their losses at an anchor: the input of a ranked sampler.
 
     Attributes
     ----------
@@ -59,9 +47,14 @@ class AnchoredPoints:
         """Select by position, as :meth:`WeightedPoints.take` does."""
         return AnchoredPoints(self.points.take(which), self.loss, self.anchor, self.losses[which])
 
+    def take_unchecked(self, rows: Array) -> AnchoredPoints:
+        """Copy the points numbered ``rows``, which must be distinct."""
+        points = self.points.take_unchecked(rows, self.points.weights[rows])
+        return AnchoredPoints(points, self.loss, self.anchor, self.losses[rows])
+
 
 class Strata(NamedTuple):
-    """What is in each stratum now: its number, how many points, and their weight."""
+    """The non-empty strata: their numbers, how many points each has, and their weights."""
 
     numbers: Array
     counts: Array
@@ -69,25 +62,25 @@ class Strata(NamedTuple):
 
 
 class Sampler(ABC):
-    """A way to make few weighted points of many that stand for them all.
+    """A method that reduces many points to a few weighted points that represent them.
 
-    A sampler of your own is a subclass with ``reduce``; or, if it can say how
-    much each point matters by itself, a :class:`RankedSampler` with ``scores``.
+    A custom sampler is a subclass with ``reduce``; or, if it can score each
+    point by itself, a :class:`RankedSampler` with ``scores``.
     """
 
     @abstractmethod
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
-        """Make at most ``size`` weighted points that stand for ``points``, of the same total weight.
+        """Return at most ``size`` weighted points that represent ``points``, of the same total weight.
 
         The rows are some of those given, with their ids. Where there are no
-        more than ``size`` points, they are returned as they are.
+        more than ``size`` points, they are returned unchanged.
         """
 
     def bind(self, loss: Loss, anchor: Anchor) -> Sampler:
         """Return a sampler that knows the problem and the anchor, if this one needs them."""
         return self
 
-    def check(self, loss: Loss, points: WeightedPoints) -> None:  # noqa: B027 (most samplers ask for nothing)
+    def check(self, loss: Loss, points: WeightedPoints) -> None:  # noqa: B027 (most samplers need nothing)
         """Raise TypeError, with the way out, if the loss on such points lacks what this sampler needs."""
 
     def __repr__(self) -> str:
@@ -97,17 +90,17 @@ class Sampler(ABC):
 class RankedSampler(Sampler):
     """A sampler that scores each point by itself.
 
-    A subclass defines ``scores``. What scores depend on must be the point
-    itself, the loss, the anchor's theta, or what ``freeze`` derived once from
-    data and the anchor keeps: never which other points are there.
+    A subclass defines ``scores``. Scores may depend on the point itself, the
+    loss, the anchor's theta, and what ``freeze`` derived once from data and the
+    anchor keeps; never on which other points are present.
 
     Examples
     --------
     >>> import numpy as np
     >>> import duramen as dm
     >>> class ByLength(dm.RankedSampler):
-    ...     def scores(self, seen):
-    ...         return 1 + np.linalg.norm(seen.points.X, axis=1)
+    ...     def scores(self, anchored):
+    ...         return 1 + np.linalg.norm(anchored.points.X, axis=1)
     >>> rng = np.random.default_rng(0)
     >>> core = ByLength().reduce(dm.points(rng.normal(size=(1000, 2))), 50, rng)
     >>> core
@@ -115,35 +108,35 @@ class RankedSampler(Sampler):
     """
 
     freezes: tuple[str, ...] | None = None
-    """The names of all that ``freeze`` gives; None where that is not known."""
+    """The names of all that ``freeze`` returns; None where they are not known."""
 
     needs_losses = False
-    """Whether it looks at losses at the anchor, so that it must be bound before it can reduce."""
+    """Whether it uses losses at the anchor, so that it must be bound before it can reduce."""
 
     @abstractmethod
-    def scores(self, seen: AnchoredPoints) -> Array:
-        """Say how much a unit of weight of each point matters: (n,), positive, up to a common factor."""
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        """Compute how much a unit of weight of each point matters: (n,), positive, up to a common factor."""
 
-    def ceiling(self, seen: AnchoredPoints) -> float:
-        """Give a number that no score of these points exceeds, if one can be had for less than the scores."""
+    def ceiling(self, anchored: AnchoredPoints) -> float:
+        """Return an upper bound on the scores of these points, if it is cheaper than the scores."""
         return np.inf
 
-    def steady_scores(self, seen: AnchoredPoints) -> Array:
-        """Score points as ``scores`` does; a score has the same bits whichever other points are there."""
-        return self.scores(seen)
+    def steady_scores(self, anchored: AnchoredPoints) -> Array:
+        """Compute ``scores`` so that a score has the same bits whichever other points are present."""
+        return self.scores(anchored)
 
-    def freeze(self, seen: AnchoredPoints) -> dict[str, Array]:
-        """Derive from points what later scores depend on; it is kept in the anchor under these names."""
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        """Derive from points what later scores depend on; the anchor keeps it under these names."""
         return {}
 
-    def strata(self, seen: AnchoredPoints) -> Array | None:
-        """Give the number of each point's stratum: (n,) integers; None for a single one."""
+    def strata(self, anchored: AnchoredPoints) -> Array | None:
+        """Return the number of each point's stratum: (n,) integers; None for a single stratum."""
         return None
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
         """Share ``size`` out: the group each stratum is pooled into, and the size of each group.
 
-        By weight, a group for each stratum, unless a sampler does otherwise.
+        By default each stratum is a group, with a size in proportion to its weight.
         """
         return np.arange(len(strata.numbers)), apportion(strata.weights, strata.counts, size)
 
@@ -157,7 +150,7 @@ class RankedSampler(Sampler):
 @final
 @dataclass(frozen=True)
 class Bound(Sampler):
-    """A ranked sampler that knows its problem, and the anchor it looks from."""
+    """A ranked sampler with its problem and its anchor."""
 
     sampler: RankedSampler
     loss: Loss | None = None
@@ -168,95 +161,103 @@ class Bound(Sampler):
         live = np.flatnonzero(points.weights > 0)
         if len(live) <= size:
             return points if len(live) == len(points) else points.take(live)
-        seen = self._seen(points)
+        anchored = freeze(self.sampler, self._anchored(points))
         seed = int(rng.integers(2**63))
-        groups, sizes, totals = grouped(self.sampler, self.sampler.strata(seen), points.weights, size)
-        found = draw(seed, ranked(self.sampler, seen, seed), points.ids, groups, sizes)
-        weights = scaled_weights(found, points.weights, groups, totals)
+        groups, sizes, totals = group_strata(
+            self.sampler, self.sampler.strata(anchored), points.weights, size
+        )
+        found = draw(seed, compute_ranks(self.sampler, anchored, seed), points.ids, groups, sizes)
+        weights = scale_weights(found, points.weights, groups, totals)
         order = np.argsort(points.ids[found.rows])
         return points.take_unchecked(found.rows[order], weights[order])
 
-    def _seen(self, points: WeightedPoints) -> AnchoredPoints:
-        name = type(self.sampler).__name__
-        if self.loss is None or self.anchor is None:
-            if self.sampler.needs_losses:
-                raise ValueError(
-                    f"{name} looks at losses, so it needs a problem and an anchor; "
-                    f"use {name}().bind(loss, anchor).reduce(points, size, rng)"
-                )
-            return frozen(self.sampler, AnchoredPoints(points, None, NOWHERE, np.zeros(len(points))))
-        self.sampler.check(self.loss, points)
+    def _anchored(self, points: WeightedPoints) -> AnchoredPoints:
         losses = np.zeros(len(points))
-        if self.sampler.needs_losses:
-            losses = self.loss.values(self.anchor.theta, points.X, points.y)
-        return frozen(self.sampler, AnchoredPoints(points, self.loss, self.anchor, losses))
+        if self.loss is not None and self.anchor is not None:
+            self.sampler.check(self.loss, points)
+            if self.sampler.needs_losses:
+                losses = self.loss.values(self.anchor.theta, points.X, points.y)
+        elif self.sampler.needs_losses:
+            name = type(self.sampler).__name__
+            raise ValueError(
+                f"{name} uses losses, so it needs a problem and an anchor; "
+                f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
+            )
+        return AnchoredPoints(points, self.loss, self.anchor or NOWHERE, losses)
 
 
 def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
-    """Tell whether an anchor holds all that the sampler would freeze, so that nothing need be looked at."""
-    names = () if type(sampler).freeze is RankedSampler.freeze else sampler.freezes
-    told = names is not None and _goes_with(sampler, "freezes", "freeze")
-    return told and set(names or ()) <= set(anchor.frozen)
+    """Return whether an anchor already keeps all that the sampler would freeze."""
+    if type(sampler).freeze is RankedSampler.freeze:
+        return True
+    names = sampler.freezes if _still_holds(sampler, "freezes", "freeze") else None
+    return names is not None and set(names) <= set(anchor.frozen)
 
 
-def ceiling_of(sampler: RankedSampler, seen: AnchoredPoints) -> float:
-    """Give a number that no measure, weight times score, of these points exceeds; it may be infinite."""
-    most = float(seen.points.weights.max(initial=0.0))
-    ceiling = sampler.ceiling(seen) if _goes_with(sampler, "ceiling", "scores") else np.inf
-    return float(measured(most, float(ceiling)))
+def largest_measure(sampler: RankedSampler, anchored: AnchoredPoints) -> float:
+    """Bound the measures, weight times score, of these points from above; the bound may be infinite."""
+    heaviest = float(anchored.points.weights.max(initial=0.0))
+    ceiling = sampler.ceiling(anchored) if _still_holds(sampler, "ceiling", "scores") else np.inf
+    return float(size_measures(heaviest, float(ceiling)))
 
 
-def _goes_with(sampler: RankedSampler, one: str, other: str) -> bool:
-    """Tell whether a class knows of what it says: not if it inherits that, and does the other thing anew."""
-    owners = [
-        next(at for at, kind in enumerate(type(sampler).__mro__) if name in vars(kind))
-        for name in (one, other)
-    ]
-    return owners[0] <= owners[1]
+def _still_holds(sampler: RankedSampler, promise: str, method: str) -> bool:
+    """Return whether ``promise`` is defined at least as deep in the MRO as the ``method`` it is about.
+
+    A subclass that overrides the method alone inherits a promise that it need not keep.
+    """
+    kinds = type(sampler).__mro__
+    depths = [next(k for k, kind in enumerate(kinds) if name in vars(kind)) for name in (promise, method)]
+    return depths[0] <= depths[1]
 
 
-def frozen(sampler: RankedSampler, seen: AnchoredPoints) -> AnchoredPoints:
-    """Have the sampler freeze what it derives from these points, unless the anchor holds it already."""
-    state = sampler.freeze(seen)
-    new = {name: value for name, value in state.items() if name not in seen.anchor.frozen}
-    return AnchoredPoints(seen.points, seen.loss, seen.anchor.freeze(**new), seen.losses) if new else seen
+def freeze(sampler: RankedSampler, anchored: AnchoredPoints) -> AnchoredPoints:
+    """Freeze what the sampler derives from these points, unless the anchor keeps it already."""
+    state, anchor = sampler.freeze(anchored), anchored.anchor
+    new = {name: value for name, value in state.items() if name not in anchor.frozen}
+    if not new:
+        return anchored
+    return AnchoredPoints(anchored.points, anchored.loss, anchor.freeze(**new), anchored.losses)
 
 
-def measured(weights: Any, scores: Any) -> Any:
-    """Compute size measures, weight times score: not so faint that a rank overflows, and counts as absent."""
+def size_measures(weights: Any, scores: Any) -> Any:
+    """Compute size measures, weight times score, not so small that a rank overflows."""
     if isinstance(scores, float):
-        return max(weights * scores, _FAINT)
-    return np.maximum(weights * scores, _FAINT)
+        return max(weights * scores, _SMALLEST_MEASURE)
+    return np.maximum(weights * scores, _SMALLEST_MEASURE)
 
 
-def ranked(sampler: RankedSampler, seen: AnchoredPoints, seed: int, *, steady: bool = False) -> Array:
+def compute_ranks(
+    sampler: RankedSampler, anchored: AnchoredPoints, seed: int, *, steady: bool = False
+) -> Array:
     """Compute the ranks, u over weight times score; refuse scores that are not positive numbers.
 
     If ``steady``, the rank of a point has the same bits whichever others are with it.
     """
-    weights = seen.points.weights
-    steady = steady and _goes_with(sampler, "steady_scores", "scores")
-    scores = np.asarray(sampler.steady_scores(seen) if steady else sampler.scores(seen))
-    if scores.shape != (len(seen),):
+    weights = anchored.points.weights
+    steady = steady and _still_holds(sampler, "steady_scores", "scores")
+    scores = np.asarray(sampler.steady_scores(anchored) if steady else sampler.scores(anchored))
+    if scores.shape != (len(anchored),):
         raise ValueError(
-            f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; one a point is needed"
+            f"{sampler!r} gave scores of shape {scores.shape} for {len(anchored)} points; "
+            "one score per point is needed"
         )
     if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
         wrong = np.flatnonzero(~((scores > 0) & (scores < np.inf)) & (weights > 0))
         if wrong.size:
             raise ValueError(
-                f"{sampler!r} gave the score {scores[wrong[0]]} to id {seen.points.ids[wrong[0]]}; "
+                f"{sampler!r} gave the score {scores[wrong[0]]} to id {anchored.points.ids[wrong[0]]}; "
                 "scores must be positive numbers"
             )
         scores = np.where(weights > 0, scores, 1.0)
-    measures = np.where(weights > 0, measured(weights, scores), 0.0)
-    ranks = uniforms(seed, seen.points.ids)
+    measures = np.where(weights > 0, size_measures(weights, scores), 0.0)
+    ranks = uniforms(seed, anchored.points.ids)
     with np.errstate(divide="ignore", over="ignore"):
         ranks /= measures
     return ranks
 
 
-def grouped(
+def group_strata(
     sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
 ) -> tuple[Array | None, Array, Array]:
     """Share the size out between groups of strata: the group of each point, their sizes and total weights.
@@ -265,56 +266,59 @@ def grouped(
     """
     if numbers is None:
         return None, np.array([size]), np.array([float(weights.sum())])
-    strata, place, seats = strata_of(numbers, weights)
-    pooled, sizes = shared_out(sampler, strata, size)
-    lookup = np.full(int(place.max()) + 1, -1, dtype=np.int32)
-    lookup[seats] = pooled
-    return lookup.take(place), sizes, np.bincount(pooled, strata.weights)
+    strata, places, occupied = strata_of(numbers, weights)
+    pooled, sizes = allocate_size(sampler, strata, size)
+    lookup = np.full(int(places.max()) + 1, -1, dtype=np.int32)
+    lookup[occupied] = pooled
+    return lookup.take(places), sizes, np.bincount(pooled, strata.weights)
 
 
-def shared_out(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
-    """Have the sampler share the size out, and check what it says: groups of strata, and their sizes."""
+def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:
+    """Have the sampler share the size out: return the group of each stratum and the size of each group.
+
+    Raises
+    ------
+    ValueError
+        Unless every stratum is in a group, and every group has a size.
+    """
     pooled, sizes = (np.asarray(part) for part in sampler.allocate(strata, size))
-    _check_allocation(sampler, strata, pooled, sizes, size)
+    complete = set(pooled.tolist()) == set(range(len(sizes))) and pooled.shape == strata.numbers.shape
+    if not (complete and (sizes >= 1).all() and sizes.sum() <= size):
+        raise ValueError(
+            f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
+            f"{pooled.tolist()[:5]}; put each stratum in a group, and give each group one point or more"
+        )
     return pooled, sizes
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
-    """Count what is in each stratum; seat every point, at 0 if it weighs nothing, and every stratum."""
+    """Count the points of each stratum; return the strata, each point's place, and each stratum's place.
+
+    The place of a point without weight is 0, which is no stratum's.
+    """
     low, high = int(numbers.min()), int(numbers.max())
     names: Array
     if high - low < 2**15:
-        place = numbers.astype(np.intp)
-        place -= low - 1
+        places = numbers.astype(np.intp)
+        places -= low - 1
         names = np.arange(low, high + 1)
     else:
-        names, place = np.unique(numbers, return_inverse=True)
-        place += 1
-    place *= weights > 0
-    counts = np.bincount(place, minlength=len(names) + 1)[1:]
-    heavy = np.bincount(place, weights, minlength=len(names) + 1)[1:]
-    there = np.flatnonzero(counts)
-    return Strata(names[there], counts[there], heavy[there]), place, there + 1
+        names, places = np.unique(numbers, return_inverse=True)
+        places += 1
+    places *= weights > 0
+    counts = np.bincount(places, minlength=len(names) + 1)[1:]
+    sums = np.bincount(places, weights, minlength=len(names) + 1)[1:]
+    present = np.flatnonzero(counts)
+    return Strata(names[present], counts[present], sums[present]), places, present + 1
 
 
-def _check_allocation(sampler: RankedSampler, strata: Strata, pooled: Array, sizes: Array, size: int) -> None:
-    """Raise ValueError unless every stratum is in a group, and every group has a size."""
-    there = set(pooled.tolist()) == set(range(len(sizes))) and pooled.shape == strata.numbers.shape
-    if not (there and (sizes >= 1).all() and sizes.sum() <= size):
-        raise ValueError(
-            f"{sampler!r} shared size={size} out as {sizes.tolist()[:5]}, with strata in groups "
-            f"{pooled.tolist()[:5]}; each needs a group, and each group a point or more of the size"
-        )
+def check_size(size: Any, name: str = "size") -> None:
+    """Raise ValueError unless a size is a whole number of 1 or more."""
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise ValueError(f"{name}={size!r} must be a whole number of 1 or more")
 
 
-def check_size(size: Any) -> None:
-    """Raise ValueError unless size is a whole number of 1 or more."""
-    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    if not (whole and size >= 1):
-        raise ValueError(f"size={size!r} must be a whole number of 1 or more")
-
-
-def reduced_rows(
+def reduce_rows(
     sampler: Sampler, points: WeightedPoints, size: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Let a sampler reduce points of positive weight: the rows it kept, and weights of the same total.
@@ -322,7 +326,7 @@ def reduced_rows(
     Raises
     ------
     TypeError
-        If it returns something else than points.
+        If it returns anything but points.
     ValueError
         If it returns none, more than ``size``, others than it was given, one
         of them twice, or weights that are not positive numbers.
@@ -331,31 +335,26 @@ def reduced_rows(
     --------
     >>> import duramen as dm
     >>> points = dm.points([[0.0], [1.0], [2.0], [3.0]], ids=[10, 11, 12, 13])
-    >>> rows, weights = reduced_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
+    >>> rows, weights = reduce_rows(dm.UniformSampler(), points, 2, np.random.default_rng(0))
     >>> len(rows), weights
     (2, array([2., 2.]))
     """
     reduced = sampler.reduce(points, size, rng)
-    rows = _found_again(sampler, points, reduced, size)
-    return rows, reduced.weights * (points.total_weight / reduced.total_weight)
-
-
-def _found_again(sampler: Sampler, points: WeightedPoints, reduced: Any, size: int) -> Array:
-    """Find the rows of the points that a black box returned; raise if it returned something else."""
     if not isinstance(reduced, WeightedPoints):
         raise TypeError(f"{sampler!r} must return points from reduce; found {type(reduced).__name__}")
     order = np.argsort(points.ids)
-    place = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
-    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[order[place]], reduced.ids):
+    places = np.minimum(np.searchsorted(points.ids, reduced.ids, sorter=order), len(order) - 1)
+    rows = order[places]
+    if not 0 < len(reduced) <= size or not np.array_equal(points.ids[rows], reduced.ids):
         raise ValueError(
             f"{sampler!r} gave {len(reduced)} points where {size} of those it was given were asked for; "
             "reduce must return some of them, with their ids"
         )
-    twice = np.flatnonzero(np.bincount(place) > 1)
-    if twice.size:
+    repeated = np.flatnonzero(np.bincount(rows) > 1)
+    if repeated.size:
         raise ValueError(
-            f"{sampler!r} gave id {points.ids[order[twice[0]]]} more than once; "
-            "reduce must return each point once, with all the weight it stands for"
+            f"{sampler!r} gave id {points.ids[repeated[0]]} more than once; "
+            "reduce must return each point once, with all the weight it represents"
         )
     wrong = np.flatnonzero(~((reduced.weights > 0) & (reduced.weights < np.inf)))
     if wrong.size:
@@ -363,4 +362,4 @@ def _found_again(sampler: Sampler, points: WeightedPoints, reduced: Any, size: i
             f"{sampler!r} gave the weight {reduced.weights[wrong[0]]} to id {reduced.ids[wrong[0]]}; "
             "weights must be positive numbers"
         )
-    return np.asarray(order[place])
+    return rows, reduced.weights * (points.total_weight / reduced.total_weight)

@@ -1,6 +1,6 @@
-"""Calibration: adjust sampled weights a little, so that they reproduce totals that are known exactly.
+"""Calibration: adjust sampled weights slightly, so that they reproduce totals that are known exactly.
 
-From the anchor a few numbers are known of every point, and so are their totals
+At the anchor a few features of every point are known, and so are their totals
 over all points: the loss f, its gradient, and for centres how many points are
 nearest to each. Among all weights near the sampled ones, calibration takes
 those that come close to the totals (Deville and Saerndal 1992, their bounded
@@ -8,9 +8,9 @@ distance): the coreset's objective then agrees with the data's to first order
 around the anchor.
 
 Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
-together they keep their sum. Totals that few sampled points speak for (a rare
-one-hot column, in the sample twice) are met less closely, by a ridge in
-inverse proportion to how many speak.
+together they keep their sum. Totals that only a few sampled points contribute
+to (a rare one-hot column, in the sample twice) are met less closely, by a ridge
+in inverse proportion to the number of those points.
 """
 
 from __future__ import annotations
@@ -33,24 +33,19 @@ from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
-__all__ = ["Calibration", "CalibrationFeatures", "calibration_features"]
-
-
-_MOST = 3.0  # a factor, and one over it the least; docs/sampling.md has the measurement
-_RIDGE = 10.0  # in points: a total that ten points speak for is met half way
+_MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
+_RIDGE = 10.0  # in points: a total that ten points contribute to is met half way
 _ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
 _CHANCE = 5.0  # standard errors
 _STEPS = 50
-_STEP = 2.0**32  # steps a unit of spread
-_CONSTANT = 1e-6  # what varies by less is met anyhow, and rounding would show in it
-_ENOUGH = (
-    1e-12  # gain of a step in the dual, of the order of squared deviations from a total in units of spread
-)
+_STEP = 2.0**32  # totals are rounded to multiples of the spread over it
+_CONSTANT = 1e-6  # a column that varies by less is met anyway, and only rounding would show in it
+_ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a total, in units of spread
 
 
 @dataclass(frozen=True)
 class CalibrationFeatures:
-    """Which numbers are known of a point at the anchor, beside its weight."""
+    """Which features of a point weights are calibrated to: its loss, centre and gradient at the anchor."""
 
     loss: Loss
     anchor: Anchor
@@ -59,30 +54,30 @@ class CalibrationFeatures:
 
     @property
     def n_columns(self) -> int:
-        """How many numbers a point has."""
+        """The number of features."""
         return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
 
     def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
-        """Sum weight times number over all points: (q,)."""
+        """Sum weight times feature over all points: (q,)."""
         parts = [np.array([kept_sum(losses, weights)])]
         if self.centres:
-            numbers = self.loss.nearest(self.anchor.theta, points.X) if cache is None else cache  # type: ignore[attr-defined]
-            parts.append(np.bincount(numbers, weights, minlength=self.centres))
+            nearest = self.loss.nearest(self.anchor.theta, points.X) if cache is None else cache  # type: ignore[attr-defined]
+            parts.append(np.bincount(nearest, weights, minlength=self.centres))
         if self.gradient:
-            known = {} if cache is None else {"cache": cache}
-            slopes = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **known)
-            parts.append(np.asarray(slopes).ravel())
+            cached = {} if cache is None else {"cache": cache}
+            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **cached)
+            parts.append(np.asarray(gradient).ravel())
         return np.concatenate(parts)
 
     def columns(self, points: WeightedPoints) -> Array:
-        """Compute the numbers of few points: (m, q)."""
+        """Compute the features of a few points: (m, q)."""
         losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
         return self.columns_of(points.X, points.y, losses, cache)
 
     def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
-        """Compute the numbers of rows whose losses and cache at the anchor are known: (m, q).
+        """Compute the features of rows whose losses and cache at the anchor are known: (m, q).
 
-        Those of a row are the same, bit for bit, whichever others are with it.
+        Those of a row have the same bits whichever other rows are present.
         """
         columns = np.zeros((X.shape[0], self.n_columns))
         columns[:, 0] = losses
@@ -119,23 +114,21 @@ class CalibrationFeatures:
 def calibration_features(
     loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
 ) -> CalibrationFeatures:
-    """Choose what to calibrate a sample of ``size`` points to: as much as it can carry.
+    """Choose as many features as a sample of ``size`` points can be calibrated to.
 
     The loss always; the gradient and the counts of centres, the counts alone,
     or neither. A function of the problem and the size, not of the points.
     """
-    centres = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
-    centres = centres if centres > 1 else 0
-    smooth = _has_gradients(loss, anchor, points)
-    for gradient, counts in ((smooth, centres), (False, centres)):
-        known = CalibrationFeatures(loss, anchor, gradient, counts)
-        if known.n_columns * _ROWS_A_COLUMN <= size:
-            return known
+    k = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
+    for gradient in (_has_gradients(loss, anchor, points), False):
+        features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
+        if features.n_columns * _ROWS_A_COLUMN <= size:
+            return features
     return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
 
 
 def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
-    """Try one point: a divergence of the user's own may lack what a gradient takes."""
+    """Try one point: a custom divergence may lack what a gradient needs."""
     if type(loss).gradients is Loss.gradients:
         return False
     one = points.take(slice(0, 1))
@@ -147,12 +140,12 @@ def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
 
 
 class Calibration:
-    """The numbers of sampled points, in units of their spread, and the ridge on each.
+    """The features of sampled points, in units of their spread, and the ridge on each.
 
     Parameters
     ----------
     columns : array (m, q)
-        What is known of each sampled point.
+        The features of each sampled point.
     weights : array (m,)
         As sampled.
     """
@@ -173,22 +166,20 @@ class Calibration:
         apart /= spread
         self.spread = largest * spread
         self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
-        # fourth moments tell how few points a column hangs on: one over their effective number
+        # fourth moments measure how few points a column depends on: one over their effective number
         fourth = np.square(self.shares) @ np.square(squares, out=squares)
         self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
 
     def weights(self, totals: Array) -> Array:
-        """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample stands for.
+        """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample represents.
 
         The dual of the bounded distance is convex and smooth; damped Newton steps
-        minimise it. A total farther off than chance allows comes from points that
-        the sample does not have; it is followed no further than chance goes.
+        minimise it. A total farther off than chance allows is due to points that are
+        not in the sample; it is followed only as far as chance allows.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             off = (totals / self.total - self.means) / self.spread
-            off = (
-                np.rint(off * _STEP) / _STEP
-            )  # so that how totals were rounded, in what groups, hardly shows
+            off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
         goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
         goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
@@ -197,7 +188,7 @@ class Calibration:
         stale, last, factor = True, np.inf, None
         for _ in range(_STEPS):
             slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
-            if stale:  # the curvature is kept while whole steps do: most of the time goes into it
+            if stale:  # the curvature is kept while full steps succeed: it takes most of the time
                 scaled = self.design * np.sqrt(self.shares * bends)[:, None]
                 curved = scaled.T @ scaled
                 curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
@@ -230,11 +221,11 @@ class Calibration:
         return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
 
     def residuals(self, values: Array) -> Array:
-        """Regress values on what is known, with the same ridge: what is left at each point.
+        """Regress values on the features, with the same ridge; return the residual of each point.
 
-        To first order the calibrated sum errs as the uncalibrated sum of these
-        residuals does. Each is measured from the regression without its own point,
-        which else would hide a part of it.
+        To first order the calibrated sum has the error of the uncalibrated sum of
+        these residuals. Each is measured from the regression without its own point,
+        which otherwise would hide a part of it.
         """
         weighted = self.design * self.shares[:, None]
         inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))

@@ -11,16 +11,14 @@ from duramen.samplers.base import AnchoredPoints, RankedSampler, Strata
 from duramen.samplers.ranks import apportion
 from duramen.trimming import kept_sum
 
-__all__ = ["LayeredSampler", "UniformSampler"]
-
 
 @dataclass(frozen=True)
 class UniformSampler(RankedSampler):
     """Draw points in proportion to their weight: the paper's Uniform (section 3.1).
 
-    It needs nothing of a loss. By Theorem 1 it is a robust coreset by itself
-    for any loss at all, but with an error in the number of outliers, and only
-    of use where outliers are a fair share of the data.
+    It needs no property of the loss. By Theorem 1 it gives a robust coreset by
+    itself for any loss, but with an error in the number of outliers, and it is
+    only useful where outliers are a fair share of the data.
 
     Examples
     --------
@@ -31,26 +29,26 @@ class UniformSampler(RankedSampler):
     array([25., 25., 25., 25.])
     """
 
-    def ceiling(self, seen: AnchoredPoints) -> float:
+    def ceiling(self, anchored: AnchoredPoints) -> float:
         return 1.0
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        return np.ones(len(seen))
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
 
 
-_LOWEST, _HIGHEST = -60, 1000  # exponents: below, losses are nothing beside their mean
+_LOWEST, _HIGHEST = -60, 1000  # exponents: below, losses are negligible beside their mean
 
 
 @dataclass(frozen=True)
 class LayeredSampler(RankedSampler):
-    """Cut points into layers by their loss at the anchor, and draw uniformly from each.
+    """Divide points into layers by their loss at the anchor, and draw uniformly from each.
 
     With r the smallest loss and T the mean of f - r, layer 0 holds the points
-    with f - r below about T, and layer j those in [2^(j-1) T, 2^j T). (So the
-    paper's proof needs it; its text says twice as much.) A point's own exponent,
-    the floor of log2((f - r) / T), is measured in the r and T that the anchor
-    froze; how many low exponents are pooled into layer 0 depends on the mean of
-    what is there now.
+    with f - r below about T, and layer j those in [2^(j-1) T, 2^j T). (The
+    paper's proof needs this; its text has twice as much.) A point's own exponent,
+    the floor of log2((f - r) / T), uses the r and T frozen in the anchor; how many
+    low exponents are pooled into layer 0 depends on the mean of the points
+    present.
 
     Each layer has a share of the size in proportion to its weight times the
     square root of its upper end: between its share of the points and its share
@@ -71,26 +69,24 @@ class LayeredSampler(RankedSampler):
     needs_losses = True
     freezes = ("layers",)
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        return np.ones(len(seen))
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        return np.ones(len(anchored))
 
-    def freeze(self, seen: AnchoredPoints) -> dict[str, Array]:
-        weights = seen.points.weights
-        lowest = float(np.min(seen.losses, initial=np.inf, where=weights > 0))
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        weights = anchored.points.weights
+        lowest = float(np.min(anchored.losses, initial=np.inf, where=weights > 0))
         if not np.isfinite(lowest):
-            return {"layers": np.array([0.0, 1.0])}  # nobody is there
-        mean = kept_sum(seen.losses, weights) / float(weights.sum()) - lowest
+            return {"layers": np.array([0.0, 1.0])}  # there are no points
+        mean = kept_sum(anchored.losses, weights) / float(weights.sum()) - lowest
         return {"layers": np.array([lowest, mean if mean > 0 else 1.0])}
 
-    def strata(self, seen: AnchoredPoints) -> Array:
-        lowest, unit = seen.anchor.frozen["layers"].tolist()
-        height = np.asarray(seen.losses, dtype=np.float64) - lowest
+    def strata(self, anchored: AnchoredPoints) -> Array:
+        lowest, unit = anchored.anchor.frozen["layers"].tolist()
+        height = np.asarray(anchored.losses, dtype=np.float64) - lowest
         with np.errstate(over="ignore"):
             height /= unit
         np.maximum(height, 0.0, out=height)
-        exponents = (
-            height.view(np.int64) >> 52
-        ) - 1023  # the floor of log2, from the bits of the number itself
+        exponents = (height.view(np.int64) >> 52) - 1023  # the floor of log2, from the bits of the float
         return np.clip(exponents, _LOWEST, _HIGHEST).astype(np.int16)
 
     def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
@@ -98,7 +94,7 @@ class LayeredSampler(RankedSampler):
         exponents = strata.numbers
         middle = np.ldexp(1.5, exponents)  # of a stratum, in frozen units
         mean = float(strata.weights / strata.weights.sum() @ middle)
-        lowest = int(np.floor(np.log2(mean) + 1e-9))  # how sums of weights were rounded must not show
+        lowest = int(np.floor(np.log2(mean) + 1e-9))  # the rounding of sums must not matter
         pooled = np.maximum(exponents - lowest + 1, 0)
         while len(np.unique(pooled)) > max(1, size // 2):  # a layer needs two points
             pooled = np.maximum(pooled - 1, 0)

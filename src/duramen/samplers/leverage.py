@@ -1,4 +1,4 @@
-"""Leverage: how far a row sticks out of the others, in the units of their spread (the paper's QR)."""
+"""Leverage: how far a row lies from the others, in units of their spread (the paper's QR)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from scipy.linalg import solve_triangular
 from duramen.arrays import Array, Rows, dense_block, row_products, take_rows
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler
+from duramen.samplers.base import AnchoredPoints, RankedSampler, check_size
 
-__all__ = ["LeverageSampler"]
-
-
-_SALT = 0xD1342543DE82EF95  # odd: the frame's sample is drawn by other numbers than the coreset
-_SAMPLE, _PRODUCTS = 3000, 10**8  # rows of it: so many, or what takes so many products
-_MOST_COLUMNS = 1024  # beyond, columns are measured one by one, not by their second moments
+_SALT = 0xD1342543DE82EF95  # odd: the frame's sample uses other numbers than the coreset
+_SAMPLE, _PRODUCTS = 3000, 10**8  # its number of rows, unless their products would exceed the second number
+_MOST_COLUMNS = 1024  # beyond, only the size of each column is measured, not the second moments
 _SIDE_BY_SIDE = 256  # rows that are compared at once
-_FAR = 1e100  # the length of a row that is longer
+_FAR = 1e100  # the largest length
 
 
 @dataclass(frozen=True)
@@ -57,28 +54,26 @@ class LeverageSampler(RankedSampler):
     directions: int = 4
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.directions, (int, np.integer)) and not isinstance(self.directions, bool)
-        if not (whole and self.directions >= 1):
-            raise ValueError(f"directions={self.directions!r} must be a whole number of 1 or more")
+        check_size(self.directions, "directions")
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        rows, frame = self._rows_and_frame(seen)
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        rows, frame = self._rows_and_frame(anchored)
         with np.errstate(over="ignore", invalid="ignore"):
-            images = rows @ frame[:-1]  # in float64: in float32 rounding would show in the choice
-        return _scored(images, frame)
+            images = rows @ frame[:-1]  # in float64: rounding to float32 would change the choice
+        return _scores(images, frame)
 
-    def steady_scores(self, seen: AnchoredPoints) -> Array:
-        rows, frame = self._rows_and_frame(seen)
+    def steady_scores(self, anchored: AnchoredPoints) -> Array:
+        rows, frame = self._rows_and_frame(anchored)
         if sparse.issparse(rows):
-            return _scored(rows @ frame[:-1], frame, steady=True)
+            return _scores(rows @ frame[:-1], frame, steady=True)
         with np.errstate(over="ignore", invalid="ignore"):
             wide = rows.astype(np.float64, copy=False)
             images = np.stack([row_products(wide, one) for one in np.ascontiguousarray(frame[:-1].T)], axis=1)
-        return _scored(images, frame, steady=True)
+        return _scores(images, frame, steady=True)
 
-    def _rows_and_frame(self, seen: AnchoredPoints) -> tuple[Rows, Array]:
-        frame = seen.anchor.frozen["leverage"]
-        X = seen.points.X
+    def _rows_and_frame(self, anchored: AnchoredPoints) -> tuple[Rows, Array]:
+        frame = anchored.anchor.frozen["leverage"]
+        X = anchored.points.X
         if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
             raise ValueError(
                 f"the anchor's leverage frame has shape {frame.shape}; it is not for {self.directions} "
@@ -86,72 +81,74 @@ class LeverageSampler(RankedSampler):
             )
         return X if sparse.issparse(X) else dense_block(X, slice(None)), frame
 
-    def ceiling(self, seen: AnchoredPoints) -> float:
-        frame, X = seen.anchor.frozen["leverage"], seen.points.X
+    def ceiling(self, anchored: AnchoredPoints) -> float:
+        frame, X = anchored.anchor.frozen["leverage"], anchored.points.X
         if sparse.issparse(X) or not len(X):
             return np.inf
         farthest = np.maximum(_largest(X, np.maximum), -_largest(X, np.minimum)).astype(np.float64)
         with np.errstate(over="ignore"):
             most = 1.0 + float(np.linalg.norm(np.append(farthest, 1.0) @ np.abs(frame)))
-        return most * (1 + 1e-9)  # more than rounding makes of it
+        return most * (1 + 1e-9)  # more than any rounding
 
-    def freeze(self, seen: AnchoredPoints) -> dict[str, Array]:
-        if "leverage" in seen.anchor.frozen:
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        if "leverage" in anchored.anchor.frozen:
             return {}
-        intercept = seen.loss.fit_intercept if isinstance(seen.loss, LinearLoss) else True
-        return {"leverage": self._frame(*_sample(seen.points), intercept)}
+        intercept = anchored.loss.fit_intercept if isinstance(anchored.loss, LinearLoss) else True
+        return {"leverage": _make_frame(*_sample(anchored.points), intercept, self.directions)}
 
-    def _frame(self, X: Rows, weights: Array, intercept: bool) -> Array:
-        """Make F, (d + 1, q), of sampled rows; its last row is what the intercept adds."""
-        d = X.shape[1]
-        p = d + intercept
-        largest = abs(X).max(axis=0)
-        largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
-        largest = np.where(largest > 0, largest, 1.0)
-        scaled = X.multiply(1 / largest).tocsr() if sparse.issparse(X) else X / largest  # no square overflows
-        rows = _with_ones(scaled) if intercept else scaled
-        share = weights / weights.sum()
-        squares = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows)
-        spread = np.asarray(squares.T @ share, dtype=np.float64).ravel()
-        # a column that is zero in the sample is rare: its size is taken to be that of the others
-        spread[spread == 0] = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
-        units = 1 / np.sqrt(spread)
-        few = min(d + 1, self.directions)
-        spin = np.random.default_rng(_SALT).normal(size=(p, few)) / few**0.5 if few < p else np.eye(p, few)
-        if p <= _MOST_COLUMNS:
-            heavy = rows.multiply(share[:, None]) if sparse.issparse(rows) else rows * share[:, None]
-            product = heavy.T @ rows
-            moment = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=np.float64)
-            moment *= units[:, None] * units
-            moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column had been seen once more
-            spin = solve_triangular(np.linalg.cholesky(moment).T, spin)
-        frame = np.zeros((d + 1, few))
-        frame[:p] = units[:, None] * spin / p**0.5
-        frame[:d] /= largest[:, None]
-        return frame
+
+def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Array:
+    """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
+    d = X.shape[1]
+    p, q = d + intercept, min(d + 1, directions)
+    largest = abs(X).max(axis=0)
+    largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
+    largest = np.where(largest > 0, largest, 1.0)
+    rows = X.multiply(1 / largest).tocsr() if sparse.issparse(X) else X / largest  # no square overflows
+    if intercept:
+        ones = np.ones((X.shape[0], 1))
+        rows = sparse.hstack([rows, ones], format="csr") if sparse.issparse(X) else np.hstack([rows, ones])
+    share = weights / weights.sum()
+    squares = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows)
+    spread = np.asarray(squares.T @ share, dtype=np.float64).ravel()
+    # a column that is zero in the sample is rare: its size is taken to be that of the others
+    spread[spread == 0] = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
+    units = 1 / np.sqrt(spread)
+    basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
+    if p <= _MOST_COLUMNS:
+        weighted = rows.multiply(share[:, None]) if sparse.issparse(rows) else rows * share[:, None]
+        product = weighted.T @ rows
+        moment = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=np.float64)
+        moment *= units[:, None] * units
+        moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column occurred once more
+        basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
+    frame = np.zeros((d + 1, q))
+    frame[:p] = units[:, None] * basis / p**0.5
+    frame[:d] /= largest[:, None]
+    return frame
 
 
 def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
-    """Take some of the rows of positive weight, and their weights: the same in whatever order they stand.
+    """Sample rows of positive weight, with their weights; the order of the points does not matter.
 
-    Multiplying ids by an odd number spreads them evenly: one product a row, and as
-    good as a draw here. Where ids were made so that it does not, all rows serve.
+    Multiplying ids by an odd number spreads them evenly: one product per row, and as
+    good as a draw here. Where the ids defeat this, all rows are used.
     """
     p = points.n_columns + 1
     enough = max(min(_SAMPLE, _PRODUCTS // p**2), 2 * min(p, _MOST_COLUMNS))
     live = points.weights > 0
     n = np.count_nonzero(live)
     if n > 2 * enough:
-        chosen = points.ids.view(np.uint64) * np.uint64(_SALT)
-        rows = np.flatnonzero((chosen < np.uint64(2**64 / n * enough)) & live)
-        if enough <= 2 * len(rows) <= 4 * enough:
-            return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
+        mixed = points.ids.view(np.uint64) * np.uint64(_SALT)
+        some = (mixed < np.uint64(2**64 / n * enough)) & live
+        if enough <= 2 * np.count_nonzero(some) <= 4 * enough:
+            live = some
     rows = np.flatnonzero(live)
     return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
 
 
-def _scored(images: Array, frame: Array, *, steady: bool = False) -> Array:
-    """Turn the images of rows into scores: 1 and their length."""
+def _scores(images: Array, frame: Array, *, steady: bool = False) -> Array:
+    """Turn the images of rows into scores: 1 plus their length."""
     with np.errstate(over="ignore", invalid="ignore"):
         images += frame[-1]
         if steady:
@@ -166,17 +163,10 @@ def _scored(images: Array, frame: Array, *, steady: bool = False) -> Array:
 
 
 def _largest(X: Array, extreme: Any) -> Array:
-    """Find the largest or the smallest number of each column, many rows at a time: several times as quick."""
+    """Find the largest or smallest number of each column, many rows at a time, which is much faster."""
     many = _SIDE_BY_SIDE * (len(X) // _SIDE_BY_SIDE) if X.flags.c_contiguous else 0
     few = X[many:]
     if many:
         wide = extreme.reduce(X[:many].reshape(-1, _SIDE_BY_SIDE * X.shape[1]), axis=0)
         few = np.concatenate([few, wide.reshape(_SIDE_BY_SIDE, X.shape[1])])
     return np.asarray(extreme.reduce(few, axis=0))
-
-
-def _with_ones(X: Rows) -> Rows:
-    ones = np.ones((X.shape[0], 1))
-    if sparse.issparse(X):
-        return sparse.hstack([X, sparse.csr_array(ones)], format="csr")
-    return np.hstack([X, ones])

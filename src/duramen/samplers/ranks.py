@@ -1,14 +1,14 @@
 """Ranks: one selection for every sampler.
 
-Each point has a pseudo-random number u(id) in (0, 1), a mix of a seed and its
+Each point has a pseudo-random number u(id) in (0, 1), a hash of a seed and its
 id, and a size measure a = weight times score. Its rank is u / a, and the sample
-of m points is the m smallest ranks. With t the rank that comes next, a sampled
+of m points is the m smallest ranks. With t the next rank, a sampled
 point was included with probability pi = min(1, a t), and weight / pi estimates
 its share of any sum without bias: priority sampling, which draws without
 replacement (Duffield, Lund and Thorup 2007).
 
-Nothing here depends on the order of the points, or on what was there before:
-the sample is a function of the points that are there now.
+Nothing here depends on the order of the points, or on earlier points: the
+sample is a function of the points that are present.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.parallel import for_each_chunk
 
-__all__ = ["Draw", "apportion", "draw", "scaled", "scaled_weights", "smallest", "uniform_of", "uniforms"]
-
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SPREAD = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
@@ -32,7 +29,7 @@ _SPREAD = (
 )
 _STEPS = [(int(shift), int(factor)) for shift, factor in _SPREAD]
 _ALL = 2**64 - 1
-_STEP = 2.0**40  # steps of a share
+_STEP = 2.0**40  # shares are rounded to multiples of one over it
 
 
 def uniform_of(seed: int, name: int) -> float:
@@ -43,15 +40,15 @@ def uniform_of(seed: int, name: int) -> float:
     >>> uniform_of(7, -3) == float(uniforms(7, np.array([-3]))[0])
     True
     """
-    return ((_mixed(name * int(_GOLDEN) + _start(seed)) >> 11) + 0.5) * 2.0**-53
+    return ((_mix_one(name * int(_GOLDEN) + _start(seed)) >> 11) + 0.5) * 2.0**-53
 
 
 @functools.lru_cache(maxsize=64)
 def _start(seed: int) -> int:
-    return _mixed(seed + int(_GOLDEN))
+    return _mix_one(seed + int(_GOLDEN))
 
 
-def _mixed(number: int) -> int:
+def _mix_one(number: int) -> int:
     number &= _ALL
     for shift, factor in _STEPS:
         number = ((number ^ (number >> shift)) * factor) & _ALL
@@ -83,7 +80,7 @@ def uniforms(seed: int, ids: Array) -> Array:
 
 
 def _mix(number: Array, scratch: Array) -> None:
-    """Spread every bit over all others, in place."""
+    """Mix the bits of every number, in place."""
     for shift, factor in _SPREAD:
         np.right_shift(number, shift, out=scratch)
         number ^= scratch
@@ -93,10 +90,10 @@ def _mix(number: Array, scratch: Array) -> None:
 
 
 def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
-    """Find the ``m`` smallest ranks, ties by id, and the rank that comes next.
+    """Find the ``m`` smallest ranks, ties by id, and the next rank.
 
-    Infinite ranks are as good as absent. Where no more than m are finite, all
-    of them are found and infinity comes next.
+    Infinite ranks count as absent. Where no more than m are finite, all
+    of them are found and the next rank is infinity.
 
     Returns
     -------
@@ -105,8 +102,8 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
 
     Notes
     -----
-    Cost: one comparison a point, as ranks are random: what every so many of
-    them show of their distribution bounds the m smallest of all.
+    Cost: one comparison per point, as ranks are random: a subsample bounds the
+    m smallest of all.
 
     Examples
     --------
@@ -114,7 +111,8 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     >>> rows, float(threshold)
     (array([1, 3]), 0.3)
     """
-    limit = _probable_limit(ranks, m + 1)
+    step = len(ranks) // 4096
+    limit = np.inf if step < 2 else _likely_limit(ranks[::step], (m + 1) / step)
     rows = np.flatnonzero(ranks <= limit)
     if len(rows) <= m and np.isfinite(limit):
         rows = np.flatnonzero(ranks < np.inf)
@@ -128,19 +126,14 @@ def smallest(ranks: Array, ids: Array, m: int) -> tuple[Array, float]:
     return rows[:m], threshold
 
 
-def _probable_limit(ranks: Array, m: int) -> float:
-    """Guess a rank that at least m others do not exceed, from every so many of them."""
-    step = len(ranks) // 4096
-    if step < 2:
-        return np.inf
-    seen = ranks[::step]
-    expected = m * len(seen) / len(ranks)
+def _likely_limit(probes: Array, expected: float) -> float:
+    """Find a rank below which a subsample has clearly more ranks than ``expected``; infinite if none."""
     place = int(expected + 6 * expected**0.5 + 6)
-    return np.inf if place >= len(seen) else float(np.partition(seen, place)[place])
+    return np.inf if place >= len(probes) else float(np.partition(probes, place)[place])
 
 
 class Draw(NamedTuple):
-    """What was drawn: positions, the probability with which each was included, and its group."""
+    """A sample: positions, the inclusion probability of each, and its group."""
 
     rows: Array
     inclusion: Array
@@ -148,30 +141,29 @@ class Draw(NamedTuple):
 
 
 def draw(seed: int, ranks: Array, ids: Array, groups: Array | None, sizes: Array) -> Draw:
-    """Draw ``sizes[g]`` points from each group g; ``groups`` None stands for one group.
+    """Draw ``sizes[g]`` points from each group g; ``groups`` None means one group.
 
-    Points of infinite rank, and those in groups below zero, are in none.
+    Points of infinite rank, and those in groups below zero, belong to none.
     """
     if groups is None:
-        return _drawn(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
+        return _make_draw(seed, ranks, ids, *smallest(ranks, ids, int(sizes[0])), 0)
     few = _candidates(ranks, groups, sizes)
     short = np.bincount(groups[few][groups[few] >= 0], minlength=len(sizes)) <= sizes
-    if short.any():  # the guess was too low, or there are no more
+    if short.any():  # the limit was too low, or there are no more
         few = np.union1d(few, np.flatnonzero((groups >= 0) & short[groups]))
     few = few[(groups[few] >= 0) & (ranks[few] < np.inf)]
     few = few[np.lexsort((ids[few], ranks[few], groups[few]))]
     mine = groups[few]
-    first = np.searchsorted(mine, np.arange(len(sizes)))
-    next_one = first + sizes
+    ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
     thresholds = np.full(len(sizes), np.inf)
     more = np.bincount(mine, minlength=len(sizes)) > sizes
-    thresholds[more] = ranks[few[next_one[more]]]
-    few = few[np.arange(len(few)) < next_one[mine]]
-    return _drawn(seed, ranks, ids, few, thresholds[groups[few]], groups[few])
+    thresholds[more] = ranks[few[ends[more]]]
+    few = few[np.arange(len(few)) < ends[mine]]
+    return _make_draw(seed, ranks, ids, few, thresholds[groups[few]], groups[few])
 
 
-def _drawn(seed: int, ranks: Array, ids: Array, rows: Array, threshold: Any, group: Any) -> Draw:
-    """Tell with what probability rows came below the threshold; a measure is u over rank."""
+def _make_draw(seed: int, ranks: Array, ids: Array, rows: Array, threshold: Any, group: Any) -> Draw:
+    """Compute the probabilities with which rows are below the threshold; a measure is u over rank."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inclusion = uniforms(seed, ids[rows]) / ranks[rows] * threshold
     return Draw(rows, np.fmin(inclusion, 1.0), np.full(len(rows), group, dtype=np.int32))
@@ -182,28 +174,24 @@ def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
     step = len(ranks) // 16384
     if step < 2:
         return np.arange(len(ranks))
-    seen, where = ranks[::step], groups[::step]
-    limits = np.full(len(sizes) + 1, np.inf)  # the last: for groups below zero
-    limits[-1] = -np.inf
+    probes, probe_groups = ranks[::step], groups[::step]
+    limits = np.full(len(sizes) + 1, -np.inf)  # the last: for groups below zero
     for group, size in enumerate(sizes):
-        mine = seen[where == group]
-        place = int(size / step + 6 * (size / step) ** 0.5 + 6)
-        if place < len(mine):
-            limits[group] = np.partition(mine, place)[place]
+        limits[group] = _likely_limit(probes[probe_groups == group], size / step)
     return np.flatnonzero(ranks <= limits[groups])
 
 
-def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
-    """Divide weights by inclusion probabilities, and scale them so that each group weighs what it did.
+def scale_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
+    """Divide weights by inclusion probabilities, and scale them to the total weight of each group.
 
-    Points that were certain to be included stand for themselves alone and keep
-    their weight, so that the others are scaled to what is left.
+    Points that were certain to be included represent only themselves and keep
+    their weight; the others are scaled to what is left.
 
     Parameters
     ----------
     found : Draw
     weights : array (n,)
-        Of all points that were drawn from.
+        Of all points, drawn or not.
     groups : array (n,) or None
         As for :func:`draw`.
     totals : array
@@ -212,51 +200,51 @@ def scaled_weights(found: Draw, weights: Array, groups: Array | None, totals: Ar
     Examples
     --------
     >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
-    >>> scaled_weights(found, np.ones(6), None, np.array([6.0]))
+    >>> scale_weights(found, np.ones(6), None, np.array([6.0]))
     array([1.        , 2.22222222, 2.77777778])
     """
 
     def rest(group: int, kept: Array) -> float:
         return _sum_without(found.rows[kept], weights, groups, group)
 
-    return scaled(found, weights[found.rows], totals, rest)
+    return scale_to_totals(found, weights[found.rows], totals, rest)
 
 
-def scaled(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
-    """Do what :func:`scaled_weights` does, for whoever holds only what was drawn.
+def scale_to_totals(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
+    """Do what :func:`scale_weights` does, given only the points drawn.
 
-    ``own`` are the weights of the rows found, and ``rest(group, kept)`` must weigh
-    a group less the rows ``found.rows[kept]``.
+    ``own`` are the weights of the rows found, and ``rest(group, kept)`` must return
+    the weight of a group without the rows ``found.rows[kept]``.
     """
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
     for group in np.unique(found.groups):
         mine = np.flatnonzero(found.groups == group)
-        kept, drawn = mine[certain[mine]], mine[~certain[mine]]
+        kept, others = mine[certain[mine]], mine[~certain[mine]]
         left = float(totals[group]) - float(own[kept].sum())
-        if left < 0.5 * totals[group]:  # a difference of sums would lose light points beside heavy ones
+        if left < 0.5 * totals[group]:  # a difference of sums would lose the digits of light points
             left = rest(int(group), kept)
-        if len(drawn):
-            scaled[drawn] *= left / scaled[drawn].sum()
-        elif left:  # chance took only those that were certain: they must stand for the others too
+        if len(others):
+            scaled[others] *= left / scaled[others].sum()
+        elif left:  # only certain points were drawn: they must represent the others too
             scaled[mine] *= 1 + left / own[mine].sum()
     return scaled
 
 
 def _sum_without(rows: Array, weights: Array, groups: Array | None, group: int) -> float:
-    """Weigh a group, less some rows of it."""
+    """Sum the weights of a group without some of its rows."""
     rest = np.array(weights) if groups is None else np.where(groups == group, weights, 0.0)
     rest[rows] = 0.0
     return float(rest.sum())
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:
-    """Share ``size`` out in proportion to ``shares``, within what each can take.
+    """Share ``size`` out in proportion to ``shares``, within capacities.
 
-    Whole numbers, in sum ``size`` or all capacities together: no more than its
-    capacity for each, and at least two, or one if they are many. Where a share
-    exceeds its capacity, the rest is shared out among the others; what rounding
-    leaves goes to the largest remainders, the first of equals.
+    The result is integers that add up to ``size``, or to all capacities together:
+    no more than its capacity for each, and at least two, or one if they are many.
+    Where a share exceeds its capacity, the rest is shared out among the others; what
+    rounding leaves goes to the largest remainders, the first of equals.
 
     Examples
     --------
@@ -270,9 +258,9 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
         raise ValueError(f"size={size} is below the {least.sum()} groups that need one each")
     shares = np.asarray(shares, dtype=np.float64)
     shares = shares / max(float(shares.max()), np.finfo(float).tiny)
-    shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that how sums were rounded hardly shows
+    shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters
     low, high = 0.0, float(room.max()) / float(shares.min())
-    for _ in range(100):  # the level at which shares, cut at both ends, add up
+    for _ in range(100):  # the level at which clipped shares add up
         level = (low + high) / 2
         if not low < level < high:
             break
@@ -281,7 +269,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
         else:
             high = level
     parts = np.clip(low * shares, least, room)
-    whole = np.floor(parts).astype(np.int64)
-    order = np.argsort(np.where(whole < room, whole - parts, np.inf), kind="stable")
-    whole[order[: size - int(whole.sum())]] += 1
-    return whole
+    sizes = np.floor(parts).astype(np.int64)
+    order = np.argsort(np.where(sizes < room, sizes - parts, np.inf), kind="stable")
+    sizes[order[: size - int(sizes.sum())]] += 1
+    return sizes

@@ -1,4 +1,4 @@
-"""Sensitivity: the largest share of the whole loss that a point can have in the ball (paper, section 4.1)."""
+"""Sensitivity: the largest share of the total loss that a point can have in the ball (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, su
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
 
-__all__ = ["METHODS", "Local", "SensitivitySampler", "constant_of", "quadratic_fraction", "scratch_bytes"]
-
-
 METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian_lipschitz"}
 """The kinds of continuity, and what a loss calls their constants."""
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """What is known of some points at the anchor; None where the loss does not say.
+    """The loss of some points around the anchor; None where the loss does not define a quantity.
 
     ``norms`` are those of the gradients.
     """
@@ -41,16 +38,16 @@ class Local:
     gradients: Any = None
 
     @staticmethod
-    def of(seen: AnchoredPoints) -> Local:
-        """Ask the loss."""
-        if isinstance(seen.loss, LinearLoss):
-            return _of_linear(seen, seen.loss)
-        loss, theta, points = seen.loss, seen.anchor.theta, seen.points
+    def of(anchored: AnchoredPoints) -> Local:
+        """Evaluate the loss at the anchor."""
+        if isinstance(anchored.loss, LinearLoss):
+            return _of_linear(anchored, anchored.loss)
+        loss, theta, points = anchored.loss, anchored.anchor.theta, anchored.points
         constants = {kind: constant_of(loss, kind, points) for kind in METHODS}
         twist = constants["hessian"]
         if twist is not None:
             curved = loss.hessian_norms(theta, points.X, points.y)
-            twist = None if curved is None else curved + twist * (seen.anchor.radius / 3)
+            twist = None if curved is None else curved + twist * (anchored.anchor.radius / 3)
         gradients, norms = None, np.zeros(len(points))
         if loss.convex or constants["smooth"] is not None or twist is not None:
             gradients = loss.gradients(theta, points.X, points.y)
@@ -58,84 +55,75 @@ class Local:
             if not sparse.issparse(gradients):
                 gradients = gradients.reshape(len(points), -1)
         try:
-            deviation = loss.deviation(seen.anchor.ball, points.X, points.y)
+            deviation = loss.deviation(anchored.anchor.ball, points.X, points.y)
         except MissingPropertyError:
             deviation = None
-        values = np.asarray(seen.losses, dtype=np.float64)
+        values = np.asarray(anchored.losses, dtype=np.float64)
         return Local(values, norms, constants["lipschitz"], constants["smooth"], twist, deviation, gradients)
-
-    @property
-    def has_gradients(self) -> bool:
-        """Whether the loss gave gradients."""
-        return self.gradients is not None
 
     def products(self, gradient: Array) -> Array:
         """Compute <g_i, G>."""
         return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
 
-    def pulled(self, weights: Array) -> Array:
+    def gradient_sum(self, weights: Array) -> Array:
         """Sum weight times gradient."""
         return np.asarray(0.0 if self.gradients is None else self.gradients.T @ weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _LinearLocal(Local):
-    """The same of a linear loss, whose gradients are slopes times rows (x, 1)."""
+    """The same for a linear loss: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
 
     slopes: Any = None
-    X: Any = None
     fit_intercept: bool = True
-
-    @property
-    def has_gradients(self) -> bool:
-        return True
 
     def products(self, gradient: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            predictors = np.asarray(self.X @ gradient[: self.X.shape[1]], dtype=np.float64)
+            predictors = super().products(gradient[: self.gradients.shape[1]])
             return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
 
-    def pulled(self, weights: Array) -> Array:
-        pull = self.slopes * weights
+    def gradient_sum(self, weights: Array) -> Array:
+        weighted = self.slopes * weights
         with np.errstate(over="ignore", invalid="ignore"):
-            total = np.asarray(self.X.T @ pull, dtype=np.float64)
-        return np.append(total, pull.sum()) if self.fit_intercept else total
+            total = np.asarray(self.gradients.T @ weighted, dtype=np.float64)
+        return np.append(total, weighted.sum()) if self.fit_intercept else total
 
 
-def _of_linear(seen: AnchoredPoints, loss: LinearLoss) -> Local:
-    points = seen.points
-    around: Neighbourhood = loss.neighbourhood(seen.anchor.ball, points.X, points.y)
+def _of_linear(anchored: AnchoredPoints, loss: LinearLoss) -> Local:
+    points = anchored.points
+    around: Neighbourhood = loss.neighbourhood(anchored.anchor.ball, points.X, points.y)
     slopes, curvatures, norms, deviation = (np.asarray(part, dtype=np.float64) for part in around)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         twist = None
         if loss.max_third is not None:
-            twist = curvatures * norms**2 + loss.max_third * norms**3 * (seen.anchor.radius / 3)
+            twist = curvatures * norms**2 + loss.max_third * norms**3 * (anchored.anchor.radius / 3)
         return _LinearLocal(
-            values=np.asarray(seen.losses, dtype=np.float64),
+            values=np.asarray(anchored.losses, dtype=np.float64),
             norms=np.abs(slopes) * norms,
             lipschitz=None if loss.max_slope is None else loss.max_slope * norms,
             smooth=None if loss.max_curvature is None else loss.max_curvature * norms**2,
             hessian=twist,
             deviation=deviation,
+            gradients=points.X,
             slopes=slopes,
-            X=points.X,
             fit_intercept=loss.fit_intercept,
         )
 
 
 def constant_of(loss: Loss, kind: str, points: WeightedPoints) -> Array | None:
-    """Give the constants of one kind of continuity, where the loss has them."""
+    """Return the constants of one kind of continuity, if the loss has them."""
     constant = getattr(loss, METHODS[kind])(points.X, points.y)
     return None if constant is None else np.asarray(constant, dtype=np.float64)
 
 
-def scratch_bytes(seen: AnchoredPoints) -> int:
-    """Count the bytes a row that all this takes."""
-    return 200 if isinstance(seen.loss, LinearLoss) else 16 * int(seen.anchor.theta.size)
+def _chunk_rows(anchored: AnchoredPoints) -> int:
+    """Choose how many rows to bound at once, by the bytes per row that :class:`Local` takes."""
+    linear = isinstance(anchored.loss, LinearLoss)
+    return rows_per_chunk(200 if linear else 16 * int(anchored.anchor.theta.size))
 
 
 KINDS = ("auto", *METHODS)
-_NONE = 1e300  # stands for a constant without bound
+_UNBOUNDED = 1e300  # stands for a constant without bound
 
 
 def quadratic_fraction(
@@ -172,7 +160,7 @@ def quadratic_fraction(
     Returns
     -------
     array (n,)
-        Infinite for all, where the denominator can vanish inside the ball.
+        Infinite for all if the denominator can vanish inside the ball.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         reach = np.float64(radius)
@@ -202,18 +190,18 @@ class SensitivitySampler(RankedSampler):
         or "hessian" (Lipschitz Hessian); "auto" is the least, point by point,
         of all that the loss allows, its ``deviation`` among them.
     quiet : bool
-        Whether to say nothing where the ball is too large for a bound.
+        Whether to suppress the warning that the ball is too large for a bound.
 
     Notes
     -----
     A convex loss lies above its tangents, so its sum needs no constant to be
     bounded below: then, and at an anchor that is nearly a solution, the bound
     holds for large balls. Where the ball is too large for any bound, a warning
-    says so and points are drawn in proportion to the most they can cost inside
+    is issued and points are drawn in proportion to the most they can cost inside
     it, f + deviation.
 
     No point counts for less than its share of the weight: the proof of Theorem
-    5 needs the weights drawn to add up to about the total, and so S grows by at
+    5 needs the sampled weights to add up to about the total; S grows by at
     most 1. Means over the points are frozen into the anchor when it is first used.
 
     Examples
@@ -242,7 +230,7 @@ class SensitivitySampler(RankedSampler):
         has = [kind for kind in KINDS[1:] if constant_of(loss, kind, one) is not None]
         if self.kind != "auto" and self.kind not in has:
             raise MissingPropertyError(
-                f"{self!r} needs {loss!r} to have {METHODS[self.kind]}, and it has none; "
+                f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
                 f"take one of {['auto', *has]}, or LayeredSampler(), which needs only values"
             )
         if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
@@ -264,127 +252,128 @@ class SensitivitySampler(RankedSampler):
         """
         self.check(loss, points)
         losses = loss.values(anchor.theta, points.X, points.y)
-        fresh = Anchor(anchor.theta, anchor.radius)  # what was frozen on other points says nothing of these
-        seen = AnchoredPoints(points, loss, fresh, losses)
-        seen = replace(seen, anchor=fresh.freeze(**self._means(seen)))
-        return np.asarray(self._bounds(seen)[0] / points.total_weight)
+        fresh = Anchor(anchor.theta, anchor.radius)  # without what was frozen on other points
+        anchored = AnchoredPoints(points, loss, fresh, losses)
+        anchored = replace(anchored, anchor=fresh.freeze(**self._means(anchored)))
+        return np.asarray(self._bounds(anchored)[0] / points.total_weight)
 
-    def scores(self, seen: AnchoredPoints) -> Array:
-        bounds, costs = self._bounds(seen)
-        if self._least(seen) > 0:
+    def scores(self, anchored: AnchoredPoints) -> Array:
+        bounds, costs = self._bounds(anchored)
+        if self._lowest_mean(anchored) > 0:
             return np.maximum(bounds, 1.0)
-        mean = float(seen.anchor.frozen["sensitivity"][0])
+        mean = float(anchored.anchor.frozen["sensitivity"][0])
         finite = np.isfinite(costs)
         most = costs if finite.all() else np.where(finite, costs, np.max(costs[finite], initial=0.0))
-        return np.maximum(most / mean, 1.0) if mean > 0 else np.ones(len(seen))
+        return np.maximum(most / mean, 1.0) if mean > 0 else np.ones(len(anchored))
 
-    def freeze(self, seen: AnchoredPoints) -> dict[str, Array]:
-        if "sensitivity" in seen.anchor.frozen:
+    def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
+        if "sensitivity" in anchored.anchor.frozen:
             return {}
-        state = self._means(seen)
-        bounded = self._least(replace(seen, anchor=seen.anchor.freeze(**state))) > 0
+        state = self._means(anchored)
+        bounded = self._lowest_mean(replace(anchored, anchor=anchored.anchor.freeze(**state))) > 0
         if not (bounded or self.quiet or state["sensitivity"][0] == 0):
             warnings.warn(
-                f"the ball of radius {seen.anchor.radius:.4g} is too large to bound sensitivities in it; "
+                f"the ball of radius {anchored.anchor.radius:.4g} is too large to bound sensitivities in it; "
                 "points are drawn in proportion to the most they can cost there. A smaller radius, or a "
                 "better anchor, gives a bound",
                 stacklevel=2,
             )
         return state
 
-    def _means(self, seen: AnchoredPoints) -> dict[str, Array]:
+    def _means(self, anchored: AnchoredPoints) -> dict[str, Array]:
         """Average over the points, by weight, what the bounds are made from."""
-        heavy = seen.points.weights
+        all_weights = anchored.points.weights
 
         def work(chunk: slice) -> tuple[Array, Array]:
-            weights = heavy[chunk]
-            live = weights > 0
-            part = Local.of(seen.take(chunk))
-            rows = [part.values, part.lipschitz, part.smooth, part.hessian, part.deviation]
+            weights = all_weights[chunk]
+            part = Local.of(anchored.take(chunk))
+            columns = [part.values, part.lipschitz, part.smooth, part.hessian, part.deviation]
             with np.errstate(invalid="ignore", over="ignore"):
-                sums = [np.where(live, weights * column, 0.0).sum() for column in map(_numbers, rows)]
-            return np.array(sums), part.pulled(weights)
+                sums = [
+                    0.0 if column is None else np.where(weights > 0, weights * column, 0.0).sum()
+                    for column in columns
+                ]
+            return np.array(sums), part.gradient_sum(weights)
 
         with one_blas_thread():
-            sums, gradient = sum_over_chunks(work, len(seen), rows_per_chunk(scratch_bytes(seen)))
-        total = float(heavy.sum())
-        means = np.nan_to_num(sums / total, posinf=_NONE)
+            sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
+        total = float(all_weights.sum())
+        means = np.nan_to_num(sums / total, posinf=_UNBOUNDED)
         return {"sensitivity": means, "sensitivity_gradient": np.asarray(gradient) / total}
 
-    def _bounds(self, seen: AnchoredPoints) -> tuple[Array, Array]:
+    def _bounds(self, anchored: AnchoredPoints) -> tuple[Array, Array]:
         """Bound sensitivities times the total weight, and the most that each point can cost."""
-        bounds, costs = np.full(len(seen), np.inf), np.full(len(seen), np.inf)
+        bounds, costs = np.full(len(anchored), np.inf), np.full(len(anchored), np.inf)
 
         def work(chunk: slice) -> None:
-            part = Local.of(seen.take(chunk))
+            part = Local.of(anchored.take(chunk))
+            lows = self._lows(part, anchored)
+            low = max(lows.values())
             with np.errstate(over="ignore", invalid="ignore"):
-                for bound, cost in self._forms(part, seen):
-                    np.fmin(bounds[chunk], bound, out=bounds[chunk])
+                for cost in self._costs(part, lows, anchored.anchor.radius):
                     np.fmin(costs[chunk], cost, out=costs[chunk])
+                if low > 0:
+                    np.divide(costs[chunk], low, out=bounds[chunk])
+                for bound in self._fractions(part, lows, anchored):
+                    np.fmin(bounds[chunk], bound, out=bounds[chunk])
 
         with one_blas_thread():
-            for_each_chunk(work, len(seen), rows_per_chunk(scratch_bytes(seen)), fixed=True)
+            for_each_chunk(work, len(anchored), _chunk_rows(anchored), fixed=True)
         return bounds, costs
 
-    def _least(self, seen: AnchoredPoints) -> float:
-        """Bound the mean loss over the ball from below, by the best of all kinds; not above 0 if none can."""
-        return max(self._lows(Local.of(seen.take(slice(0, 1))), seen).values())
+    def _lowest_mean(self, anchored: AnchoredPoints) -> float:
+        """Bound the mean loss over the ball from below, by the best of all kinds; at most 0 if none can."""
+        return max(self._lows(Local.of(anchored.take(slice(0, 1))), anchored).values())
 
-    def _lows(self, part: Local, seen: AnchoredPoints) -> dict[str, float]:
+    def _lows(self, part: Local, anchored: AnchoredPoints) -> dict[str, float]:
         """Bound the mean loss over the ball from below, by each kind of continuity that the loss has."""
-        reach, convex = np.float64(seen.anchor.radius), seen.loss.convex
-        value, slope, bend, twist, deviation = seen.anchor.frozen["sensitivity"].tolist()
+        reach, convex = np.float64(anchored.anchor.radius), anchored.loss.convex
+        value, slope, bend, twist, deviation = anchored.anchor.frozen["sensitivity"].tolist()
         lows = {"none": 0.0}
         with np.errstate(over="ignore", invalid="ignore"):
             if part.lipschitz is not None:
                 lows["lipschitz"] = value - slope * reach
-            if part.has_gradients:
-                tangent = value - reach * _dual(seen)
+            if part.gradients is not None:
+                gradient = anchored.anchor.frozen["sensitivity_gradient"]
+                steepest = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
+                tangent = value - reach * steepest
                 if convex:
                     lows["convex"] = tangent
-                for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
-                    if alpha is not None:
-                        lows[kind] = tangent - (0.0 if convex else mean) * reach**2 / 2
+                if part.smooth is not None:
+                    lows["smooth"] = tangent - (0.0 if convex else bend) * reach**2 / 2
+                if part.hessian is not None:
+                    lows["hessian"] = tangent - (0.0 if convex else twist) * reach**2 / 2
             if part.deviation is not None:
                 lows["auto"] = value - deviation
-        wanted = {*KINDS, "none", "convex"} if self.kind == "auto" else {self.kind, "none", "convex"}
-        return {kind: float(low) for kind, low in lows.items() if kind in wanted}
+        allowed = lows if self.kind == "auto" else (self.kind, "none", "convex")
+        return {kind: float(low) for kind, low in lows.items() if kind in allowed}
 
-    def _forms(self, part: Local, seen: AnchoredPoints) -> Iterator[tuple[Array, Array]]:
-        """Give, for each kind of continuity asked for, the bounds, and the most that each point can cost."""
-        reach, lows = np.float64(seen.anchor.radius), self._lows(part, seen)
-        value, _, bend, twist, _ = seen.anchor.frozen["sensitivity"].tolist()
-        gradient = seen.anchor.frozen["sensitivity_gradient"]
-        least = max(lows.values())
-        flat = seen.anchor.theta.ndim == 1 or len(seen.anchor.theta) == 1
+    def _costs(self, part: Local, lows: dict[str, float], radius: float) -> Iterator[Array]:
+        """Bound the most that each point can cost in the ball, by each kind of continuity in use."""
+        reach = np.float64(radius)
+        for kind, alpha in (("smooth", part.smooth), ("hessian", part.hessian)):
+            if kind in lows:
+                yield part.values + reach * part.norms + alpha * (reach**2 / 2)
+        if "lipschitz" in lows:
+            yield part.values + part.lipschitz * reach
+        if "auto" in lows:
+            yield part.values + part.deviation
+
+    def _fractions(self, part: Local, lows: dict[str, float], anchored: AnchoredPoints) -> Iterator[Array]:
+        """Bound the sensitivities of a single vector of parameters in closed form."""
+        if anchored.anchor.theta.ndim > 1 and len(anchored.anchor.theta) > 1:
+            return
+        value, _, bend, twist, _ = anchored.anchor.frozen["sensitivity"].tolist()
+        gradient = anchored.anchor.frozen["sensitivity_gradient"]
         for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
             if kind in lows and alpha is not None:
-                cost = part.values + reach * part.norms + alpha * (reach**2 / 2)
-                yield _share(cost, least), cost
-                if flat:
-                    sums = {"value": value, "bend": 0.0 if seen.loss.convex else mean, "gradient": gradient}
-                    products = part.products(gradient)
-                    squares = np.square(part.norms)
-                    yield (
-                        quadratic_fraction(part.values, alpha, squares, products, radius=reach, **sums),
-                        cost,
-                    )
-        if "lipschitz" in lows and part.lipschitz is not None:
-            cost = part.values + part.lipschitz * reach
-            yield _share(cost, least), cost
-        if "auto" in lows and part.deviation is not None:
-            cost = part.values + part.deviation
-            yield _share(cost, least), cost
-
-
-def _dual(seen: AnchoredPoints) -> float:
-    gradient = seen.anchor.frozen["sensitivity_gradient"]
-    return float(dual_norms(gradient.reshape(1, *seen.anchor.theta.shape))[0])
-
-
-def _share(cost: Array, low: float) -> Array:
-    return cost / low if low > 0 else np.full(len(cost), np.inf)
-
-
-def _numbers(column: Array | None) -> Array:
-    return np.zeros(1) if column is None else np.asarray(column, dtype=np.float64)
+                yield quadratic_fraction(
+                    part.values,
+                    alpha,
+                    np.square(part.norms),
+                    part.products(gradient),
+                    value=value,
+                    bend=0.0 if anchored.loss.convex else mean,
+                    gradient=gradient,
+                    radius=anchored.anchor.radius,
+                )

@@ -6,7 +6,7 @@ import pytest
 import duramen as dm
 from duramen.coreset.settings import ByTheorem
 from duramen.trimming import trimmed_sum
-from tests.coreset.test_laws import logistic
+from tests.coreset.cores import build, logistic
 
 
 @pytest.mark.parametrize(
@@ -15,16 +15,7 @@ from tests.coreset.test_laws import logistic
 def test_how_many_are_suspected(suspects, expected):
     """z = 400 of 2000, each of weight 1; half of the others at most are suspected too, so that some are left."""
     X, y = logistic(2000, 40)
-    core = dm.robust_coreset(
-        X,
-        y,
-        loss=dm.LogisticLoss(),
-        size=100,
-        n_outliers=400,
-        suspects=suspects,
-        anchor=np.eye(4)[0],
-        random_state=0,
-    )
+    core = build(X, y, n_outliers=400, suspects=suspects, anchor=np.eye(4)[0])
     assert core.n_suspected == expected
 
 
@@ -37,7 +28,7 @@ def test_theorem_2_suspects_what_its_formula_says(beta):
     deviation = loss.deviation(anchor.ball, X)
     lowest = trimmed_sum(np.maximum(losses - deviation, 0), np.ones(5000), (1 + beta) * z)
     epsilon0 = min(epsilon / 16, epsilon * lowest / (16 * (5000 - z) * deviation.max()))
-    seen = dm.AnchoredPoints(dm.points(X), loss, anchor, losses)
-    found = ByTheorem(epsilon, beta, 0.1).suspected_weight(seen, z)
+    anchored = dm.AnchoredPoints(dm.points(X), loss, anchor, losses)
+    found = ByTheorem(epsilon, beta, 0.1).suspected_weight(anchored, z)
     assert epsilon0 < epsilon / 16  # the second term decides, where beta shows
     assert found == pytest.approx((1 + 1 / epsilon0) * z)
