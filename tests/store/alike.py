@@ -87,8 +87,8 @@ def assert_alike(store, dyn):
     assert next_id(store) == next_id(dyn)
     if len(dyn):
         _assert_same_points(store.points(), dyn.points())
-        named = dyn._state.roster.names is not None
-        assert named == (store._state.roster.names is not None)
+        named = dyn._state.ids.names is not None
+        assert named == (store._state.ids.names is not None)
         if named:
             assert store.names_of(dyn.ids).tolist() == dyn.names_of(dyn.ids).tolist()
     if dyn.total_weight > dyn.n_outliers:
@@ -111,7 +111,7 @@ def assert_same_anchors(one, other):
 
 
 def next_id(dyn):
-    return dyn._first_id if dyn._state is None else dyn._state.roster.next
+    return dyn._first_id if dyn._state is None else dyn._state.ids.next
 
 
 def _assert_same_points(mine, theirs):

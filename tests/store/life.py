@@ -195,7 +195,7 @@ def held(store):
     points = {}
     if len(store):
         there = store.points()
-        names = there.ids.tolist() if store._state.roster.names is None else store.names_of(there.ids)
+        names = there.ids.tolist() if store._state.ids.names is None else store.names_of(there.ids)
         labels = [None] * len(there) if there.y is None else there.y.tolist()
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)

@@ -143,7 +143,7 @@ def test_the_same_anchor_once_more_is_written_down(kind, tmp_path):
 
     def seen(store):
         state, core = store._state, store.coreset()
-        late = state.view.are_late(state.slots.in_use())
+        late = state.candidates.are_changed(state.slots.in_use())
         return int(late.sum()), sorted(state.sample), core.ids.tolist(), core.weights.tolist()
 
     with make(path, kind) as store:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.persist import given_state, moving_state, settings_state
+from duramen.dynamic.persist import anchor_to_json, settings_to_json, state_to_json
 from duramen.losses.base import Loss
 from duramen.samplers import Sampler
 from duramen.store.file import StoreFile, refuse_foreign
@@ -179,9 +179,9 @@ def _make(file: StoreFile, fresh: DynamicCoreset | None, given: dict[str, Any], 
         )
     fresh = fresh or _fresh(given)
     facts: dict[str, Any] = {
-        "settings": settings_state(fresh),
-        "given": given_state(fresh._settings.given),
-        "state": moving_state(fresh),
+        "settings": settings_to_json(fresh),
+        "given": anchor_to_json(fresh._settings.given),
+        "state": state_to_json(fresh),
         "anchor": None,
         "audit": bool(given.get("audit", False)),
         "notes": {},
@@ -194,13 +194,13 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     wanted = {name: value for name, value in given.items() if name not in ("audit", "anchor", "random_state")}
     made = DynamicCoreset(**{"loss": store.loss, **wanted})
-    mine, theirs = settings_state(store), settings_state(made)
+    mine, theirs = settings_to_json(store), settings_to_json(made)
     mine["n_outliers"] = store._file.facts.get("settings")["n_outliers"]
     asked = set(wanted) | ({"seed"} if _is_seed(given.get("random_state")) else set())
     if "seed" in asked:
         theirs["seed"] = DynamicCoreset(store.loss, random_state=given["random_state"]).seed
     mine["audit"], theirs["audit"] = store.audit, given.get("audit", False)
-    mine["anchor"], theirs["anchor"] = store._file.facts.get("given"), given_state(given.get("anchor"))
+    mine["anchor"], theirs["anchor"] = store._file.facts.get("given"), anchor_to_json(given.get("anchor"))
     asked |= {name for name in ("audit", "anchor") if name in given}
     for name in sorted(asked):
         if mine[name] != theirs[name] and not (name == "engine" and given[name] == "auto"):

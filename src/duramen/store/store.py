@@ -19,7 +19,14 @@ from duramen.arrays import Array
 from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.persist import SavedState, fill, given_state, moving_state, release, retold, settings_of
+from duramen.dynamic.persist import (
+    SavedState,
+    anchor_to_json,
+    restore,
+    restore_settings,
+    settings_from_json,
+    state_to_json,
+)
 from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
@@ -180,16 +187,16 @@ class Durable(DynamicCoreset):
         facts, n = content.facts, content.n_points
         here = facts["state"]
         if not hasattr(self, "_settings"):  # later the lock, and who waits for it, must stay
-            super().__init__(**settings_of(facts["settings"], loss, sampler))
+            super().__init__(**settings_from_json(facts["settings"], loss, sampler))
         self._let_go()
-        retold(self, int(facts["settings"]["seed"]), facts["given"])
+        restore_settings(self, int(facts["settings"]["seed"]), facts["given"])
         said = facts["anchor"]
         anchor = None if said is None else anchor_of({**said, "ids": np.sort(content.sample).tolist()})
         late, named = np.zeros(n, dtype=bool), here.get("named", False)
         if len(content.names or ()) != (n if named else 0):
             raise ValueError("names are missing")
         known = SavedState(here, anchor, content.names, content.sample, late, content.places)
-        fill(self, n, _counted(content, late), known)
+        restore(self, n, _counted(content, late), known)
         self._notes, self._audit = facts["notes"], bool(facts["audit"])
         self._history = tuple(AnchorEvent(*event) for event in facts["history"])
         self._seen_anchor, self._seen_tree, self._seen_given = self.anchor, self._tree, self._settings.given
@@ -201,17 +208,17 @@ class Durable(DynamicCoreset):
         """Free the memory of the state that is here."""
         here, self._here, self._core, self._seen_tree = self._here, None, None, None
         if here is not None:
-            release(here)
+            here.unlink()
 
     @property
     def _tree(self) -> Tree | None:
-        view = None if self._here is None else self._here.view
+        view = None if self._here is None else self._here.candidates
         return view.engine if view is not None and isinstance(view.engine, Tree) else None
 
     def _mark(self) -> tuple[Any, ...]:
         """Tell apart states in memory."""
         here = self._here
-        inside = None if here is None else (id(here), here.version, here.roster.next, here.gate.columns)
+        inside = None if here is None else (id(here), here.version, here.ids.next, here.validator.columns)
         return inside, self._first_outliers, self._first_id, self._settings, self._changed
 
     @contextmanager
@@ -273,7 +280,11 @@ class Durable(DynamicCoreset):
         state = self._sound()
         here, one = state.slots, len(numbers) == 1  # for which a search of its own is quicker
         slots = np.array([here.find(int(numbers[0]))]) if one else here.index.find_many(numbers)
-        late = np.zeros(len(slots), dtype=bool) if state.view is None else state.view.are_late(slots)
+        late = (
+            np.zeros(len(slots), dtype=bool)
+            if state.candidates is None
+            else state.candidates.are_changed(slots)
+        )
         epochs = np.where(late, self._file.epoch, self._file.epoch - 1)
         labels = None if here.y is None else here.y[slots]
         rows = here.row(int(slots[0]))[None] if one else here.rows(slots)
@@ -284,7 +295,7 @@ class Durable(DynamicCoreset):
         self._skip_ids(int(state["next_id"]))
         if self._here is not None:
             columns = state["gate"]["columns"]
-            self._here.gate.columns = None if columns is None else tuple(columns)
+            self._here.validator.columns = None if columns is None else tuple(columns)
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:
         """Write down an anchor that is new, or that everything was seen from anew."""
@@ -302,12 +313,12 @@ class Durable(DynamicCoreset):
 
     def _write_rest(self) -> None:
         """Write what changed beside the points."""
-        self._file.facts.put("state", moving_state(self))
+        self._file.facts.put("state", state_to_json(self))
         if self._settings.given is not self._seen_given:
-            self._file.facts.put("given", given_state(self._settings.given))
+            self._file.facts.put("given", anchor_to_json(self._settings.given))
             self._seen_given = self._settings.given
         if self._here is not None and not self._is_spared:
-            self._file.spare.put("spare-state", moving_state(self))
+            self._file.spare.put("spare-state", state_to_json(self))
             self._is_spared = True
         tree = self._tree
         if tree is not None:
@@ -386,23 +397,23 @@ class Store(Durable):
     def _add(self, numbers: Array) -> None:
         """Write points that are new."""
         state = self._sound()
-        layout, names = _layout(state), state.roster.names
+        layout, names = _layout(state), state.ids.names
         if self._file.blocks is None:
             self._file.begin_table(layout)
         step = max(layout.capacity, _BYTES // layout.row_bytes)
         for start in range(0, len(numbers), step):
             some = numbers[start : start + step]
-            self._file.add(self._block(some), None if names is None else names.of(some))
+            self._file.add(self._block(some), None if names is None else state.ids.names_of(some))
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
-            slots = self._found(ids)
+            slots = self._find(ids)
             if not len(slots):
                 return
             state = self._sound()
             numbers = state.slots.ids[slots]
-            names = state.roster.names
-            shown = numbers.tolist() if names is None else names.of(numbers).tolist()
+            names = state.ids.names
+            shown = numbers.tolist() if names is None else state.ids.names_of(numbers).tolist()
             super().delete(numbers)
             self._file.remove(numbers)
             if self._audit:
@@ -410,7 +421,7 @@ class Store(Durable):
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
-            slots = self._found(ids)
+            slots = self._find(ids)
             numbers = slots if self._state is None else self._state.slots.ids[slots]
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
@@ -576,7 +587,7 @@ class Store(Durable):
         self._file.forgotten()
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-        if content.facts["state"] != moving_state(self) or content.facts["notes"] != self._notes:
+        if content.facts["state"] != state_to_json(self) or content.facts["notes"] != self._notes:
             raise damaged(self.path, "what it says of the state is not what is in memory")
 
 
@@ -601,4 +612,4 @@ def _same(one: Block, other: Block, epoch: int) -> bool:
 
 
 def _layout(state: State) -> RowLayout:
-    return RowLayout(state.gate.n_columns, state.gate.dtype, state.gate.labelled)
+    return RowLayout(state.validator.n_columns, state.validator.dtype, state.validator.labelled)
