@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused(store, files, run, tmp_path):
         (["insert", store, rows], "id 'r0' of row 0 (counting from 0) is here already"),
         (["insert", store, files / "numbers.csv"], "'age'"),
         (["insert", tmp_path / "absent", rows], "there is no such file"),
-        (["insert", rows, rows], "is no store"),
+        (["insert", rows, rows], "is not a store"),
         (["delete", store], "name ids, or a file"),
         (["delete", store, "r1", "--ids-from", "-"], "one of the two"),
         (["delete", store, "r1", "nobody"], "id 'nobody' is not here"),

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.nursery import ROOT, Nursery
+from tests.store.life import make
+from tests.store.nursery import Nursery
+from tests.store.support import ROOT, X
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Make a store of 80 rows in a tree."""
+    with make(tmp_path / "a.duramen", "tree") as store:
+        store.insert(X[:80])
+    return tmp_path / "a.duramen"
 
 
 @pytest.fixture(scope="module")

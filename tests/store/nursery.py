@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store.support import ROOT
 
 
 def say(*words):
@@ -168,7 +168,7 @@ def hold(order):
     store = dm.open_store(order["path"], read_only=order.get("read_only", False))
     if order.get("reading"):
         store._file.begin()
-        store._file.facts.get("ledger")
+        store._file.metadata.get("ledger")
     say("open", len(store))
     signal.pause()
 
@@ -216,10 +216,15 @@ def powerless(order):
         with dm.open_store(order["path"]) as store:
             store.delete(0)
 
+    def back_up():
+        with dm.open_store(order["path"], read_only=True) as store:
+            store.backup(order["path"] + "-copy")
+
     found = {
         "write": told(write),
         "make": told(lambda: make(order["path"] + "-new", "tree").close()),
         "read": told(read),
+        "backup": told(back_up),
         "files": sorted(file.name for file in Path(order["path"]).parent.iterdir()),
     }
     say("found", json.dumps(found).encode().hex())

@@ -160,13 +160,13 @@ def test_a_reader_says_what_to_do_and_changes_nothing(old):
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(old, monkeypatch):
     before = old.read_bytes()
-    steps = dict(schema._STEPS)
+    migrate = schema._migrate
 
-    def fail(connection, *others):
-        steps[1](connection, *others)
+    def fail(*arguments):
+        migrate(*arguments)
         raise RuntimeError("in the middle")
 
-    monkeypatch.setitem(schema._STEPS, 1, fail)
+    monkeypatch.setattr(schema, "_migrate", fail)
     with pytest.raises(RuntimeError, match="in the middle"):
         dm.open_store(old)
     assert old.read_bytes() == before

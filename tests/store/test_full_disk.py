@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import assert_same_coreset, held, make
-from tests.store.script import opened, order, scripts_of
+from tests.store.life import assert_equivalent, held, make, opened, order, scripts_of
 
 X = np.random.default_rng(0).normal(size=(4000, 6))
 
@@ -22,6 +21,7 @@ def scripts(tmp_path_factory):
     return scripts_of("ranked, names", tmp_path_factory.mktemp("scripts"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["begun", "later"])
 def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, weak, memory):
     """Until an operation has failed: it changed nothing; then there is space, and it is done again."""
@@ -38,7 +38,7 @@ def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, wea
         with opened(told["path"], script, which) as store:
             assert store.check()
             assert held(store) == script.lives[-1].held()
-            assert_same_coreset(store, script.cores[-1])
+            assert_equivalent(store, script.cores[-1])
     assert not wrong, f"{len(wrong)} wrong, {wrong[0]}"
     assert failed >= ({"open", "insert"} if which == "begun" else {"insert", "delete", "update"})
 
@@ -178,6 +178,8 @@ def test_where_nothing_may_be_written_it_can_be_read(folder, file, public, nurse
     assert "read_only=True" in found["write"][1]
     if folder == 0o555:
         assert found["make"][0] == "PermissionError"
+        assert found["backup"][0] == "PermissionError"
+        assert "is not writable; choose another" in found["backup"][1]
         assert found["files"] == ["a.duramen"]
     public.chmod(0o755)
     with dm.open_store(path) as store:

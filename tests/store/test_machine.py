@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -175,7 +176,15 @@ class Stored(RuleBasedStateMachine):
 
 
 # rows are made by seeds, which do not shrink: it would take minutes to no avail
-TestStored = Stored.TestCase
-TestStored.settings = hypothesis_settings(
-    max_examples=20, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
+SETTINGS = hypothesis_settings(
+    max_examples=3, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
 )
+
+
+class TestStored(Stored.TestCase):
+    settings = SETTINGS
+
+
+@pytest.mark.slow
+class TestStoredForLonger(Stored.TestCase):
+    settings = hypothesis_settings(SETTINGS, max_examples=20)
