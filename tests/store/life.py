@@ -201,8 +201,8 @@ def held(store):
         labels = [None] * len(there) if there.y is None else there.y.tolist()
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)
-    anew = sum(event.what == "found anew" for event in store.history)
-    return points, store._n_outliers, anew, store.notes
+    n_found = sum(event.what == "found anew" for event in store.history)
+    return points, store._n_outliers, n_found, store.notes
 
 
 def assert_equivalent(store, dyn):
@@ -220,7 +220,7 @@ def assert_equivalent(store, dyn):
         np.testing.assert_allclose(mine.weights, theirs.weights, rtol=1e-9)
 
 
-# fixed scripts of operations, and how a child process is told to follow them
+# fixed scripts of operations, and the task of a child process that follows one
 
 
 class Script:
@@ -301,7 +301,7 @@ def scripts_of(kind, folder):
 
 
 def order(scripts, which, folder, **more):
-    """What a child is told, with the files that it begins with."""
+    """Return the task of a child, with the files that it begins with."""
     source, known = scripts
     folder.mkdir()
     path = folder / "a.duramen"

@@ -131,7 +131,7 @@ def full(order):
     steps, failed, store = pickle.loads(Path(order["script"]).read_bytes()), [], None
     armed(order, order["n"], 5)
 
-    def told(what, error):
+    def expect_no_space(what, error):
         assert isinstance(error, OSError), repr(error)
         assert error.errno == errno.ENOSPC or (what, error.errno) == ("open", errno.EIO), repr(error)
         failed.append(what)
@@ -140,7 +140,7 @@ def full(order):
     try:
         store = begun(order)
     except Exception as error:
-        told("open", error)
+        expect_no_space("open", error)
         store = begun(order)
     for step in steps:
         before, error = held(store), None
@@ -149,14 +149,14 @@ def full(order):
         except Exception as raised:
             error = raised
         if error is not None:
-            told(step[0].what, error)
+            expect_no_space(step[0].what, error)
             assert held(store) == before, f"{step[0].what} raised {error!r}, and changed something"
             store.check()
             perform(step, store)
     try:
         store.close()
     except Exception as error:
-        told("close", error)
+        expect_no_space("close", error)
     store.close()
     say("failed", "".join(failed) or "-")
 
@@ -201,7 +201,7 @@ def powerless(order):
         os.setgid(65534)
         os.setuid(65534)
 
-    def told(call):
+    def outcome(call):
         try:
             return call()
         except Exception as error:
@@ -221,10 +221,10 @@ def powerless(order):
             store.backup(order["path"] + "-copy")
 
     found = {
-        "write": told(write),
-        "make": told(lambda: make(order["path"] + "-new", "tree").close()),
-        "read": told(read),
-        "backup": told(back_up),
+        "write": outcome(write),
+        "make": outcome(lambda: make(order["path"] + "-new", "tree").close()),
+        "read": outcome(read),
+        "backup": outcome(back_up),
         "files": sorted(file.name for file in Path(order["path"]).parent.iterdir()),
     }
     say("found", json.dumps(found).encode().hex())

@@ -253,14 +253,6 @@ def test_notes_that_no_file_can_hold(made, name, value, error, message):
         assert store.notes == {"a": [1]}
 
 
-def test_what_is_no_dynamic_coreset_is_not_merged(made):
-    with (
-        dm.open_store(made) as store,
-        pytest.raises(TypeError, match="merge takes a DynamicCoreset; found list"),
-    ):
-        store.merge([1])
-
-
 @pytest.mark.parametrize("seed", [np.int64(77), np.uint8(77), 77])
 def test_a_seed_that_contradicts_is_refused_whatever_its_type(made, seed):
     with pytest.raises(ValueError, match="random_state"):

@@ -169,24 +169,13 @@ def test_points_that_are_said_to_be_in_another_block(tmp_path, what):
         connection.execute("UPDATE members SET block = ? WHERE id = 0", last)
     connection.close()
     with dm.open_store(path) as store:
-        with pytest.raises(dm.DamagedStoreError, match="id 0"):
+        with pytest.raises(dm.DamagedStoreError, match=r"id 0 .* `duramen store recover"):
             store.check()
         with pytest.raises(dm.DamagedStoreError, match="block"):
             store.delete([0, 1499]) if what == "delete" else store.update([0, 1499], X[:2] + 1)
         np.testing.assert_array_equal(store.points().X, X)
     with dm.open_store(path, read_only=True) as store:
         np.testing.assert_array_equal(store.points().X, X)
-
-
-def test_check_finds_what_opening_does_not(case):
-    data, _, judge = case
-    edited(judge, data, "UPDATE members SET block = block + 1")
-    with (
-        dm.open_store(judge.path, read_only=True) as store,
-        pytest.raises(dm.DamagedStoreError, match="block") as caught,
-    ):
-        store.check()
-    assert "store recover" in str(caught.value)
 
 
 # the log

@@ -1,6 +1,6 @@
 """What was deleted or overwritten is nowhere any more: in no file of the store, in no table, in no array.
 
-Rows, labels and weights are gone when delete() or update() returns; while somebody
+Rows, labels and weights are gone when delete() or update() returns; while a reader
 reads, the log may keep them, until compact(). Names and ids are gone from the tables
 at once; copies of them that SQLite left between records, when it moved those from
 page to page, are gone after compact(). Every number of a row, its label, its weight,
@@ -223,7 +223,7 @@ def test_a_weight_that_was_the_heaviest(tmp_path):
         assert b"1234.5678901" not in path.read_bytes()
 
 
-def test_a_log_that_somebody_reads_is_emptied_by_compact(tmp_path, monkeypatch):
+def test_a_log_that_a_reader_uses_is_emptied_by_compact(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "_WAIT", 0.05)
     life = Schedule(tmp_path, 3, size=5000)
     life.insert(50)
@@ -334,7 +334,7 @@ def test_a_log_that_a_crash_left_is_emptied_at_opening(path, tmp_path_factory):
         assert len(reader) == 80
         with dm.open_store(
             copies[0] / path.name
-        ) as store:  # while somebody reads, but is not in the middle of it
+        ) as store:  # beside a reader that is not in the middle of reading
             assert left_in_files(copies[0], [MARK.tobytes()]) == []
             assert store.check()
     dm.open_store(copies[1] / path.name, read_only=True).close()

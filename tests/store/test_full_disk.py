@@ -29,13 +29,13 @@ def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, wea
     calls = weak.run(**order(scripts, which, memory / "whole")).said["calls"]
     writes = [n for n, call in enumerate(calls, 1) if call == "w"]
     for n in [*writes[:10], *writes[10::6]]:
-        told = order(scripts, which, memory / str(n), n=n, do="full")
-        ended = weak.run(**told)
+        task = order(scripts, which, memory / str(n), n=n, do="full")
+        ended = weak.run(**task)
         if ended.code:
             wrong.append(f"at call {n}: {weak.errors()[-600:]}")
             continue
         failed.add(ended.said["failed"])
-        with opened(told["path"], script, which) as store:
+        with opened(task["path"], script, which) as store:
             assert store.check()
             assert held(store) == script.lives[-1].held()
             assert_equivalent(store, script.cores[-1])
@@ -45,9 +45,9 @@ def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, wea
 
 def no_space(call):
     """Call it, and see that it says that the disk is full."""
-    with pytest.raises(OSError, match="disk is full, and nothing was changed; free some space") as told:
+    with pytest.raises(OSError, match="disk is full, and nothing was changed; free some space") as caught:
         call()
-    assert told.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.ENOSPC
 
 
 def in_a_transaction(store):

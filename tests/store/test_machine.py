@@ -127,7 +127,7 @@ class Stored(RuleBasedStateMachine):
             for what, args in done:
                 quietly(getattr(self.pair.dyn, what), *args)
 
-    @rule(what=st.sampled_from(["row", "id", "weight", "nobody", "z"]))
+    @rule(what=st.sampled_from(["row", "id", "weight", "unknown", "z"]))
     def refused(self, what):
         row = np.ones(self.life.problem.n_columns)
         label = None if self.life.problem.label is None else [1.0]
@@ -136,7 +136,7 @@ class Stored(RuleBasedStateMachine):
             "row": lambda: self.pair.do("insert", [row * np.nan], label),
             "id": lambda: self.pair.do("delete", [*here, 10**15]),
             "weight": lambda: self.pair.do("insert", [row], label, [-1.0]),
-            "nobody": lambda: self.pair.do("update", 10**15, row),
+            "unknown": lambda: self.pair.do("update", 10**15, row),
             "z": lambda: self.pair.do("set_outliers", -1),
         }[what]()
         assert error is not None

@@ -91,7 +91,7 @@ def test_a_store_is_read_at_odd_paths(path, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs files that can be moved while they are open")
 def test_a_store_that_was_moved_takes_nothing_more(path):
-    """It acknowledged rows that nobody would find."""
+    """It acknowledged rows that would never be found."""
     away = path.with_name("b.duramen")
     with dm.open_store(path) as store:
         path.rename(away)

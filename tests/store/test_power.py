@@ -51,10 +51,10 @@ def test_nothing_acknowledged_is_lost_at_any_call(how, which, sample, scripts, w
     assert calls.count("s") >= len(script.operations)  # each commit waits for the disk
     chosen = moments(calls, how, script.kind, sample)
     for n in chosen:
-        told = order(scripts, which, memory / str(n), n=n, mode=HOW[how], seed=n)
-        ended = weak.run(**told)
+        task = order(scripts, which, memory / str(n), n=n, mode=HOW[how], seed=n)
+        ended = weak.run(**task)
         assert ended.code == -signal.SIGKILL, weak.errors()
-        with opened(told["path"], script, which) as store:
+        with opened(task["path"], script, which) as store:
             assert store.check()
             found, done = script.found(store), max(ended.acknowledged, 0)
             assert found, f"at call {n}: half of an operation"
@@ -76,10 +76,10 @@ def test_without_waiting_a_power_cut_takes_the_latest_and_leaves_a_sound_store(w
     whole = weak.run(**order(scripts, "later", memory / "whole", **more))
     for n in range(1, len(whole.said["calls"]) + 1, 3):
         how = HOW["all lost" if n % 2 else "some lost"]
-        told = order(scripts, "later", memory / str(n), n=n, mode=how, seed=n, **more)
-        ended = weak.run(**told)
+        task = order(scripts, "later", memory / str(n), n=n, mode=how, seed=n, **more)
+        ended = weak.run(**task)
         assert ended.code == -signal.SIGKILL, weak.errors()
-        with opened(told["path"], script, "later") as store:
+        with opened(task["path"], script, "later") as store:
             assert store.check()
             found = script.found(store)
             assert found, f"at call {n}: not the state after some operations"

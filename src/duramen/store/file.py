@@ -341,13 +341,16 @@ class StoreFile:
     def begin(self) -> None:
         """Begin a transaction; one that was interrupted before it could be used is given up."""
         self.rollback()
+        self._refuse_moved()
+        with sqlite_errors(self.path):
+            self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+
+    def _refuse_moved(self) -> None:
         if not self._open.is_at(self.path):
             raise FileNotFoundError(
                 f"{self.path} was moved or removed while it was open; put it back with its log, and open "
                 "it again"
             )
-        with sqlite_errors(self.path):
-            self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
@@ -410,13 +413,19 @@ class StoreFile:
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would take one step: a page
 
     def backup(self, target: Path) -> None:
-        """Copy what was committed last into a new file, which appears when it is complete."""
+        """Copy what was committed last into a new file, which appears when it is complete.
+
+        A connection of its own reads one state, whatever is written or undone here meanwhile.
+        """
+        self._refuse_moved()
         _refuse_existing(target)
+        with sqlite_errors(self.path):
+            source, _ = _connect_reader(self.path)
         try:
-            with replacing(target) as file, sqlite_errors(target):
+            with closing(source), replacing(target) as file, sqlite_errors(target):
                 Path(file.name).chmod(stat.S_IMODE(self.path.stat().st_mode))
                 with closing(sqlite3.connect(file.name)) as copy:
-                    self._connection.backup(copy)
+                    source.backup(copy)
                 _refuse_existing(target)
         except PermissionError as error:
             reason = f"the folder {target.parent} is not writable; choose another, or change its permissions"

@@ -251,9 +251,9 @@ class Store(DynamicCoreset):
         with self._lock:
             self._check_open()
             self._refuse_in_transaction("backup()")
-            target = resolve(path)
-            self._file.backup(target)
-            return target
+        target = resolve(path)
+        self._file.backup(target)  # other threads may go on
+        return target
 
     def refresh(self) -> bool:
         """Read what was written since, if opened for reading; return whether there was anything."""
