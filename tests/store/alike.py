@@ -8,7 +8,7 @@ from uuid import UUID
 import numpy as np
 
 import duramen as dm
-from tests.support import PROBLEMS, Problem, quietly, weights_of
+from tests.support import PROBLEMS, Problem, assert_identical_array, quietly, weights_of
 
 
 class Truth(Problem):
@@ -86,7 +86,8 @@ def assert_alike(store, dyn):
     assert_same_anchors(store.anchor, dyn.anchor)
     assert next_id(store) == next_id(dyn)
     if len(dyn):
-        _assert_same_points(store.points(), dyn.points())
+        for name in ("X", "weights", "ids", "y"):
+            assert_identical_array(getattr(store.points(), name), getattr(dyn.points(), name))
         named = dyn._state.ids.names is not None
         assert named == (store._state.ids.names is not None)
         if named:
@@ -112,15 +113,6 @@ def assert_same_anchors(one, other):
 
 def next_id(dyn):
     return dyn._first_id if dyn._state is None else dyn._state.ids.next
-
-
-def _assert_same_points(mine, theirs):
-    for name in ("X", "weights", "ids", "y"):
-        one, two = getattr(mine, name), getattr(theirs, name)
-        assert (one is None) == (two is None), name
-        if one is not None:
-            assert one.dtype == two.dtype, name
-            np.testing.assert_array_equal(one, two, err_msg=name)
 
 
 class Life:

@@ -179,7 +179,7 @@ def test_without_settings_nothing_can_be_read(life, tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "damaged")) as connection, connection:
         connection.execute("DELETE FROM facts")
         connection.execute("DROP TABLE spare")
-    with pytest.raises(ValueError, match="its settings cannot be read, so points cannot be"):
+    with pytest.raises(ValueError, match="its settings cannot be read, and without that no points can"):
         recover(tmp_path / "damaged", tmp_path / "saved")
     assert files(tmp_path) == ["damaged"]
 

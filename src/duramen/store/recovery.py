@@ -132,20 +132,24 @@ class _Salvage:
         self._source, self._connection = source, connection
         self._problems: list[str] = []
         self._metadata = dict(self._read_metadata("facts", METADATA))
-        spare = dict(self._read_metadata("spare", ("spare-settings", "spare-state")))
         for name in ("settings", "state"):
             if name not in self._metadata:
-                if f"spare-{name}" not in spare:
-                    raise ValueError(
-                        f"{source}: its {name} cannot be read, so points cannot be, either; restore a backup"
-                    )
-                self._metadata[name] = spare[f"spare-{name}"]
-                self._problems.append(f"its {name} cannot be read; an older copy was used")
-                if name == "state":  # points may have got names since
-                    names = self._records("SELECT 1 FROM names WHERE id >= ? LIMIT 1", [-(1 << 63)])
-                    self._metadata[name]["named"] = any(names)
+                self._metadata[name] = self._read_copy(name)
         self._state, self._totals = self._metadata["state"], self._metadata.get("ledger", {})
         self._block_totals = self._totals.get("blocks") or {}
+
+    def _read_copy(self, name: str) -> Any:
+        """Read the older copy of the settings or the state."""
+        copies = [value for _, value in self._read_metadata("spare", [f"spare-{name}"])]
+        if not copies:
+            raise ValueError(
+                f"{self._source}: its {name} cannot be read, and without that no points can; restore a backup"
+            )
+        self._problems.append(f"its {name} cannot be read; an older copy was used")
+        if name == "state":  # points may have got names since
+            names = self._records("SELECT 1 FROM names WHERE id >= ? LIMIT 1", [-(1 << 63)])
+            copies[0]["named"] = any(names)
+        return copies[0]
 
     def _read_metadata(self, table: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Read values by their names: through the index, and by scans from both ends of the table."""
