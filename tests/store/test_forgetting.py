@@ -324,7 +324,7 @@ def test_a_log_that_a_crash_left_is_emptied_at_opening(path, tmp_path_factory):
     code = run_script(scripts, CRASH, path, MARK.tobytes().hex())[1]
     assert code == -signal.SIGKILL
     assert left_in_files(path.parent, [MARK.tobytes()])
-    copies = [Path(shutil.copytree(path.parent, path.parent.with_name(f"copy-{k}"))) for k in range(2)]
+    copies = [Path(shutil.copytree(path.parent, scripts / f"copy-{k}")) for k in range(2)]
     with dm.open_store(path) as store:
         assert left_in_files(path.parent, [MARK.tobytes()]) == []
         assert len(store) == 80

@@ -23,13 +23,13 @@ def scripts(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["begun", "later"])
-def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, weak, memory):
+def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, weak, tmp_path):
     """Until an operation has failed: it changed nothing; then there is space, and it is done again."""
     script, failed, wrong = scripts[1][which], set(), []
-    calls = weak.run(**order(scripts, which, memory / "whole")).said["calls"]
+    calls = weak.run(**order(scripts, which, tmp_path / "whole")).said["calls"]
     writes = [n for n, call in enumerate(calls, 1) if call == "w"]
     for n in [*writes[:10], *writes[10::6]]:
-        task = order(scripts, which, memory / str(n), n=n, do="full")
+        task = order(scripts, which, tmp_path / str(n), n=n, do="full")
         ended = weak.run(**task)
         if ended.code:
             wrong.append(f"at call {n}: {weak.errors()[-600:]}")
@@ -153,12 +153,12 @@ def test_a_store_is_opened_and_made_on_a_full_disk_or_not_at_all(left, small):
 
 
 @pytest.fixture
-def public(memory):
+def public(tmp_path):
     """A folder that others may look into."""
-    memory.chmod(0o755)
-    if not os.access(memory.parent, os.X_OK) or memory.parent.stat().st_mode & 5 != 5:
+    tmp_path.chmod(0o755)
+    if not os.access(tmp_path.parent, os.X_OK) or tmp_path.parent.stat().st_mode & 5 != 5:
         pytest.skip("no folder that everybody sees")
-    folder = memory / "public"
+    folder = tmp_path / "public"
     folder.mkdir()
     return folder
 

@@ -43,15 +43,17 @@ def moments(calls, how, kind, sample):
         ),
     ],
 )
-def test_nothing_acknowledged_is_lost_at_any_call(how, which, sample, scripts, weak, memory, record_property):
+def test_nothing_acknowledged_is_lost_at_any_call(
+    how, which, sample, scripts, weak, tmp_path, record_property
+):
     script = scripts[1][which]
-    whole = weak.run(**order(scripts, which, memory / "whole"))
+    whole = weak.run(**order(scripts, which, tmp_path / "whole"))
     assert whole.code == 0, weak.errors()
     calls = whole.said["calls"]
     assert calls.count("s") >= len(script.operations)  # each commit waits for the disk
     chosen = moments(calls, how, script.kind, sample)
     for n in chosen:
-        task = order(scripts, which, memory / str(n), n=n, mode=HOW[how], seed=n)
+        task = order(scripts, which, tmp_path / str(n), n=n, mode=HOW[how], seed=n)
         ended = weak.run(**task)
         assert ended.code == -signal.SIGKILL, weak.errors()
         with opened(task["path"], script, which) as store:
@@ -61,22 +63,22 @@ def test_nothing_acknowledged_is_lost_at_any_call(how, which, sample, scripts, w
             assert {done, done + 1} & set(found), f"at call {n}: {done} were acknowledged, {found} are there"
             if n % 4 == 0 and len(store):
                 assert_equivalent(store, script.cores[found[-1]])
-        shutil.rmtree(memory / str(n))
+        shutil.rmtree(tmp_path / str(n))
     record_property(
         "figures", f"store: {script.kind}, {which}, {how}: failed at {len(chosen)} of {len(calls)} calls"
     )
 
 
 @pytest.mark.slow
-def test_without_waiting_a_power_cut_takes_the_latest_and_leaves_a_sound_store(weak, memory, tmp_path):
+def test_without_waiting_a_power_cut_takes_the_latest_and_leaves_a_sound_store(weak, tmp_path):
     """With synchronous="normal"; that acknowledged operations are lost also shows that the cuts are real."""
     scripts = scripts_of("ranked", tmp_path)
     script, lost = scripts[1]["later"], 0
     more = {"synchronous": "normal"}
-    whole = weak.run(**order(scripts, "later", memory / "whole", **more))
+    whole = weak.run(**order(scripts, "later", tmp_path / "whole", **more))
     for n in range(1, len(whole.said["calls"]) + 1, 3):
         how = HOW["all lost" if n % 2 else "some lost"]
-        task = order(scripts, "later", memory / str(n), n=n, mode=how, seed=n, **more)
+        task = order(scripts, "later", tmp_path / str(n), n=n, mode=how, seed=n, **more)
         ended = weak.run(**task)
         assert ended.code == -signal.SIGKILL, weak.errors()
         with opened(task["path"], script, "later") as store:
