@@ -153,6 +153,16 @@ def test_merging_adopts_the_anchor_the_next_id_and_the_columns(path, tmp_path):
         assert two.merge(dm.DynamicCoreset(**pair.settings)) is two
 
 
+def test_an_anchor_adopted_by_a_few_rows_needs_as_many_when_opened_again(path):
+    pair, X = made(path, "k-means", size=20), ALL["k-means"].rows(np.random.default_rng(3), 84)
+    other = dm.DynamicCoreset(**pair.settings)
+    quietly(other.insert, X[:80], ids=np.arange(1000, 1080))
+    pair.do("insert", X[80:])
+    pair.do("merge", other)
+    pair.reopen()
+    pair.assert_alike()
+
+
 def frame(X):
     pd = pytest.importorskip("pandas")
     return pd.DataFrame(X, columns=["a", "b"][: X.shape[1]])

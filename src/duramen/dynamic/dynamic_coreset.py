@@ -153,7 +153,9 @@ class Reading(ABC):
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor is made of; None until rows show how many columns there are."""
-        return None if self._state is None else self._state.needed
+        if self._state is None:
+            return None
+        return self._state.needed if self._settings.given is None else self.size + 1
 
     @property
     def solution(self) -> Solution | None:
