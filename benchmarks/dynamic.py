@@ -337,8 +337,8 @@ def drift(live: Live) -> None:
     """Print how far the totals to calibrate to are from a fresh sum, after all that was done."""
     state, anchor = live.dyn._state, live.dyn.anchor
     assert state is not None
-    assert state.view is not None
-    assert isinstance(state.view.engine, Ranked)
+    assert state.candidates is not None
+    assert isinstance(state.candidates.engine, Ranked)
     assert anchor is not None
     points = live.dyn.points()
     losses, slopes = LOSS.values_and_cache(anchor.theta, points.X, points.y)
@@ -346,7 +346,7 @@ def drift(live: Live) -> None:
     columns = (slopes, *(points.X[:, j] * slopes for j in range(points.n_columns)))
     last, *others = (np.sum(column[inner], dtype=np.longdouble) for column in columns)
     fresh = np.array([np.sum(losses[inner], dtype=np.longdouble), *others, last])
-    off = float(np.max(np.abs(state.view.engine.totals / fresh - 1)))
+    off = float(np.max(np.abs(state.candidates.engine.totals / fresh - 1)))
     report(f"totals after {live.changes:,} changes, off a fresh sum", off / 1e-9, 1, "e-9")
 
 

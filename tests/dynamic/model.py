@@ -68,7 +68,7 @@ def suspected_by_sorting(losses, ids, weights, z, suspects=1.5):
 
 def view_of(dyn):
     """Give the view, with all that came looked at."""
-    view = dyn._state.view
+    view = dyn._state.candidates
     view.catch_up()
     return view
 

@@ -82,7 +82,7 @@ def test_numbers_may_come_in_any_type(form):
 def test_users_without_names_pay_nothing(engine):
     dyn = live(engine=engine)
     dyn.delete([3, 4])
-    assert dyn._state.roster.names is None
+    assert dyn._state.ids.names is None
 
 
 # names
@@ -214,7 +214,7 @@ def test_once_the_last_name_is_gone_numbers_may_come(engine):
     dyn = live(LATE, ids=names(LATE), engine=engine)
     dyn.delete(names(LATE))
     dyn.insert(*rows(5), ids=range(5))
-    assert dyn._state.roster.names is None
+    assert dyn._state.ids.names is None
     dyn.check_invariants()
     dyn.delete(dyn.ids)
     dyn.insert(*rows(5), ids=names(5))

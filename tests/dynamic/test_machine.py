@@ -300,7 +300,7 @@ class Tree(Changing):
         for dyn in self.dyns:
             if dyn.anchor is None:
                 continue
-            engine, slots = dyn._state.view.engine, dyn._state.slots
+            engine, slots = dyn._state.candidates.engine, dyn._state.slots
             used = set(slots.in_use().tolist())
             for node in engine._nodes.values():
                 assert set(node.slots.tolist()) <= used

@@ -59,7 +59,7 @@ INTERRUPTED = [
 
 
 def assert_interrupted(patch, method, act, dyn, *later):
-    """Cut an operation short in the roster, and see that none of the later ones goes on from there."""
+    """Cut an operation short in the ids, and see that none of the later ones goes on from there."""
     with patch.context() as patched:
         patched.setattr(Ids, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

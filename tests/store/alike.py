@@ -8,7 +8,7 @@ from uuid import UUID
 import numpy as np
 
 import duramen as dm
-from tests.support import PROBLEMS, Problem, quietly, weights_of
+from tests.support import PROBLEMS, Problem, assert_identical_array, quietly, weights_of
 
 
 class Truth(Problem):
@@ -86,9 +86,10 @@ def assert_alike(store, dyn):
     assert_same_anchors(store.anchor, dyn.anchor)
     assert next_id(store) == next_id(dyn)
     if len(dyn):
-        _assert_same_points(store.points(), dyn.points())
-        named = dyn._state.roster.names is not None
-        assert named == (store._state.roster.names is not None)
+        for name in ("X", "weights", "ids", "y"):
+            assert_identical_array(getattr(store.points(), name), getattr(dyn.points(), name))
+        named = dyn._state.ids.names is not None
+        assert named == (store._state.ids.names is not None)
         if named:
             assert store.names_of(dyn.ids).tolist() == dyn.names_of(dyn.ids).tolist()
     if dyn.total_weight > dyn.n_outliers:
@@ -111,16 +112,7 @@ def assert_same_anchors(one, other):
 
 
 def next_id(dyn):
-    return dyn._first_id if dyn._state is None else dyn._state.roster.next
-
-
-def _assert_same_points(mine, theirs):
-    for name in ("X", "weights", "ids", "y"):
-        one, two = getattr(mine, name), getattr(theirs, name)
-        assert (one is None) == (two is None), name
-        if one is not None:
-            assert one.dtype == two.dtype, name
-            np.testing.assert_array_equal(one, two, err_msg=name)
+    return dyn._first_id if dyn._state is None else dyn._state.ids.next
 
 
 class Life:

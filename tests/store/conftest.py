@@ -9,7 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.nursery import ROOT, Nursery
+from tests.store.life import make
+from tests.store.nursery import Nursery
+from tests.store.support import ROOT, X
+
+
+@pytest.fixture
+def tmp_path():
+    """Make a folder in memory where there is one: these tests sync thousands of times."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder).resolve()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Make a store of 80 rows in a tree."""
+    with make(tmp_path / "a.duramen", "tree") as store:
+        store.insert(X[:80])
+    return tmp_path / "a.duramen"
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +62,3 @@ def weak(disk, tmp_path_factory):
         pytest.skip("SQLite does not call the C library where something can stand between them")
     yield nursery
     nursery.close()
-
-
-@pytest.fixture
-def memory(tmp_path):
-    """A folder in memory where there is one: for files of a disk that is only played."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared) as folder:
-        yield Path(folder)

@@ -58,14 +58,14 @@ def go_on(store, kind):
 def answers(store):
     """Give all that can be asked of a store, but the times at which things happened later than it was made."""
     points, core, anchor = store.points(), quietly(store.coreset), store.anchor
-    names = None if store._state.roster.names is None else tuple(store.names_of(points.ids))
+    names = None if store._state.ids.names is None else tuple(store.names_of(points.ids))
     arrays = [points.ids, points.X, points.weights, points.y, core.ids, core.weights, core.X, core.suspected]
     if anchor is not None:
         arrays += [anchor.theta, *(anchor.frozen[name] for name in sorted(anchor.frozen))]
     return (
         [None if one is None else (one.dtype.str, one.shape, one.tobytes()) for one in arrays],
         (names, store.n_outliers, store.threshold, store.n_suspected, store.total_weight, store.columns),
-        (repr(store.anchor_report()), store.history, store.notes, store._state.roster.next),
+        (repr(store.anchor_report()), store.history, store.notes, store._state.ids.next),
         [one for one, _ in store.forgotten],
     )
 
@@ -178,7 +178,8 @@ class Judge:
 def _is_foreign(error):
     """Tell whether the bytes that say what the file is were hit: then it looks like something else."""
     return any(
-        text in str(error) for text in ("is no store", "no store of duramen", "is newer than", "is empty")
+        text in str(error)
+        for text in ("is not a store", "not a store of duramen", "is newer than", "is empty")
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import shutil
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -195,15 +197,15 @@ def held(store):
     points = {}
     if len(store):
         there = store.points()
-        names = there.ids.tolist() if store._state.roster.names is None else store.names_of(there.ids)
+        names = there.ids.tolist() if store._state.ids.names is None else store.names_of(there.ids)
         labels = [None] * len(there) if there.y is None else there.y.tolist()
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)
-    anew = sum(event.what == "found anew" for event in store.history)
-    return points, store._n_outliers, anew, store.notes
+    n_found = sum(event.what == "found anew" for event in store.history)
+    return points, store._n_outliers, n_found, store.notes
 
 
-def assert_same_coreset(store, dyn):
+def assert_equivalent(store, dyn):
     """A store and a dynamic coreset that did the same are the same, seen from outside."""
     assert (store.anchor is None) == (dyn.anchor is None)
     if dyn.anchor is not None:
@@ -216,3 +218,99 @@ def assert_same_coreset(store, dyn):
         mine, theirs = store.coreset(), dyn.coreset()
         np.testing.assert_array_equal(mine.ids, theirs.ids)
         np.testing.assert_allclose(mine.weights, theirs.weights, rtol=1e-9)
+
+
+# fixed scripts of operations, and the task of a child process that follows one
+
+
+class Script:
+    """Fixed operations, and what is there after each."""
+
+    def __init__(self, kind, plans, begin=None):
+        self.kind = kind
+        life, dyn = (Life(kind, 7), mirror(kind)) if begin is None else begin
+        self.operations, self.lives, self.cores = [], [life], [_seen(dyn)]
+        for plan in plans:
+            rng = np.random.default_rng(len(self.lives))
+            ahead, steps = life.copy(), []
+            for one in plan:
+                steps.append(one(ahead, rng))
+                ahead.take(steps[-1])
+            perform(steps, dyn)
+            life = life.took(steps)
+            self.operations.append(steps)
+            self.lives.append(life)
+            self.cores.append(_seen(dyn))
+        self.dyn = dyn
+
+    def found(self, store):
+        """After which operations a store may be: several, where one changed nothing that is compared."""
+        there = held(store)
+        return [k for k, life in enumerate(self.lives) if life.held() == there]
+
+
+def _seen(dyn):
+    """A copy of it, with the coreset made."""
+    if not len(dyn):
+        return None
+    dyn.coreset()
+    return copy.copy(dyn)
+
+
+def insert(n):
+    return lambda life, rng: life.inserted(rng, n)
+
+
+def delete(n):
+    return lambda life, rng: Step("delete", ids=life.some(rng, n))
+
+
+def update(n):
+    return lambda life, rng: life.updated(rng, n)
+
+
+def step(what, value=None):
+    return lambda life, rng: Step(what, value=value)
+
+
+BEGINNING = [[insert(20)], [insert(45)], [insert(None)], [step("compact")]]
+REST = [
+    [insert(None)],
+    [insert(None)],
+    [delete(1)],
+    [update(1)],
+    [insert(10)],
+    [delete(4)],
+    [insert(None), delete(2), update(2), step("set_outliers", 2.0), step("note", 5)],
+    [step("reanchor")],
+    [step("compact")],
+    [insert(None)],
+]
+
+
+def scripts_of(kind, folder):
+    """The beginning of a store, and its later life from the file that the beginning left."""
+    begun = Script(kind, BEGINNING)
+    with make(folder / "a.duramen", kind) as store:
+        for steps in begun.operations:
+            perform(steps, store)
+    later = Script(kind, REST, (begun.lives[-1], begun.dyn))
+    for name, script in (("begun", begun), ("later", later)):
+        (folder / name).write_bytes(pickle.dumps(script.operations))
+    return folder, {"begun": begun, "later": later}
+
+
+def order(scripts, which, folder, **more):
+    """Return the task of a child, with the files that it begins with."""
+    source, known = scripts
+    folder.mkdir()
+    path = folder / "a.duramen"
+    if which == "later":
+        shutil.copy(source / "a.duramen", path)
+    said = {"do": "script", "script": str(source / which), "kind": known[which].kind, "path": str(path)}
+    return {**said, "create": which == "begun", "seed": 0, "n": -1, "mode": 0, **more}
+
+
+def opened(path, script, which):
+    """Open what is left; a store whose making was cut short is made."""
+    return make(path, script.kind) if which == "begun" else dm.open_store(path)

@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store.support import ROOT
 
 
 def say(*words):
@@ -131,7 +131,7 @@ def full(order):
     steps, failed, store = pickle.loads(Path(order["script"]).read_bytes()), [], None
     armed(order, order["n"], 5)
 
-    def told(what, error):
+    def expect_no_space(what, error):
         assert isinstance(error, OSError), repr(error)
         assert error.errno == errno.ENOSPC or (what, error.errno) == ("open", errno.EIO), repr(error)
         failed.append(what)
@@ -140,7 +140,7 @@ def full(order):
     try:
         store = begun(order)
     except Exception as error:
-        told("open", error)
+        expect_no_space("open", error)
         store = begun(order)
     for step in steps:
         before, error = held(store), None
@@ -149,14 +149,14 @@ def full(order):
         except Exception as raised:
             error = raised
         if error is not None:
-            told(step[0].what, error)
+            expect_no_space(step[0].what, error)
             assert held(store) == before, f"{step[0].what} raised {error!r}, and changed something"
             store.check()
             perform(step, store)
     try:
         store.close()
     except Exception as error:
-        told("close", error)
+        expect_no_space("close", error)
     store.close()
     say("failed", "".join(failed) or "-")
 
@@ -168,7 +168,7 @@ def hold(order):
     store = dm.open_store(order["path"], read_only=order.get("read_only", False))
     if order.get("reading"):
         store._file.begin()
-        store._file.facts.get("ledger")
+        store._file.metadata.get("ledger")
     say("open", len(store))
     signal.pause()
 
@@ -201,7 +201,7 @@ def powerless(order):
         os.setgid(65534)
         os.setuid(65534)
 
-    def told(call):
+    def outcome(call):
         try:
             return call()
         except Exception as error:
@@ -216,10 +216,15 @@ def powerless(order):
         with dm.open_store(order["path"]) as store:
             store.delete(0)
 
+    def back_up():
+        with dm.open_store(order["path"], read_only=True) as store:
+            store.backup(order["path"] + "-copy")
+
     found = {
-        "write": told(write),
-        "make": told(lambda: make(order["path"] + "-new", "tree").close()),
-        "read": told(read),
+        "write": outcome(write),
+        "make": outcome(lambda: make(order["path"] + "-new", "tree").close()),
+        "read": outcome(read),
+        "backup": outcome(back_up),
         "files": sorted(file.name for file in Path(order["path"]).parent.iterdir()),
     }
     say("found", json.dumps(found).encode().hex())

@@ -1,5 +1,6 @@
 """What open_store and a store refuse: in one clear error, before anything has changed."""
 
+import contextlib
 import copy
 import pickle
 import sqlite3
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from tests.store.life import make
+from tests.store.support import files
 
 SETTINGS = {"loss": dm.KMeansLoss(2), "size": 50, "n_outliers": 0.05, "random_state": 3}
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -23,10 +26,6 @@ def made(path):
     with dm.open_store(path, create=True, **SETTINGS) as store:
         store.insert(X)
     return path
-
-
-def files(folder):
-    return sorted(one.name for one in folder.iterdir())
 
 
 def content(path):
@@ -62,8 +61,7 @@ def test_a_folder_that_is_missing_or_is_no_file(path):
 def test_a_file_of_something_else_is_left_alone(path, content, how):
     path.write_bytes(content)
     with pytest.raises(
-        ValueError,
-        match=r"data.duramen is no store, or its first page is damaged: it does not begin as one; name another file",
+        ValueError, match=r"data.duramen is not a store, or its first page is damaged; check the path"
     ):
         dm.open_store(path, **how)
     assert path.read_bytes() == content
@@ -73,25 +71,23 @@ def test_a_file_of_something_else_is_left_alone(path, content, how):
 @pytest.mark.parametrize(
     "how", [{}, {"create": True, **SETTINGS}, {"read_only": True}], ids=["open", "create", "read"]
 )
-def test_a_sqlite_file_of_somebody_else(path, how):
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE mine (a)")
-        connection.execute("INSERT INTO mine VALUES (7)")
-    connection.close()
+def test_a_file_of_another_program_is_left_as_it_was(path, how):
+    """It is not even switched to a log."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    before = path.read_bytes()
     with pytest.raises(
-        ValueError, match=r"is a SQLite file, but no store of duramen; .* under another name"
-    ) as caught:
+        ValueError, match=r"data.duramen is a SQLite file, but not a store of duramen; .* under another name"
+    ):
         dm.open_store(path, **how)
-    assert str(path) in str(caught.value)
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT * FROM mine").fetchall() == [(7,)]
-    connection.close()
+    assert path.read_bytes() == before
+    assert files(path.parent) == [path.name]
 
 
 def test_an_empty_file_is_one_whose_making_was_cut_short(path):
     path.touch()
     with pytest.raises(
-        ValueError, match=r"is empty: its making was cut short; dm.open_store\(path, create=True"
+        ValueError, match=r"is empty: its creation was interrupted; dm.open_store\(path, create=True"
     ):
         dm.open_store(path)
     with dm.open_store(path, create=True, **SETTINGS) as store:
@@ -111,7 +107,7 @@ def test_settings_of_a_new_store(path):
         with pytest.raises(type(caught.value)) as found:
             dm.open_store(path, create=True, **{**SETTINGS, **wrong})
         assert str(found.value) == str(caught.value)
-    with pytest.raises(ValueError, match="synchronous='off' is not known; take 'full' or 'normal'"):
+    with pytest.raises(ValueError, match="synchronous='off' is unknown; pass 'full' or 'normal'"):
         dm.open_store(path, create=True, synchronous="off", **SETTINGS)
     with pytest.raises(ValueError, match="create and read_only contradict each other"):
         dm.open_store(path, create=True, read_only=True, **SETTINGS)
@@ -225,50 +221,63 @@ def test_a_store_is_not_copied(made):
         assert repr(store).startswith(f"Store: {made}\n")
 
 
-def test_notes_are_of_jsons_types(made):
-    with dm.open_store(made) as store:
-        store.note("a", {"b": [1, 2.5, "c", None, True]})
-        for wrong in (X, {1, 2}, float("nan"), object()):
-            with pytest.raises((TypeError, ValueError)):
-                store.note("a", wrong)
-        store.notes["a"] = "changed"
-        assert store.notes == {"a": {"b": [1, 2.5, "c", None, True]}}
-    with dm.open_store(made) as store:
-        assert store.notes == {"a": {"b": [1, 2.5, "c", None, True]}}
-        store.note("a", None)
-        assert store.notes == {}
-
-
 def test_what_cannot_be_part_of_a_transaction(made):
     with dm.open_store(made) as store:
-        for what in ("check", "compact", "close"):
+        for what in ("check", "compact", "close", "backup"):
             with (
                 store.transaction(),
                 pytest.raises(ValueError, match="cannot be part of a transaction; end the block"),
             ):
-                getattr(store, what)()
+                getattr(store, what)(*[made.with_name("copy")] * (what == "backup"))
         assert len(store) == 20
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "error", "told"),
+    ("name", "value", "error", "message"),
     [
-        (
-            "a",
-            float("nan"),
-            ValueError,
-            r"the note 'a' is no value of JSON's types .*; pass finite numbers",
-        ),
-        ("a", object(), TypeError, r"the note 'a' is no value of JSON's types \(Object of type object"),
-        (3, 1, TypeError, "a note is kept under a name, a string; found 3"),
+        ("a", float("nan"), ValueError, r"JSON cannot hold the note 'a' .*; pass finite numbers"),
+        ("a", {1, 2}, TypeError, r"JSON cannot hold the note 'a' \(Object of type set"),
+        ("a", X, TypeError, r"JSON cannot hold the note 'a' \(Object of type ndarray"),
+        ("a", object(), TypeError, r"JSON cannot hold the note 'a' \(Object of type object"),
+        (3, 1, TypeError, "the name of a note is a string; found 3"),
     ],
 )
-def test_notes_that_no_file_can_hold(made, name, value, error, told):
+def test_notes_that_no_file_can_hold(made, name, value, error, message):
     with dm.open_store(made) as store:
         store.note("a", [1])
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             store.note(name, value)
         assert store.notes == {"a": [1]}
         assert store.check()
     with dm.open_store(made) as store:
         assert store.notes == {"a": [1]}
+
+
+@pytest.mark.parametrize("seed", [np.int64(77), np.uint8(77), 77])
+def test_a_seed_that_contradicts_is_refused_whatever_its_type(made, seed):
+    with pytest.raises(ValueError, match="random_state"):
+        dm.open_store(made, random_state=seed)
+    dm.open_store(made, random_state=type(seed)(3)).close()
+
+
+def test_an_anchor_that_contradicts_is_refused(tmp_path):
+    make(tmp_path / "a", "tree", anchor=np.zeros((2, 6))).close()
+    with pytest.raises(ValueError, match="another anchor"):
+        make(tmp_path / "a", "tree", anchor=np.ones((2, 6)))
+    make(tmp_path / "a", "tree", anchor=np.zeros((2, 6))).close()
+
+
+def test_a_note_is_a_copy_of_what_was_given_as_it_will_be_read(made):
+    value = {"a": [1, 2.5, "c", None, True]}
+    with dm.open_store(made) as store:
+        store.note("k", value)
+        value["a"].append(2)
+        store.notes["k"]["a"].append(3)
+        store.note("t", (1, {1: 2}))
+        notes = store.notes
+        assert notes == {"k": {"a": [1, 2.5, "c", None, True]}, "t": [1, {"1": 2}]}
+        assert store.check()
+    with dm.open_store(made) as store:
+        assert store.notes == notes
+        store.note("k", None)
+        assert store.notes == {"t": [1, {"1": 2}]}

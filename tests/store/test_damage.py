@@ -16,6 +16,7 @@ from tests.store.damage import PAGE, answers, tried
 from tests.support import assert_identical_coreset, quietly
 
 TRIES = 24  # of each kind of damage to each kind of store: 1,008 in all
+FEW = 2  # the same, where time is short
 SECONDS = 300  # after which a test hangs
 
 
@@ -69,15 +70,16 @@ def test_the_judge_sees_wrong_answers(case):
     assert judge.verdict() == "error"
 
 
+@pytest.mark.parametrize("tries", [FEW, pytest.param(TRIES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", damage.ANY + damage.STRUCTURE + damage.PAGES, ids=lambda how: how.__name__)
-def test_damage_by_chance(case, how):
+def test_damage_by_chance(case, how, tries):
     data, old, judge = case
     rng = np.random.default_rng(sum(map(ord, how.__name__)))
-    found = Counter(tried(data, old, judge, how, rng) for _ in range(TRIES))
-    if how in (damage.cut, damage.cut_at_a_page, damage.swapped):
-        assert found["error"] > TRIES / 2
+    found = Counter(tried(data, old, judge, how, rng) for _ in range(tries))
+    if tries == TRIES and how in (damage.cut, damage.cut_at_a_page, damage.swapped):
+        assert found["error"] > tries / 2
     if how is damage.garbage_behind:
-        assert found["right"] == TRIES
+        assert found["right"] == tries
 
 
 CHANGES = [
@@ -167,24 +169,13 @@ def test_points_that_are_said_to_be_in_another_block(tmp_path, what):
         connection.execute("UPDATE members SET block = ? WHERE id = 0", last)
     connection.close()
     with dm.open_store(path) as store:
-        with pytest.raises(dm.DamagedStoreError, match="id 0"):
+        with pytest.raises(dm.DamagedStoreError, match=r"id 0 .* `duramen store recover"):
             store.check()
         with pytest.raises(dm.DamagedStoreError, match="block"):
             store.delete([0, 1499]) if what == "delete" else store.update([0, 1499], X[:2] + 1)
         np.testing.assert_array_equal(store.points().X, X)
     with dm.open_store(path, read_only=True) as store:
         np.testing.assert_array_equal(store.points().X, X)
-
-
-def test_check_finds_what_opening_does_not(case):
-    data, _, judge = case
-    edited(judge, data, "UPDATE members SET block = block + 1")
-    with (
-        dm.open_store(judge.path, read_only=True) as store,
-        pytest.raises(dm.DamagedStoreError, match="block") as caught,
-    ):
-        store.check()
-    assert "store recover" in str(caught.value)
 
 
 # the log
@@ -208,6 +199,7 @@ def with_a_log(path):
     return *data, states
 
 
+@pytest.mark.slow
 def test_a_damaged_log_gives_an_earlier_commit(tmp_path):
     path = tmp_path / "data.duramen"
     file, log, states = with_a_log(path)
@@ -262,17 +254,18 @@ def _head_of_the_log(data, old, rng):
 # coresets that were saved
 
 
-def test_saved_coresets_damaged_by_chance(tmp_path):
+@pytest.mark.parametrize("tries", [70, pytest.param(1001, marks=pytest.mark.slow)])
+def test_saved_coresets_damaged_by_chance(tmp_path, tries):
     path, core = tmp_path / "core.parquet", logistic_core()
     core.save(path)
     data, rng, found = path.read_bytes(), np.random.default_rng(0), Counter()
     hows = [damage.flip, damage.run_of_bytes, damage.cut, damage.garbage_behind, _nulled, _moved, damage.flip]
-    for number in range(1001):
+    for number in range(tries):
         harmed = bytearray(data)
         hows[number % len(hows)](harmed, data, rng)
         path.write_bytes(harmed)
         found[_loaded(path, core)] += 1
-    assert found["error"] > 500, found
+    assert found["error"] > tries / 2.002, found
 
 
 def _loaded(path, core):

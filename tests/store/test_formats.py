@@ -46,7 +46,7 @@ def make(form, folder=FIXTURES):
         store.note("encoding", {"names": ["a", "b", "c"]})
         store.compact()
         core = quietly(store.coreset)
-        told = {
+        expected = {
             "ids": store.ids.tolist(),
             "names": store.names_of(store.ids).tolist(),
             "X": store.points().X.tolist(),
@@ -66,7 +66,7 @@ def make(form, folder=FIXTURES):
             connection.execute("PRAGMA user_version = 1")
             connection.execute("VACUUM")
         connection.close()
-    path.with_suffix(".json").write_text(json.dumps(told, indent=1))
+    path.with_suffix(".json").write_text(json.dumps(expected, indent=1))
 
 
 @pytest.fixture(params=FORMATS)
@@ -92,19 +92,19 @@ def form_of(path):
     return form
 
 
-def assert_holds(store, told):
+def assert_holds(store, expected):
     points, core = store.points(), quietly(store.coreset)
-    assert store.ids.tolist() == told["ids"]
-    assert store.names_of(store.ids).tolist() == told["names"]
-    assert points.X.tolist() == told["X"]
-    assert points.y.tolist() == told["y"]
-    assert points.weights.tolist() == told["weights"]
-    assert core.ids.tolist() == told["coreset"]["ids"]
-    np.testing.assert_allclose(core.weights, told["coreset"]["weights"], rtol=1e-9)
-    np.testing.assert_allclose(store.threshold, told["threshold"], rtol=1e-9)
-    assert store.anchor.theta.tolist() == told["theta"]
-    assert store.notes == told["notes"]
-    assert [list(one) for one in store.forgotten] == told["forgotten"]
+    assert store.ids.tolist() == expected["ids"]
+    assert store.names_of(store.ids).tolist() == expected["names"]
+    assert points.X.tolist() == expected["X"]
+    assert points.y.tolist() == expected["y"]
+    assert points.weights.tolist() == expected["weights"]
+    assert core.ids.tolist() == expected["coreset"]["ids"]
+    np.testing.assert_allclose(core.weights, expected["coreset"]["weights"], rtol=1e-9)
+    np.testing.assert_allclose(store.threshold, expected["threshold"], rtol=1e-9)
+    assert store.anchor.theta.tolist() == expected["theta"]
+    assert store.notes == expected["notes"]
+    assert [list(one) for one in store.forgotten] == expected["forgotten"]
 
 
 def test_there_is_a_file_of_every_format():
@@ -116,24 +116,24 @@ def test_there_is_a_file_of_every_format():
 
 
 def test_every_format_opens_with_all_that_is_in_it(kept):
-    form, path, told = kept
+    form, path, expected = kept
     assert form_of(path) == form
     for _ in range(2):
         with dm.open_store(path) as store:
-            assert_holds(store, told)
+            assert_holds(store, expected)
             store.check()
             if form > 1:
-                assert [list(event) for event in store.history] == told["history"]
+                assert [list(event) for event in store.history] == expected["history"]
         assert form_of(path) == schema.FORMAT
     with dm.open_store(path, read_only=True) as store:
-        assert_holds(store, told)
+        assert_holds(store, expected)
     with dm.open_store(path) as store:
         quietly(store.insert, [[1.0, 2.0, 3.0]], [1], ids=["new"])
-        store.delete(told["names"][0])
+        store.delete(expected["names"][0])
         quietly(store.reanchor)
         store.compact()
     with dm.open_store(path) as store:
-        assert len(store) == len(told["ids"])
+        assert len(store) == len(expected["ids"])
         assert store.history[-1].what == "found anew"
         store.check()
 
@@ -160,13 +160,13 @@ def test_a_reader_says_what_to_do_and_changes_nothing(old):
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(old, monkeypatch):
     before = old.read_bytes()
-    steps = dict(schema._STEPS)
+    migrate = schema._migrate
 
-    def fail(connection, *others):
-        steps[1](connection, *others)
+    def fail(*arguments):
+        migrate(*arguments)
         raise RuntimeError("in the middle")
 
-    monkeypatch.setitem(schema._STEPS, 1, fail)
+    monkeypatch.setattr(schema, "_migrate", fail)
     with pytest.raises(RuntimeError, match="in the middle"):
         dm.open_store(old)
     assert old.read_bytes() == before

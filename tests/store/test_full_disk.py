@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import assert_same_coreset, held, make
-from tests.store.script import opened, order, scripts_of
+from tests.store.life import assert_equivalent, held, make, opened, order, scripts_of
 
 X = np.random.default_rng(0).normal(size=(4000, 6))
 
@@ -22,32 +21,33 @@ def scripts(tmp_path_factory):
     return scripts_of("ranked, names", tmp_path_factory.mktemp("scripts"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["begun", "later"])
-def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, weak, memory):
+def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, weak, tmp_path):
     """Until an operation has failed: it changed nothing; then there is space, and it is done again."""
     script, failed, wrong = scripts[1][which], set(), []
-    calls = weak.run(**order(scripts, which, memory / "whole")).said["calls"]
+    calls = weak.run(**order(scripts, which, tmp_path / "whole")).said["calls"]
     writes = [n for n, call in enumerate(calls, 1) if call == "w"]
     for n in [*writes[:10], *writes[10::6]]:
-        told = order(scripts, which, memory / str(n), n=n, do="full")
-        ended = weak.run(**told)
+        task = order(scripts, which, tmp_path / str(n), n=n, do="full")
+        ended = weak.run(**task)
         if ended.code:
             wrong.append(f"at call {n}: {weak.errors()[-600:]}")
             continue
         failed.add(ended.said["failed"])
-        with opened(told["path"], script, which) as store:
+        with opened(task["path"], script, which) as store:
             assert store.check()
             assert held(store) == script.lives[-1].held()
-            assert_same_coreset(store, script.cores[-1])
+            assert_equivalent(store, script.cores[-1])
     assert not wrong, f"{len(wrong)} wrong, {wrong[0]}"
     assert failed >= ({"open", "insert"} if which == "begun" else {"insert", "delete", "update"})
 
 
 def no_space(call):
     """Call it, and see that it says that the disk is full."""
-    with pytest.raises(OSError, match="disk is full, and nothing was changed; free some space") as told:
+    with pytest.raises(OSError, match="disk is full, and nothing was changed; free some space") as caught:
         call()
-    assert told.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.ENOSPC
 
 
 def in_a_transaction(store):
@@ -153,12 +153,12 @@ def test_a_store_is_opened_and_made_on_a_full_disk_or_not_at_all(left, small):
 
 
 @pytest.fixture
-def public(memory):
+def public(tmp_path):
     """A folder that others may look into."""
-    memory.chmod(0o755)
-    if not os.access(memory.parent, os.X_OK) or memory.parent.stat().st_mode & 5 != 5:
+    tmp_path.chmod(0o755)
+    if not os.access(tmp_path.parent, os.X_OK) or tmp_path.parent.stat().st_mode & 5 != 5:
         pytest.skip("no folder that everybody sees")
-    folder = memory / "public"
+    folder = tmp_path / "public"
     folder.mkdir()
     return folder
 
@@ -178,6 +178,8 @@ def test_where_nothing_may_be_written_it_can_be_read(folder, file, public, nurse
     assert "read_only=True" in found["write"][1]
     if folder == 0o555:
         assert found["make"][0] == "PermissionError"
+        assert found["backup"][0] == "PermissionError"
+        assert "is not writable; choose another" in found["backup"][1]
         assert found["files"] == ["a.duramen"]
     public.chmod(0o755)
     with dm.open_store(path) as store:

@@ -8,11 +8,17 @@ import pytest
 import duramen as dm
 from tests.coreset.cores import CityBlock
 from tests.store.alike import ALL, TREE, Life, Pair, assert_same_anchors
+from tests.store.life import make
+from tests.store.support import X
 from tests.support import SAMPLERS, Heaviest, Striped, quietly
 
 RANKED = [(name, "auto", {}) for name in ALL]
-BY_SAMPLER = [("logistic", one, {}) for one in SAMPLERS if one not in ("auto", "own")]
-BY_SAMPLER += [("k-means", one, {}) for one in SAMPLERS if one not in ("auto", "own")]
+BY_SAMPLER = [
+    pytest.param(name, one, {}, marks=pytest.mark.slow)
+    for name in ("logistic", "k-means")
+    for one in SAMPLERS
+    if one not in ("auto", "own")
+]
 TREES = [
     ("logistic", "uniform", TREE),
     ("k-median", "layered", {"engine": "tree", "height": 3}),
@@ -145,6 +151,16 @@ def test_merging_adopts_the_anchor_the_next_id_and_the_columns(path, tmp_path):
         two.merge(pair.store)
         assert two.ids.tolist() == pair.store.ids.tolist()
         assert two.merge(dm.DynamicCoreset(**pair.settings)) is two
+
+
+def test_an_anchor_adopted_by_a_few_rows_needs_as_many_when_opened_again(path):
+    pair, X = made(path, "k-means", size=20), ALL["k-means"].rows(np.random.default_rng(3), 84)
+    other = dm.DynamicCoreset(**pair.settings)
+    quietly(other.insert, X[:80], ids=np.arange(1000, 1080))
+    pair.do("insert", X[80:])
+    pair.do("merge", other)
+    pair.reopen()
+    pair.assert_alike()
 
 
 def frame(X):
@@ -324,3 +340,36 @@ def test_compaction_changes_nothing_that_can_be_seen(path, more):
     pair.store.check()
     pair.reopen()
     pair.assert_alike()
+
+
+@pytest.mark.parametrize("kind", ["tree", "ranked, names", "fraction"])
+def test_the_same_anchor_once_more_is_written_down(kind, tmp_path):
+    """Nobody is late any more, and the sample is another: the file kept what was before."""
+    path, y = tmp_path / "a.duramen", None if kind == "tree" else (X[:, 0] > 0) * 1.0
+    names = [f"{one}" for one in range(300)] if "names" in kind else None
+
+    def insert(store, some):
+        labels = None if y is None else y[some]
+        store.insert(X[some], labels, ids=None if names is None else names[some])
+
+    def seen(store):
+        state, core = store._state, store.coreset()
+        late = state.candidates.are_changed(state.slots.in_use())
+        return int(late.sum()), sorted(state.sample), core.ids.tolist(), core.weights.tolist()
+
+    with make(path, kind) as store:
+        for some in (slice(0, 200), slice(200, 300)):
+            insert(store, some)
+        late = seen(store)[0]
+        assert late > 0
+        for again in (store.anchor, store.coreset().anchor):
+            store.reanchor(again)
+            assert store.check()
+        after = seen(store)
+        assert after[0] < late
+        n_events = len(store.history)
+        assert [event.what for event in store.history[-2:]] == ["given", "given"]
+    with dm.open_store(path) as store:
+        assert seen(store) == after
+        assert len(store.history) == n_events
+        assert store.check()

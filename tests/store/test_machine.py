@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -126,7 +127,7 @@ class Stored(RuleBasedStateMachine):
             for what, args in done:
                 quietly(getattr(self.pair.dyn, what), *args)
 
-    @rule(what=st.sampled_from(["row", "id", "weight", "nobody", "z"]))
+    @rule(what=st.sampled_from(["row", "id", "weight", "unknown", "z"]))
     def refused(self, what):
         row = np.ones(self.life.problem.n_columns)
         label = None if self.life.problem.label is None else [1.0]
@@ -135,7 +136,7 @@ class Stored(RuleBasedStateMachine):
             "row": lambda: self.pair.do("insert", [row * np.nan], label),
             "id": lambda: self.pair.do("delete", [*here, 10**15]),
             "weight": lambda: self.pair.do("insert", [row], label, [-1.0]),
-            "nobody": lambda: self.pair.do("update", 10**15, row),
+            "unknown": lambda: self.pair.do("update", 10**15, row),
             "z": lambda: self.pair.do("set_outliers", -1),
         }[what]()
         assert error is not None
@@ -175,7 +176,15 @@ class Stored(RuleBasedStateMachine):
 
 
 # rows are made by seeds, which do not shrink: it would take minutes to no avail
-TestStored = Stored.TestCase
-TestStored.settings = hypothesis_settings(
-    max_examples=20, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
+SETTINGS = hypothesis_settings(
+    max_examples=3, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
 )
+
+
+class TestStored(Stored.TestCase):
+    settings = SETTINGS
+
+
+@pytest.mark.slow
+class TestStoredForLonger(Stored.TestCase):
+    settings = hypothesis_settings(SETTINGS, max_examples=20)

@@ -52,12 +52,12 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
     Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
     """
     with rows._lock:
-        view = rows._seen()
-        if view is None or not isinstance(view.engine, Ranked) or not _sees_alike(view.look, outlook):
+        view = rows._current_candidates()
+        if view is None or not isinstance(view.engine, Ranked) or not _sees_alike(view.scorer, outlook):
             return None
         slots, table, engine = rows._sound().slots, view.table, view.engine
         worst, n = _largest(table, slots, outlook)
-        if engine.odd or not np.isfinite(table.losses[worst]).all():
+        if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
             return None
         inliers = _inliers(engine, slots, worst[table.n_suspected : n], outlook)
         if inliers is None:
@@ -148,7 +148,7 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> Inl
         if totals is None:
             return None
     held = _held(engine, slots, parts, numbers)
-    stratified = held is not None and engine._look.strata_type is not None
+    stratified = held is not None and engine._scorer.strata_type is not None
     return InlierState(numbers, counts[counts > 0], weights, totals, stratified, held)
 
 

@@ -73,7 +73,7 @@ class LiveCandidates:
         chunk: int | None = None,
         at_once: bool = False,
     ) -> None:
-        self._slots, self.look, self._plan = slots, look, plan
+        self._slots, self.scorer, self._plan = slots, look, plan
         self.n_outliers = n_outliers
         self.table = LossTable(slots, chunk)
         self.suspects = SuspectLists(slots, look.seed, chunk)
@@ -84,21 +84,21 @@ class LiveCandidates:
             self.engine = Tree(slots, bound, look.seed, plan.size, bucket_size=bucket_size, height=height)
         else:
             self.engine = Ranked(slots, self.table, look, chunk)
-        self.late = np.zeros(0, dtype=bool)
+        self.changed_since_anchor = np.zeros(0, dtype=bool)
         self._waiting: dict[int, None] = {}
-        self.whole = True  # while it is not, it was interrupted as it caught up
+        self.consistent = True  # while it is not, it was interrupted as it caught up
         self._begin(slots.in_use(), at_once)
 
     def _begin(self, present: Array, at_once: bool) -> None:
         """Take in the points that are there."""
         starts = range(0, len(present), _BLOCK)
-        parts = [self.look.many(self._slots.points(present[start : start + _BLOCK])) for start in starts]
+        parts = [self.scorer.many(self._slots.points(present[start : start + _BLOCK])) for start in starts]
         if parts:
             columns = zip(*parts, strict=True)
             looked = Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
             add = self._add_together if at_once else self.add_many
             add(present, looked)
-        self.late[:] = False
+        self.changed_since_anchor[:] = False
 
     def __len__(self) -> int:
         return len(self.table)
@@ -118,24 +118,24 @@ class LiveCandidates:
         """Scorer at the points that wait for it; whoever asks how points stand does this first."""
         if self._waiting:
             slots = np.array(list(self._waiting))
-            looked = self.look.many(self._slots.points(slots))
-            self.whole = False
+            looked = self.scorer.many(self._slots.points(slots))
+            self.consistent = False
             self._waiting = {}
             self._add_together(slots, looked)
-            self.whole = True
+            self.consistent = True
 
-    def are_late(self, slots: Array) -> Array:
+    def are_changed(self, slots: Array) -> Array:
         """Tell which points came, or were changed, after the anchor was made."""
         if not self._waiting:
-            return self.late[slots]
+            return self.changed_since_anchor[slots]
         waiting = np.array([slot in self._waiting for slot in slots.tolist()])
-        return waiting | grown(self.late, self._slots.extent)[slots]
+        return waiting | grown(self.changed_since_anchor, self._slots.extent)[slots]
 
     def add(self, slot: int, looked: Scored) -> None:
         """Take a point in that stands in its slot, and was looked at."""
-        if slot >= len(self.late):
-            self.late = grown(self.late, slot + 1)
-        self.late[slot] = True
+        if slot >= len(self.changed_since_anchor):
+            self.changed_since_anchor = grown(self.changed_since_anchor, slot + 1)
+        self.changed_since_anchor[slot] = True
         if isinstance(self.engine, Ranked):
             self.engine.note(slot, looked)
         weight = float(self._slots.weights[slot])
@@ -180,8 +180,8 @@ class LiveCandidates:
 
     def _add_together(self, slots: Array, looked: Scored) -> None:
         """Take points in at once: as good as one by one, but for where they stand in a tree."""
-        self.late = grown(self.late, self._slots.extent)
-        self.late[slots] = True
+        self.changed_since_anchor = grown(self.changed_since_anchor, self._slots.extent)
+        self.changed_since_anchor[slots] = True
         if isinstance(self.engine, Ranked):
             self.engine.note(slots, looked)
         heavy = self._slots.weights[slots] > 0
@@ -245,15 +245,15 @@ class LiveCandidates:
         return assemble(
             points,
             [outer, inner],
-            loss=self.look.loss,
-            anchor=self.look.anchor,
+            loss=self.scorer.loss,
+            anchor=self.scorer.anchor,
             threshold=self.table.threshold,
             n_points=len(self.table),
             n_suspected=n_outer,
             n_outliers=z,
-            sampler=repr(self.look.sampler),
+            sampler=repr(self.scorer.sampler),
             calibrated=calibrated,
-            seed=self.look.seed,
+            seed=self.scorer.seed,
             columns=columns,
         )
 
@@ -277,7 +277,7 @@ class LiveCandidates:
     @property
     def nbytes(self) -> int:
         """The bytes of its arrays."""
-        parts = (self.table.losses, self.late)
+        parts = (self.table.losses, self.changed_since_anchor)
         trees = self.table.order.nbytes + self.suspects.nbytes + self.engine.nbytes
         return trees + sum(part.nbytes for part in parts)
 
@@ -334,6 +334,6 @@ class LiveCandidates:
             self.engine.add(slot)
 
     def _overwrite(self, slots: Any) -> None:
-        self.late[slots] = False
+        self.changed_since_anchor[slots] = False
         if isinstance(self.engine, Ranked):
             self.engine.forget(slots)

@@ -79,21 +79,21 @@ class Reading(ABC):
     def __contains__(self, one: Any) -> bool:
         with self._lock:
             try:
-                return len(self._found(one)) == 1
+                return len(self._find(one)) == 1
             except (KeyError, TypeError, ValueError):
                 return False
 
     def __repr__(self) -> str:
         with self._lock:
-            width = "" if self._state is None else f" x {self._state.gate.n_columns}"
+            width = "" if self._state is None else f" x {self._state.validator.n_columns}"
             weight = f"weight {self.total_weight:,.6g}"
             lines = [f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"]
-            view = None if self._state is None else self._state.view
+            view = None if self._state is None else self._state.candidates
             if view is None:
                 lines.append("no anchor yet: the coreset is all points")
             else:
                 lines.append(
-                    f"size {self.size:,}, {self.engine} by {view.look.sampler!r}; weight "
+                    f"size {self.size:,}, {self.engine} by {view.scorer.sampler!r}; weight "
                     f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
                 )
             return "\n  ".join(lines)
@@ -117,7 +117,7 @@ class Reading(ABC):
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The names of the columns, where the first rows had them."""
-        return None if self._state is None else self._state.gate.columns
+        return None if self._state is None else self._state.validator.columns
 
     @property
     def ids(self) -> Array:
@@ -135,14 +135,14 @@ class Reading(ABC):
     def n_suspected(self) -> int:
         """How many points are suspected outliers."""
         with self._lock:
-            view = self._seen()
+            view = self._current_candidates()
             return 0 if view is None else view.table.n_suspected
 
     @property
     def threshold(self) -> float:
         """The loss at the anchor where suspicion starts; infinite where there is none."""
         with self._lock:
-            view = self._seen()
+            view = self._current_candidates()
             return math.inf if view is None else view.table.threshold
 
     @property
@@ -153,7 +153,9 @@ class Reading(ABC):
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor is made of; None until rows show how many columns there are."""
-        return None if self._state is None else self._state.needed
+        if self._state is None:
+            return None
+        return self._state.needed if self._settings.given is None else self.size + 1
 
     @property
     def solution(self) -> Solution | None:
@@ -166,8 +168,8 @@ class Reading(ABC):
         with self._lock:
             if self._state is None:
                 return 0
-            names = 0 if self._state.roster.names is None else _A_NAME * len(self._state.slots)
-            view = 0 if self._state.view is None else self._state.view.nbytes
+            names = 0 if self._state.ids.names is None else _A_NAME * len(self._state.slots)
+            view = 0 if self._state.candidates is None else self._state.candidates.nbytes
             return self._state.slots.nbytes + view + names
 
     def points(self, ids: Any = None) -> WeightedPoints:
@@ -180,7 +182,7 @@ class Reading(ABC):
         """
         with self._lock:
             state = self._filled()
-            slots = state.slots.in_use() if ids is None else self._found(ids)
+            slots = state.slots.in_use() if ids is None else self._find(ids)
             return state.slots.points(slots)
 
     def names_of(self, ids: Any) -> Array:
@@ -192,8 +194,8 @@ class Reading(ABC):
             If one is not here, or has no name.
         """
         with self._lock:
-            numbers = self._filled().slots.ids[self._found(ids)]
-            names = self._filled().roster.names
+            numbers = self._filled().slots.ids[self._find(ids)]
+            names = self._filled().ids.names
             if names is None:
                 raise KeyError("these points have numbers and no names; their ids are all there is")
             return names.of(numbers)
@@ -202,18 +204,18 @@ class Reading(ABC):
         """Tell how well the anchor still fits: where the latest solution is, and who came and went since."""
         with self._lock:
             state = self._state
-            if state is None or state.view is None:
+            if state is None or state.candidates is None:
                 reason = "no points are here" if state is None else state.reason
                 return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, reason)
-            anchor = state.view.look.anchor
+            anchor = state.candidates.scorer.anchor
             far = None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 theta = matched(
                     self._solution.theta, anchor.theta, anchor.theta.ndim == 2 and is_of_centres(self.loss)
                 )
                 far = distance(anchor.theta, theta)
-            state.view.catch_up()
-            late = int(np.count_nonzero(state.view.late))
+            state.candidates.catch_up()
+            late = int(np.count_nonzero(state.candidates.changed_since_anchor))
             gone = state.n_sample - len(state.sample)
             return AnchorReport(anchor.radius, far, self.n_points, late, state.n_sample, gone)
 
@@ -252,9 +254,9 @@ class Reading(ABC):
     def _parts(self) -> dict[str, Any]:
         return {name: part for name, part in self.__dict__.items() if name != "_lock"}
 
-    def _seen(self) -> LiveCandidates | None:
+    def _current_candidates(self) -> LiveCandidates | None:
         """Give the view, with every point looked at; None before there is an anchor."""
-        view = None if self._state is None else self._state.view
+        view = None if self._state is None else self._state.candidates
         if view is not None:
             view.catch_up()
         return view
@@ -262,19 +264,17 @@ class Reading(ABC):
     def _sound(self) -> State:
         """Give the state; raise RuntimeError if an operation was cut short in it."""
         assert self._state is not None
-        view = self._state.view
-        if not self._state.whole or (view is not None and not view.whole):
+        view = self._state.candidates
+        if not self._state.consistent or (view is not None and not view.consistent):
             raise RuntimeError(
                 "an operation on this dynamic coreset was interrupted halfway, so it can no longer be relied "
                 "on; build it again"
             )
         return self._state
 
-    def _found(self, ids: Any) -> Array:
+    def _find(self, ids: Any) -> Array:
         """Find the slots of ids, all of which must be here."""
-        return (
-            Ids().find(ids, None) if self._state is None else self._state.roster.find(ids, self._state.slots)
-        )
+        return Ids().find(ids, None) if self._state is None else self._state.ids.find(ids, self._state.slots)
 
     def _filled(self) -> State:
         if self._state is None or not len(self._state.slots):
@@ -474,17 +474,17 @@ class DynamicCoreset(Reading):
         """
         with self._lock:
             state = self._state
-            if state is not None and state.view is not None:
-                one = state.gate.check_one(X, y, sample_weight)
-                name = None if one is None else state.roster.one(ids, state.slots)
+            if state is not None and state.candidates is not None:
+                one = state.validator.check_one(X, y, sample_weight)
+                name = None if one is None else state.ids.one(ids, state.slots)
                 if one is not None and name is not None:
                     self._sound().insert_one(one, *name)
                     self._core = None
                     return np.array([name[0]])
-            gate = RowValidator(self.loss, X, y) if state is None else self._sound().gate
-            new = gate.check(X, y, sample_weight)
-            state = state or State(self._settings, gate, self._n_outliers, self._first_id)
-            numbers, named = state.roster.new(ids, len(new.rows), state.slots)
+            validator = RowValidator(self.loss, X, y) if state is None else self._sound().validator
+            new = validator.check(X, y, sample_weight)
+            state = state or State(self._settings, validator, self._n_outliers, self._first_id)
+            numbers, named = state.ids.new(ids, len(new.rows), state.slots)
             if len(numbers):
                 state.insert(new, numbers, named)
                 self._state, self._core = state, None
@@ -504,7 +504,7 @@ class DynamicCoreset(Reading):
             If one is not here; nothing has changed.
         """
         with self._lock:
-            slots = self._found(ids)
+            slots = self._find(ids)
             if not len(slots):
                 return
             state = self._sound()
@@ -532,19 +532,19 @@ class DynamicCoreset(Reading):
             If a row, label or weight is wrong; nothing has changed.
         """
         with self._lock:
-            slots = self._found(ids)
+            slots = self._find(ids)
             if self._state is None:
                 return
             state = self._sound()
             X = state.slots.rows(slots) if X is None else X
             one = None
-            if len(slots) == 1 and state.view is not None:
-                one = state.gate.check_one(X, y, sample_weight, keeping=True)
+            if len(slots) == 1 and state.candidates is not None:
+                one = state.validator.check_one(X, y, sample_weight, keeping=True)
             if one is not None:
                 state.update_one(int(slots[0]), one)
                 self._core = None
                 return
-            new = state.gate.check(X, y, sample_weight, keeping=True)
+            new = state.validator.check(X, y, sample_weight, keeping=True)
             if len(new.rows) != len(slots):
                 raise ValueError(f"X has {len(new.rows)} rows for {len(slots)} ids; pass one row an id")
             if len(slots):
@@ -586,9 +586,9 @@ class DynamicCoreset(Reading):
             check_alike(self, other)
             theirs = None if other._state is None else other._sound()
             if theirs is None or not len(theirs.slots):
-                self._skip_ids(0 if theirs is None else theirs.roster.next)
+                self._skip_ids(0 if theirs is None else theirs.ids.next)
                 return self
-            points, named = theirs.slots.points(theirs.slots.in_use()), theirs.roster.names
+            points, named = theirs.slots.points(theirs.slots.in_use()), theirs.ids.names
             ids, before = points.ids if named is None else named.of(points.ids), self._settings.given
             self._refuse_common(points.ids)
             if self.anchor is None and other.anchor is not None:
@@ -598,9 +598,9 @@ class DynamicCoreset(Reading):
             except BaseException:
                 self._adopt(before)
                 raise
-            self._skip_ids(theirs.roster.next)
-            gate = self._sound().gate
-            gate.columns = gate.columns or theirs.gate.columns
+            self._skip_ids(theirs.ids.next)
+            validator = self._sound().validator
+            validator.columns = validator.columns or theirs.validator.columns
             return self
 
     def _refuse_common(self, ids: Array) -> None:
@@ -608,7 +608,7 @@ class DynamicCoreset(Reading):
         if self._state is not None:
             both = ids[self._state.slots.index.find_many(ids) >= 0]
             if both.size:
-                names = self._state.roster.names
+                names = self._state.ids.names
                 one = both[0] if names is None else repr(names[int(both[0])])
                 raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
 
@@ -617,7 +617,7 @@ class DynamicCoreset(Reading):
         if self._state is None:
             self._first_id = max(self._first_id, after)
         else:
-            self._state.roster.next = max(self._state.roster.next, after)
+            self._state.ids.next = max(self._state.ids.next, after)
 
     def _adopt(self, anchor: Any) -> None:
         """Take an anchor from elsewhere, in place of a first one."""

@@ -347,6 +347,12 @@ class Ids:
             _refuse_missing(given)
         return np.array([slot])
 
+    def names_of(self, numbers: Array) -> Array:
+        """Return the names of numbers, in their order; raise KeyError if one has none."""
+        if self.names is None:
+            raise KeyError("these points have integer ids and no names")
+        return self.names.of(numbers)
+
     def forget(self, numbers: Array) -> None:
         """Let ids go."""
         if self.names is not None:

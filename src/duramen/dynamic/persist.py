@@ -15,7 +15,6 @@ from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.view import as_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.ids import Names
-from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SavedState",
-    "fill",
-    "given_state",
-    "moving_state",
-    "release",
-    "retold",
-    "settings_of",
-    "settings_state",
+    "anchor_to_json",
+    "restore",
+    "restore_settings",
+    "settings_from_json",
+    "settings_to_json",
+    "state_to_json",
 ]
 
 
@@ -45,7 +43,7 @@ _SAMPLERS: dict[str, type[Sampler]] = {
 # what does not change
 
 
-def settings_state(dyn: DynamicCoreset) -> dict[str, Any]:
+def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Put what a dynamic coreset was made with into JSON's types."""
     settings, plan = dyn._settings, dyn._settings.recipe.plan
     return {
@@ -62,8 +60,8 @@ def settings_state(dyn: DynamicCoreset) -> dict[str, Any]:
     }
 
 
-def settings_of(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[str, Any]:
-    """Undo :func:`settings_state`: the arguments that a dynamic coreset is made with, but the seed.
+def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[str, Any]:
+    """Undo :func:`settings_to_json`: the arguments that a dynamic coreset is made with, but the seed.
 
     Raises
     ------
@@ -83,7 +81,7 @@ def settings_of(state: dict[str, Any], loss: Loss | None, sampler: Any) -> dict[
     }
 
 
-def retold(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None:
+def restore_settings(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None:
     """Give one that was just made the seed and the anchor that were given to it the first time."""
     anchor = None if given is None else anchor_of(given)
     kinds = {None: None, "anchor": anchor, "ball": anchor and anchor.ball, "theta": anchor and anchor.theta}
@@ -91,7 +89,7 @@ def retold(dyn: DynamicCoreset, seed: int, given: dict[str, Any] | None) -> None
     dyn._settings = replace(dyn._settings, recipe=replace(dyn._settings.recipe, seed=seed), given=kept)
 
 
-def given_state(given: Any) -> dict[str, Any] | None:
+def anchor_to_json(given: Any) -> dict[str, Any] | None:
     """Put an anchor that was given into JSON's types: with all that is in it, a ball, or a theta alone."""
     if given is None:
         return None
@@ -126,31 +124,31 @@ def _sampler_of(state: dict[str, Any], given: Any) -> Sampler | str:
 # what changes
 
 
-def moving_state(dyn: DynamicCoreset) -> dict[str, Any]:
+def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Put what changes with every operation, beside the points, into JSON's types."""
     state = dyn._state
     if state is None:
         return {"n_outliers": dyn._first_outliers, "next_id": dyn._first_id, "gate": None}
     lightest, heaviest = state.weights.kept
-    engine = None if state.view is None else state.view.engine
+    engine = None if state.candidates is None else state.candidates.engine
     tree = engine if isinstance(engine, Tree) else None
     return {
         "n_outliers": state.n_outliers,
-        "next_id": state.roster.next,
-        "named": state.roster.names is not None,
+        "next_id": state.ids.next,
+        "named": state.ids.names is not None,
         "n_changes": state.n_changes,
         "n_sample": state.n_sample,
         "try_at": state.try_at,
         "reason": state.reason,
         "lightest": None if math.isinf(lightest) else lightest,
         "heaviest": heaviest,
-        "classes": sorted(state.gate.classes),
+        "classes": sorted(state.validator.classes),
         "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
         "gate": {
-            "n_columns": state.gate.n_columns,
-            "dtype": state.gate.dtype.str,
-            "labelled": state.gate.labelled,
-            "columns": None if state.gate.columns is None else list(state.gate.columns),
+            "n_columns": state.validator.n_columns,
+            "dtype": state.validator.dtype.str,
+            "labelled": state.validator.labelled,
+            "columns": None if state.validator.columns is None else list(state.validator.columns),
         },
     }
 
@@ -163,14 +161,14 @@ class SavedState:
     anchor: Anchor | None
     names: dict[int, Any] | None  # by id, where points have them
     sample: Array  # ids of points that the anchor was made from, and are here unchanged
-    late: Array  # (n,) bool, in the order of the points
+    changed_since_anchor: Array  # (n,) bool, in the order of the points
     order: Array | None  # ids, as they stood in a tree
 
 
-def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) -> None:
+def restore(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) -> None:
     """Put points that were here before back into one without any, as they stood.
 
-    ``parts`` is read before ``known.late`` is, which may be filled meanwhile.
+    ``parts`` is read before ``known.changed_since_anchor`` is, which may be filled meanwhile.
     """
     said, gate = known.state, known.state["gate"]
     dyn._first_outliers, dyn._first_id = float(said["n_outliers"]), int(said["next_id"])
@@ -184,7 +182,7 @@ def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) 
     state = State(dyn._settings, entry, dyn._first_outliers, dyn._first_id)
     state.slots.load(n, parts)
     weights = state.slots.weights[:n]
-    state.heavy = int(np.count_nonzero(weights))
+    state.n_weighted = int(np.count_nonzero(weights))
     state.total.add_many(weights)
     state.n_changes = int(said["n_changes"])
     state.try_at, state.reason = int(said["try_at"]), str(said["reason"])
@@ -192,25 +190,18 @@ def fill(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) 
     if known.names is not None:
         if not np.array_equal(sorted(known.names), state.slots.index.keys()):
             raise ValueError("names are of other points")
-        state.roster.names = Names()
-        state.roster.names.add(np.array(list(known.names)), list(known.names.values()))
+        state.ids.names = Names()
+        state.ids.names.add(np.array(list(known.names)), list(known.names.values()))
     if known.anchor is not None:
         state.restore(known.anchor, known.sample, int(said["n_sample"]))
-        _restore_view(state, known)
+        _restore_candidates(state, known)
     dyn._state = state
 
 
-def release(state: State) -> None:
-    """Undo what refers to each other in a state, so that its memory is free as soon as nobody uses it."""
-    if state.view is not None and isinstance(state.view.engine, Ranked):
-        state.view.engine.unlink()
-    state.slots.index.unlink()
-
-
-def _restore_view(state: State, known: SavedState) -> None:
-    view = state.view
+def _restore_candidates(state: State, known: SavedState) -> None:
+    view = state.candidates
     assert view is not None
-    view.late[: len(known.late)] = known.late
+    view.changed_since_anchor[: len(known.changed_since_anchor)] = known.changed_since_anchor
     if isinstance(view.engine, Tree):
         order = np.empty(0, dtype=np.int64) if known.order is None else known.order
         slots = state.slots.index.find_many(order)

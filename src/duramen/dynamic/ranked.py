@@ -341,17 +341,17 @@ class Ranked(Engine):
     ----------
     1. Each point is in the list of its stratum, under its rank.
     2. The totals are the sum of what the points contribute, to 1e-12 of the sum of absolute values.
-    3. ``odd`` counts the points without a finite loss and rank, from which no sample can be drawn.
+    3. ``nonfinite`` counts the points without a finite loss and rank, from which no sample can be drawn.
     """
 
     def __init__(self, slots: Slots, table: LossTable, look: Scorer, chunk: int | None = None) -> None:
-        self._slots, self._table, self._look = slots, table, look
+        self._slots, self._table, self._scorer = slots, table, look
         self._lists = RankLists(slots, chunk)
         self._ranks = np.zeros(0)
         self._strata = np.zeros(0, dtype=look.strata_type or np.int8)
         self._marks = np.zeros(0, dtype=look.mark_type or np.int8)
         self._totals = None if look.known is None else Totals(look.known.n_columns, self)
-        self.odd = 0
+        self.nonfinite = 0
 
     def __len__(self) -> int:
         return len(self._lists)
@@ -376,36 +376,36 @@ class Ranked(Engine):
     def forget(self, slots: Any) -> None:
         """Overwrite what was kept."""
         self._ranks[slots] = 0.0
-        if self._look.strata_type is not None:
+        if self._scorer.strata_type is not None:
             self._strata[slots] = 0
-        if self._look.mark_type is not None:
+        if self._scorer.mark_type is not None:
             self._marks[slots] = 0
 
     def add(self, slot: int) -> None:
         self._lists.add(self._stratum(slot), float(self._ranks[slot]), slot)
         if self._is_odd(slot):
-            self.odd += 1
+            self.nonfinite += 1
         elif self._totals is not None:
             self._totals.add(slot)
 
     def remove(self, slot: int) -> None:
         self._lists.remove(self._stratum(slot), float(self._ranks[slot]), slot)
         if self._is_odd(slot):
-            self.odd -= 1
+            self.nonfinite -= 1
         elif self._totals is not None:
             self._totals.subtract(slot)
 
     def add_many(self, slots: Array) -> None:
         self._lists.add_many(self._numbers(slots), self._ranks[slots], slots)
         even = self._even(slots)
-        self.odd += len(slots) - len(even)
+        self.nonfinite += len(slots) - len(even)
         if self._totals is not None:
             self._totals.add_many(even)
 
     def remove_many(self, slots: Array) -> None:
         self._lists.remove_many(self._numbers(slots), self._ranks[slots], slots)
         even = self._even(slots)
-        self.odd -= len(slots) - len(even)
+        self.nonfinite -= len(slots) - len(even)
         if self._totals is not None:
             self._totals.subtract_many(even)
 
@@ -413,20 +413,20 @@ class Ranked(Engine):
         """Choose the points that stand for them all, with weights as drawn."""
         if not size or not len(self):
             return nobody()
-        if self.odd:
+        if self.nonfinite:
             self._refuse_odd()
-        sampler, seed = self._look.ranked, self._look.seed
+        sampler, seed = self._scorer.ranked, self._scorer.seed
         assert sampler is not None
         strata = self._lists.strata()
         groups, sizes, totals = None, np.array([size]), strata.weights
-        if self._look.strata_type is not None:
+        if self._scorer.strata_type is not None:
             groups, sizes = allocate_size(sampler, strata, size)
             totals = np.bincount(groups, strata.weights)
         return self._lists.draw(seed, lambda slots: self._ranks[slots], groups, sizes, totals)
 
     def calibrates(self, size: int) -> bool:
         """Tell whether so many points are to be calibrated."""
-        return self._look.known is not None and 0 < size < len(self)
+        return self._scorer.known is not None and 0 < size < len(self)
 
     @property
     def totals(self) -> Array | None:
@@ -445,14 +445,14 @@ class Ranked(Engine):
 
     def check(self) -> None:
         self._lists.check()
-        odd = 0
+        nonfinite = 0
         for number, slots in self._lists.slots().items():
             numbers = self._numbers(slots)
             assert numbers is None or (numbers == number).all(), (
                 f"1: a point of another stratum is in {number}"
             )
-            odd += len(slots) - len(self._even(slots))
-        assert odd == self.odd, f"3: odd is {self.odd}, and {odd} points are"
+            nonfinite += len(slots) - len(self._even(slots))
+        assert nonfinite == self.nonfinite, f"3: nonfinite is {self.nonfinite}, and {nonfinite} points are"
         self._check_ranks()
         if self._totals is not None:
             self._totals.check()
@@ -460,16 +460,16 @@ class Ranked(Engine):
     def _check_ranks(self) -> None:
         """See that ranks are those of a fresh look, up to what products of another shape may round."""
         for slots in _blocks(self.slots()):
-            fresh = self._look.many(self._slots.points(slots))
+            fresh = self._scorer.many(self._slots.points(slots))
             same = np.isclose(self._ranks[slots], fresh.ranks, rtol=1e-9, atol=0)
             assert same.all(), "1: a point stands under another rank"
             assert np.array_equal(self._table.losses[slots], fresh.losses), "1: a point has another loss"
 
     def _stratum(self, slot: int) -> int:
-        return 0 if self._look.strata_type is None else int(self._strata[slot])
+        return 0 if self._scorer.strata_type is None else int(self._strata[slot])
 
     def _numbers(self, slots: Array) -> Array | None:
-        return None if self._look.strata_type is None else self._strata[slots]
+        return None if self._scorer.strata_type is None else self._strata[slots]
 
     def _is_odd(self, slot: int) -> bool:
         return not math.isfinite(self._ranks[slot]) or not math.isfinite(self._table.losses[slot])
@@ -484,33 +484,33 @@ class Ranked(Engine):
         loss, name = self._table.losses[first], self._slots.ids[first]
         if not np.isfinite(loss):
             refuse_infinite(name, loss)
-        raise ValueError(f"{self._look.sampler!r} gave id {name} no score; scores must be positive numbers")
+        raise ValueError(f"{self._scorer.sampler!r} gave id {name} no score; scores must be positive numbers")
 
     def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
         """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
         totals = self.totals
         assert totals is not None
-        known = calibration_features(self._look.loss, self._look.anchor, len(slots), points)
+        known = calibration_features(self._scorer.loss, self._scorer.anchor, len(slots), points)
         columns = known.columns_of(points.X, points.y, self._table.losses[slots], self._marks_of(slots))
         return Calibration(columns, points.weights).weights(totals[: known.n_columns])
 
     def _marks_of(self, slots: Array) -> Array | None:
-        return None if self._look.mark_type is None else self._marks[slots]
+        return None if self._scorer.mark_type is None else self._marks[slots]
 
     def contribution(self, slot: int) -> Array:
         """Compute what one point adds to the totals: (q,)."""
         one = slice(slot, slot + 1)
         y = None if self._slots.y is None else self._slots.y[one]
-        cache = None if self._look.mark_type is None else self._marks[one]
+        cache = None if self._scorer.mark_type is None else self._marks[one]
         weight = float(self._slots.weights[slot])
         row = self._slots.row(slot)[None]
-        return self._look.contributions(row, y, weight, self._table.losses[one], cache)[0]
+        return self._scorer.contributions(row, y, weight, self._table.losses[one], cache)[0]
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
         y = None if self._slots.y is None else self._slots.y[slots]
         weights, losses = self._slots.weights[slots, None], self._table.losses[slots]
-        return self._look.contributions(self._slots.rows(slots), y, weights, losses, self._marks_of(slots))
+        return self._scorer.contributions(self._slots.rows(slots), y, weights, losses, self._marks_of(slots))
 
     def contributing(self) -> Array:
         """Give the slots of the points that add to the totals."""

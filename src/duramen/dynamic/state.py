@@ -22,6 +22,7 @@ from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.look import Scored, Scorer
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sums import ExactSum
 from duramen.losses.base import Loss
@@ -158,7 +159,7 @@ class _Start(NamedTuple):
     """
 
     before: int
-    look: Scorer | None
+    scorer: Scorer | None
     sample: Array
     try_at: int
     reason: str
@@ -174,38 +175,40 @@ class State:
     3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
     """
 
-    def __init__(self, settings: Settings, gate: RowValidator, n_outliers: float, first_id: int = 0) -> None:
+    def __init__(
+        self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
+    ) -> None:
         recipe = settings.recipe
-        self.roster = Ids(first_id)
-        self._settings, self.gate, self.n_outliers = settings, gate, n_outliers
+        self.ids = Ids(first_id)
+        self._settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.given = settings.given
-        self.slots = Slots(gate.n_columns, gate.dtype, gate.labelled, settings.chunk)
-        self.view: LiveCandidates | None = None
-        self.heavy = 0
+        self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled, settings.chunk)
+        self.candidates: LiveCandidates | None = None
+        self.n_weighted = 0
         self.weights = WeightRange()
         self.n_changes = 0  # rows that came, went or were changed
         self.total = ExactSum()
         self.sample: set[int] = set()
         self.n_sample = 0
-        given_anchor(settings.given, recipe.loss, gate.n_columns)  # raises if it is none for such rows
+        given_anchor(settings.given, recipe.loss, validator.n_columns)  # raises if it is none for such rows
         self.needed = recipe.plan.size + 1
         if settings.given is None:
-            self.needed = rows_needed(recipe.loss, recipe.plan.size, gate.n_columns)
+            self.needed = rows_needed(recipe.loss, recipe.plan.size, validator.n_columns)
         self.try_at = self.needed
         self.reason = f"{self.needed:,} points are needed for a first one"
-        self.whole = True
+        self.consistent = True
         self.version = 0  # counts changes, those of the anchor too
 
     def _begin(self) -> None:
         """Begin a change: from here on nothing is to fail."""
         self.weights.keep()
-        self.whole = False
+        self.consistent = False
         self.version += 1
 
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, once there is one."""
-        return None if self.view is None else self.view.look.anchor
+        return None if self.candidates is None else self.candidates.scorer.anchor
 
     @property
     def total_weight(self) -> float:
@@ -216,27 +219,27 @@ class State:
 
     def insert_one(self, new: ValidRows, name: int, named: Any = None) -> None:
         """Put one row in."""
-        assert self.view is not None
+        assert self.candidates is not None
         weight = 1.0 if new.weights is None else float(new.weights[0])
         looked = self._look_at(new, weight, name)
         self.weights.check(weight, self.total.value)
         self._begin()
         self._put(new, weight, name, looked)
-        self.roster.admit_one(name, named)
-        self.whole = True
+        self.ids.admit_one(name, named)
+        self.consistent = True
 
     def delete_one(self, slot: int) -> None:
         """Take one point out."""
         self._begin()
-        if self.roster.names is not None:
-            self.roster.forget(self.slots.ids[slot : slot + 1])
+        if self.ids.names is not None:
+            self.ids.forget(self.slots.ids[slot : slot + 1])
         self._take(slot)
         self._tidy()
-        self.whole = True
+        self.consistent = True
 
     def update_one(self, slot: int, new: ValidRows) -> None:
         """Put another row in the place of one."""
-        assert self.view is not None
+        assert self.candidates is not None
         name, y = int(self.slots.ids[slot]), self.slots.y
         weight = float(self.slots.weights[slot] if new.weights is None else new.weights[0])
         if new.labels is None and y is not None:
@@ -246,37 +249,39 @@ class State:
         self._begin()
         self._take(slot)
         self._put(new, weight, name, looked)
-        self.whole = True
+        self.consistent = True
 
     def _look_at(self, new: ValidRows, weight: float, name: int) -> Scored | None:
         """Scorer at one row, if that may raise; None if it can wait."""
-        assert self.view is not None
-        if self.view.look.never_fails and not self._settings.tree:
+        assert self.candidates is not None
+        if self.candidates.scorer.never_fails and not self._settings.tree:
             return None
         point = WeightedPoints._from_parts(new.rows, new.labels, np.array([weight]), np.array([name]))
-        return Scored(*(None if column is None else column[0] for column in self.view.look.many(point)))
+        return Scored(
+            *(None if column is None else column[0] for column in self.candidates.scorer.many(point))
+        )
 
     def _put(self, new: ValidRows, weight: float, name: int, looked: Scored | None) -> None:
         label = None if new.labels is None else float(new.labels[0])
         slot = self.slots.add(new.rows[0], label, weight, name)
-        self.heavy += weight > 0
+        self.n_weighted += weight > 0
         self.total.add(weight)
         self.n_changes += 1
-        self.gate.admit(new.labels)
-        assert self.view is not None
+        self.validator.admit(new.labels)
+        assert self.candidates is not None
         if looked is None:
-            self.view.await_look(slot)
+            self.candidates.await_look(slot)
         else:
-            self.view.add(slot, looked)
+            self.candidates.add(slot, looked)
 
     def _take(self, slot: int) -> None:
         self.sample.discard(int(self.slots.ids[slot]))
         weight = float(self.slots.weights[slot])
-        self.heavy -= weight > 0
+        self.n_weighted -= weight > 0
         self.total.subtract(weight)
         self.n_changes += 1
-        if self.view is not None:
-            self.view.remove(slot)
+        if self.candidates is not None:
+            self.candidates.remove(slot)
         self.slots.remove(slot)
 
     # many at a time
@@ -285,38 +290,42 @@ class State:
         """Put rows in; the first of them may complete what a first anchor takes."""
         weights = np.ones(len(names)) if new.weights is None else new.weights
         points = WeightedPoints._from_parts(new.rows, new.labels, weights, names)
-        start = self._start(points) if self.view is None else _Start(0, self.view.look, names, 0, "")
+        start = (
+            self._start(points)
+            if self.candidates is None
+            else _Start(0, self.candidates.scorer, names, 0, "")
+        )
         first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
-        looked = start.look.many(rest) if start.look is not None and len(rest) else None
+        looked = start.scorer.many(rest) if start.scorer is not None and len(rest) else None
         self.weights.check(weights, self.total.value)
         self._begin()
         self.try_at, self.reason = start.try_at, start.reason
         if len(first):
             self._add(first)
-        if self.view is None and start.look is not None:
-            self.see(start.look, start.sample)
-        if self.view is not None and looked is not None:
-            self.view.add_many(self._add(rest), looked)
-        self.gate.admit(new.labels)
-        self.roster.admit(names, named)
-        self.whole = True
+        if self.candidates is None and start.scorer is not None:
+            self.see(start.scorer, start.sample)
+        if self.candidates is not None and looked is not None:
+            self.candidates.add_many(self._add(rest), looked)
+        self.validator.admit(new.labels)
+        self.ids.admit(names, named)
+        self.consistent = True
 
     def delete(self, slots: Array) -> None:
         """Take points out."""
         self._begin()
-        self.roster.forget(self.slots.ids[slots])
+        self.ids.forget(self.slots.ids[slots])
         self._drop(slots)
         self._tidy()
-        self.whole = True
+        self.consistent = True
 
     def _tidy(self) -> None:
         """Keep no memory of points that are gone: their places, and if all are, their classes and weights."""
         self._compact()
         if not len(self.slots):
-            self.gate.forget_classes()
+            self.validator.forget_classes()
             self.weights, self.total = WeightRange(), ExactSum()
-            if self.view is not None:
-                self.view.total = ExactSum()
+            if self.candidates is not None:
+                self.candidates.total = ExactSum()
 
     def update(self, slots: Array, new: ValidRows) -> None:
         """Put other rows in the place of some, in the order given."""
@@ -324,10 +333,10 @@ class State:
         weights = self.slots.weights[slots] if new.weights is None else new.weights
         labels = y[slots] if new.labels is None and y is not None else new.labels
         points = WeightedPoints._from_parts(new.rows, labels, weights, names)
-        looked = None if self.view is None else self.view.look.many(points)
+        looked = None if self.candidates is None else self.candidates.scorer.many(points)
         self.weights.check(weights, self.total.value)
         self._begin()
-        if self._settings.tree and self.view is not None and looked is not None:
+        if self._settings.tree and self.candidates is not None and looked is not None:
             for row, slot in enumerate(slots.tolist()):
                 here, seen = slice(row, row + 1), Scored(looked.losses[row], None, None, None)
                 one = ValidRows(new.rows[here], None if labels is None else labels[here], None)
@@ -336,21 +345,21 @@ class State:
         else:
             self._drop(slots)
             slots = self._add(points)
-            if self.view is not None and looked is not None:
-                self.view.add_many(slots, looked)
-        self.gate.admit(labels)
-        self.whole = True
+            if self.candidates is not None and looked is not None:
+                self.candidates.add_many(slots, looked)
+        self.validator.admit(labels)
+        self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
         """Suspect for another number of outliers."""
         self._begin()
         self.n_outliers = n_outliers
-        if self.view is not None:
-            self.view.set_outliers(n_outliers)
-        self.whole = True
+        if self.candidates is not None:
+            self.candidates.set_outliers(n_outliers)
+        self.consistent = True
 
     def _add(self, points: WeightedPoints) -> Array:
-        self.heavy += int(np.count_nonzero(points.weights))
+        self.n_weighted += int(np.count_nonzero(points.weights))
         self.total.add_many(points.weights)
         self.n_changes += len(points)
         return self.slots.add_many(points.X, points.y, points.weights, points.ids)
@@ -358,11 +367,11 @@ class State:
     def _drop(self, slots: Array) -> None:
         if self.sample:
             self.sample.difference_update(self.slots.ids[slots].tolist())
-        self.heavy -= int(np.count_nonzero(self.slots.weights[slots]))
+        self.n_weighted -= int(np.count_nonzero(self.slots.weights[slots]))
         self.total.subtract_many(self.slots.weights[slots])
         self.n_changes += len(slots)
-        if self.view is not None:
-            self.view.remove_many(slots)
+        if self.candidates is not None:
+            self.candidates.remove_many(slots)
         self.slots.remove_many(slots)
 
     # the anchor
@@ -372,17 +381,19 @@ class State:
         if self._settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
         slots = self.slots.repacked()
-        if self.view is not None:
-            self.view.catch_up()
-            late = self.view.late[self.slots.in_use()]
-            self.see(self.view.look, np.array(sorted(self.sample), dtype=np.int64), slots, self.n_sample)
-            self.view.late[slots.in_use()] = late
+        if self.candidates is not None:
+            self.candidates.catch_up()
+            late = self.candidates.changed_since_anchor[self.slots.in_use()]
+            self.see(
+                self.candidates.scorer, np.array(sorted(self.sample), dtype=np.int64), slots, self.n_sample
+            )
+            self.candidates.changed_since_anchor[slots.in_use()] = late
         self.slots = slots
 
     def reanchor(self, given: Any) -> None:
         """See all points from another anchor: one that was given, or one found among them."""
         recipe, total = self._settings.recipe, self.total_weight
-        if not self.heavy:
+        if not self.n_weighted:
             raise ValueError("all weights are zero: no anchor can be made; insert points that weigh")
         sample = sample_of(self.slots, recipe.seed)
         z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
@@ -391,10 +402,10 @@ class State:
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be made; insert more rows, or set_outliers"
             )
-        anchor, sampler = recipe.anchor(sample, given, z, self.heavy)
+        anchor, sampler = recipe.anchor(sample, given, z, self.n_weighted)
         made = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.index.find_many(anchor.ids) >= 0
-        self.see(self._look(anchor, sampler, sample), sample.ids if made else anchor.ids[known])
+        self.see(self._scorer(anchor, sampler, sample), sample.ids if made else anchor.ids[known])
         self.version += 1
 
     def see(
@@ -407,7 +418,7 @@ class State:
     ) -> None:
         """See all points from another anchor; the old view stays until the new one is complete."""
         settings = self._settings
-        self.view = LiveCandidates(
+        self.candidates = LiveCandidates(
             self.slots if slots is None else slots,
             look,
             settings.recipe.plan,
@@ -422,11 +433,11 @@ class State:
 
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
         """See all points from the anchor that they were seen from before; who is late is not known yet."""
-        sampler = self._settings.recipe.sampler_of(anchor, self.gate.n_columns)
+        sampler = self._settings.recipe.sampler_of(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        self.see(self._look(anchor, sampler, probe), sample, n_sample=n_sample, at_once=True)
+        self.see(self._scorer(anchor, sampler, probe), sample, n_sample=n_sample, at_once=True)
 
-    def _look(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
+    def _scorer(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
         recipe = self._settings.recipe
         return Scorer(
             recipe.loss,
@@ -445,7 +456,7 @@ class State:
         if rows came one by one. Where they do not allow for one (all of one class,
         say), it is tried again at twice as many.
         """
-        steps = self.heavy + np.cumsum(new.weights > 0)
+        steps = self.n_weighted + np.cumsum(new.weights > 0)
         try_at, reason = self.try_at, self.reason
         if self._is_ready(new):
             try_at = 1
@@ -469,31 +480,37 @@ class State:
         total, z = sample.total_weight, self.n_outliers
         share = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
         anchor, sampler = self._settings.recipe.anchor(sample, self.given, share, len(sample))
-        look = self._look(anchor, sampler, sample)
+        look = self._scorer(anchor, sampler, sample)
         look.many(sample)  # what is wrong with a row shows here, before anything has changed
         return look
 
     def coreset(self) -> Coreset:
         """Make the coreset of the points as they stand: all of them, while there is no anchor."""
-        if not self.heavy:
+        if not self.n_weighted:
             raise ValueError("all weights are zero: there is nothing to stand for; insert points that weigh")
-        if self.view is not None:
-            return self.view.coreset(self.gate.columns)
+        if self.candidates is not None:
+            return self.candidates.coreset(self.validator.columns)
         slots = self.slots.in_use()
         points = self.slots.points(slots[self.slots.weights[slots] > 0])
         recipe = self._settings.recipe
-        return all_of(points, recipe.loss, self.n_outliers, recipe.seed, self.gate.columns)
+        return all_of(points, recipe.loss, self.n_outliers, recipe.seed, self.validator.columns)
+
+    def unlink(self) -> None:
+        """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
+        if self.candidates is not None and isinstance(self.candidates.engine, Ranked):
+            self.candidates.engine.unlink()
+        self.slots.index.unlink()
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
         self.slots.check()
-        self.roster.check(self.slots.index.keys())
+        self.ids.check(self.slots.index.keys())
         used = self.slots.in_use()
         heavy = int(np.count_nonzero(self.slots.weights[used]))
-        assert self.heavy == heavy, f"1: heavy is {self.heavy}, and {heavy} points have weight"
+        assert self.n_weighted == heavy, f"1: heavy is {self.n_weighted}, and {heavy} points have weight"
         total = float(self.slots.weights[used].sum())
         assert abs(self.total.value - total) <= 1e-12 * total, f"1: all weigh {total}, not {self.total.value}"
         assert self.sample <= set(self.slots.ids[used].tolist()), "3: a point of the sample is gone"
-        if self.view is not None:
-            self.view.check()
-            assert len(self.view) == heavy, "2: the view has other points"
+        if self.candidates is not None:
+            self.candidates.check()
+            assert len(self.candidates) == heavy, "2: the view has other points"

@@ -1,9 +1,8 @@
 """The durable form of a dynamic coreset: one SQLite file, where an operation is safe when it returns."""
 
 from duramen.store.errors import DamagedStoreError, StoreLockedError
-from duramen.store.opening import open_store
 from duramen.store.recovery import Recovered, recover
-from duramen.store.store import AnchorEvent, Store
+from duramen.store.store import AnchorEvent, Store, open_store
 
 __all__ = [
     "AnchorEvent",

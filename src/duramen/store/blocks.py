@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
 
-__all__ = ["Block", "Blocks", "RowLayout", "seal"]
-
-
-_BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and to read one takes microseconds
+_BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
 _PAGE, _HERE = 4096, 489  # bytes of a page, and the least that a record has outside of overflow pages
 _FRONT = 496  # zeros before the points: that much, and a multiple of eight
-_SIX, _SEAL_BYTES = 1 << 40, 6
+_SIX, _CHECKSUM_BYTES = 1 << 40, 6
 _I8, _F8 = np.dtype("<i8"), np.dtype("<f8")
 
 
@@ -33,15 +31,15 @@ class Block(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return len(self.ids)
 
     def take(self, which: Array | slice) -> Block:
-        """Take some of them."""
+        """Return some of them."""
         return Block(*(None if column is None else column[which] for column in self))  # type: ignore[arg-type]
 
     @staticmethod
-    def joined(blocks: Sequence[Block]) -> Block:
+    def concatenate(blocks: Sequence[Block]) -> Block:
         """Join blocks, one after the other."""
         columns = zip(*blocks, strict=True)
         return Block(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
@@ -49,13 +47,7 @@ class Block(NamedTuple):
 
 @final
 class RowLayout:
-    """How points of one table stand in a block.
-
-    Parameters
-    ----------
-    n_columns : int
-    dtype : float32 or float64
-    labelled : bool
+    """How points of one table are laid out in a block.
 
     Examples
     --------
@@ -68,11 +60,15 @@ class RowLayout:
 
     def __init__(self, n_columns: int, dtype: np.dtype[np.floating], labelled: bool) -> None:
         self.n_columns, self.labelled = n_columns, labelled
-        self._native = np.dtype(dtype).newbyteorder("=")
-        self._dtype = self._native.newbyteorder("<")
+        self._dtype = np.dtype(dtype).newbyteorder("<")
         self._beside = 8 * (3 + labelled)
         self.row_bytes = self._beside + n_columns * self._dtype.itemsize
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
+
+    @classmethod
+    def from_json(cls, layout: dict[str, Any]) -> RowLayout:
+        """Read the layout that the metadata of a store describes."""
+        return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
 
     def pack(self, block: Block) -> bytes:
         """Put a block into bytes."""
@@ -83,15 +79,9 @@ class RowLayout:
         return b"".join([bytes(_FRONT), *parts, bytes(_padded(length, block.n) - length)])
 
     def unpack(self, content: bytes, n: int) -> Block:
-        """Read a block of ``n`` points; its arrays are views of the bytes.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are not so many.
-        """
+        """Read a block of ``n`` points as views of its bytes; raise ValueError if the length is wrong."""
         if n < 1 or len(content) != _padded(_FRONT + n * self.row_bytes, n):
-            raise ValueError(f"{len(content)} bytes are no {n} rows of {self.row_bytes} bytes")
+            raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
         starts = [_FRONT + 8 * n * column for column in range(4)]
         ids, epochs = (np.frombuffer(content, _I8, n, start) for start in starts[:2])
         weights = np.frombuffer(content, _F8, n, starts[2])
@@ -99,8 +89,14 @@ class RowLayout:
         rows = np.frombuffer(content, self._dtype, n * self.n_columns, _FRONT + self._beside * n)
         return Block(ids, epochs, weights, labels, rows.reshape(n, self.n_columns))
 
-    def cut(self, block: Block) -> Iterator[Block]:
-        """Cut points into blocks of at most the capacity."""
+    def unpack_checked(self, number: int, n: Any, checksum: Any, content: Any) -> Block:
+        """Read a record of the table ``blocks``; raise ValueError if its checksum differs."""
+        if not isinstance(content, bytes) or checksum != block_checksum(number, content):
+            raise ValueError(f"block {number} is not what was written (its checksum differs)")
+        return self.unpack(content, n)
+
+    def split(self, block: Block) -> Iterator[Block]:
+        """Split points into blocks of at most the capacity."""
         for start in range(0, block.n, self.capacity):
             yield block.take(slice(start, start + self.capacity))
 
@@ -113,7 +109,7 @@ def _padded(length: int, n: int) -> int:
     """
     padded = length
     for _ in range(2):  # the length of the record's head depends on the result
-        beside = 4 + _varint_bytes(12 + 2 * padded) + _integer_bytes(n) + _SEAL_BYTES
+        beside = 4 + _varint_bytes(12 + 2 * padded) + _integer_bytes(n) + _CHECKSUM_BYTES
         padded = length + (_HERE - length - beside) % (_PAGE - 4)
     return padded
 
@@ -123,17 +119,22 @@ def _varint_bytes(number: int) -> int:
 
 
 def _integer_bytes(number: int) -> int:
-    """Count the bytes that SQLite takes for a small positive integer."""
+    """Return how many bytes SQLite takes for a small positive integer."""
     return 0 if number == 1 else 1 if number < 1 << 7 else 2
 
 
-def seal(number: int, content: bytes) -> int:
-    """Compute the checksum of a block under its number: always of six bytes in SQLite."""
+def block_checksum(number: int, content: bytes) -> int:
+    """Compute the checksum of a block under its number: always six bytes in SQLite."""
     return _SIX + zlib.crc32(content, zlib.crc32(number.to_bytes(8, "little", signed=True)))
 
 
-_FEW = 500  # ids looked for by one statement
+AMONG = "IN (SELECT value FROM json_each(?))"
 _MASK = (1 << 62) - 1
+
+
+def as_json(ids: Array) -> tuple[str]:
+    """Return ids as the parameter that :data:`AMONG` takes."""
+    return (json.dumps(ids.tolist()),)
 
 
 @final
@@ -142,14 +143,9 @@ class Blocks:
 
     Invariants
     ----------
-    1. Every point is in one block, and ``members`` says in which.
+    1. Every point is in one block, and ``members`` tells in which.
     2. ``n_points``, ``n_blocks`` and ``digest``, the sum of all checksums, are those of the blocks.
-    3. ``small`` has the blocks that are less than half full, which together would not fill one.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    layout : RowLayout
+    3. ``_small`` has the blocks that are less than half full, which together would not fill one.
     """
 
     def __init__(self, connection: sqlite3.Connection, layout: RowLayout) -> None:
@@ -157,8 +153,8 @@ class Blocks:
         self.n_points = self.n_blocks = self.digest = self._next = 0
         self._small: dict[int, int] = {}
 
-    def ledger(self) -> dict[str, int]:
-        """Say what must be found when the blocks are read again."""
+    def totals(self) -> dict[str, int]:
+        """Return what must be found when the blocks are read again."""
         return {
             "n_points": self.n_points,
             "n_blocks": self.n_blocks,
@@ -168,168 +164,130 @@ class Blocks:
 
     # reading
 
-    def read(self, ledger: dict[str, Any]) -> Iterator[Block]:
-        """Read all blocks, and check that they are what the ledger says.
-
-        Raises
-        ------
-        ValueError
-            Naming the block that is not what was written.
-        """
+    def read(self, totals: dict[str, Any]) -> Iterator[Block]:
+        """Read all blocks; raise ValueError, naming the block, if one is not what was written."""
         self.n_points = self.n_blocks = self.digest = 0
-        self._small, self._next = {}, int(ledger["next_block"])
-        expected = int(ledger["n_points"])
+        self._small, self._next = {}, int(totals["next_block"])
+        expected = int(totals["n_points"])
         query = "SELECT number, n, seal, content FROM blocks ORDER BY number"
-        for number, n, mark, content in self._connection.execute(query):
-            block = self._opened(number, n, mark, content)
-            self._count(number, n, mark, 1)
+        for number, n, checksum, content in self._connection.execute(query):
+            block = self.layout.unpack_checked(number, n, checksum, content)
+            self._count(number, n, checksum, 1)
             if self.n_points > expected or number >= self._next:
                 raise ValueError(f"block {number} is one too many")
             yield block
-        found = self.ledger()
-        for what in ("n_points", "n_blocks", "digest"):
-            if found[what] != ledger[what]:
-                raise ValueError(f"the blocks have {what} {found[what]}, and {ledger[what]} were written")
+        found = self.totals()
+        for name in ("n_points", "n_blocks", "digest"):
+            if found[name] != totals[name]:
+                raise ValueError(f"the blocks have {name} {found[name]}, and {totals[name]} were written")
 
-    def _opened(self, number: Any, n: Any, mark: Any, content: Any) -> Block:
-        if not (isinstance(content, bytes) and isinstance(n, int) and mark == seal(number, content)):
-            raise ValueError(f"block {number} is not what was written (its checksum differs)")
-        return self.layout.unpack(content, n)
-
-    def _one(self, number: int) -> tuple[Block, int]:
+    def _get(self, number: int) -> tuple[Block, int]:
         query = "SELECT n, seal, content FROM blocks WHERE number = ?"
         found = self._connection.execute(query, (number,)).fetchone()
         if found is None:
             raise ValueError(f"block {number} is missing")
-        return self._opened(number, *found), found[1]
+        return self.layout.unpack_checked(number, *found), found[1]
+
+    def _find(self, ids: Array) -> Iterator[tuple[int, Block, int, Array]]:
+        """Find points: the number of each of their blocks, the block, its checksum, and their rows in it."""
+        found = self._connection.execute(f"SELECT block FROM members WHERE id {AMONG}", as_json(ids))
+        numbers = [number for (number,) in found]
+        if len(numbers) != len(ids):
+            raise ValueError(f"{len(ids) - len(numbers)} of {len(ids)} points are not in any block")
+        wanted, n_found = np.sort(ids), 0
+        for number in sorted(set(numbers)):
+            block, checksum = self._get(number)
+            nearest = np.minimum(np.searchsorted(wanted, block.ids), len(wanted) - 1)
+            rows = np.flatnonzero(wanted[nearest] == block.ids)
+            n_found += len(rows)
+            yield number, block, checksum, rows
+        if n_found != len(ids):
+            raise ValueError(
+                f"{len(ids) - n_found} of {len(ids)} points are not in the block that members names"
+            )
+
+    def check(self) -> None:
+        """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
+        query = "SELECT id, block FROM members ORDER BY id"
+        members = np.array(self._connection.execute(query).fetchall()).reshape(-1, 2)
+        pairs = [members[:0]]
+        for number, n, content in self._connection.execute("SELECT number, n, content FROM blocks"):
+            ids = self.layout.unpack(content, n).ids
+            pairs.append(np.column_stack([ids, np.full(n, number)]))
+        there = np.concatenate(pairs)
+        there = there[np.argsort(there[:, 0])]
+        if len(members) != len(there):
+            raise ValueError(f"members has {len(members)} points, and the blocks have {len(there)}")
+        wrong = np.flatnonzero((members != there).any(axis=1))
+        if wrong.size:
+            one, block = members[wrong[0]].tolist()
+            raise ValueError(f"id {one} is not in block {block}, which members names")
 
     # changing
 
     def add(self, block: Block) -> None:
-        """Put new points in."""
-        for part in self.layout.cut(block):
-            self._write(part)
-        self._join()
+        """Add new points."""
+        for part in self.layout.split(block):
+            self._append(part)
+        self._join_small(at_least=self.layout.capacity)
 
     def remove(self, ids: Array) -> None:
-        """Take points out, and leave nothing of them in the file's tables."""
-        for number, block, mark, rows in self._found(ids):
-            left = np.ones(block.n, dtype=bool)
-            left[rows] = False
-            self._count(number, len(left), mark, -1)
-            if left.any():
-                self._rewrite(number, block.take(left))
+        """Remove points, and leave nothing of them in the file's tables."""
+        for number, block, checksum, rows in self._find(ids):
+            self._count(number, block.n, checksum, -1)
+            if len(rows) < block.n:
+                self._write(number, block.take(np.delete(np.arange(block.n), rows)))
             else:
                 self._connection.execute("DELETE FROM blocks WHERE number = ?", (number,))
-        self._connection.executemany("DELETE FROM members WHERE id = ?", ((one,) for one in ids.tolist()))
-        self._join()
+        self._connection.execute(f"DELETE FROM members WHERE id {AMONG}", as_json(ids))
+        self._join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:
-        """Put points in the place of those of the same ids."""
-        ids = new.ids
-        order = np.argsort(ids)
-        for number, block, mark, rows in self._found(ids):
-            mine = order[np.searchsorted(ids[order], block.ids[rows])]
-            self._count(number, block.n, mark, -1)
-            self._rewrite(number, _with(block, rows, new.take(mine)))
+        """Put points in the place of those with the same ids."""
+        order = np.argsort(new.ids)
+        for number, block, checksum, rows in self._find(new.ids):
+            mine = new.take(order[np.searchsorted(new.ids, block.ids[rows], sorter=order)])
+            columns = [None if column is None else column.copy() for column in block]
+            for column, other in zip(columns, mine, strict=True):
+                if column is not None:
+                    column[rows] = other
+            self._count(number, block.n, checksum, -1)
+            self._write(number, Block(*columns))  # type: ignore[arg-type]
 
-    def _write(self, block: Block) -> None:
+    def pack(self) -> None:
+        """Join all small blocks."""
+        self._join_small(at_least=0)
+
+    def _append(self, block: Block) -> None:
         number, self._next = self._next, self._next + 1
-        self._rewrite(number, block)
-        members = zip(block.ids.tolist(), [number] * block.n, strict=True)
+        self._write(number, block)
+        members = ((one, number) for one in block.ids.tolist())
         self._connection.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", members)
 
-    def _rewrite(self, number: int, block: Block) -> None:
+    def _write(self, number: int, block: Block) -> None:
         content = self.layout.pack(block)
-        n, mark = block.n, seal(number, content)
-        self._connection.execute(
-            "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", (number, n, mark, content)
-        )
-        self._count(number, n, mark, 1)
+        record = (number, block.n, block_checksum(number, content), content)
+        self._connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", record)
+        self._count(*record[:3], 1)
 
-    def _count(self, number: int, n: int, mark: int, sign: int) -> None:
+    def _count(self, number: int, n: int, checksum: int, sign: int) -> None:
         self.n_points += sign * n
         self.n_blocks += sign
-        self.digest = (self.digest + sign * mark) & _MASK
+        self.digest = (self.digest + sign * checksum) & _MASK
         if sign < 0:
             self._small.pop(number, None)
         elif n < self.layout.capacity // 2:
             self._small[number] = n
 
-    def pack(self) -> None:
-        """Join all small blocks."""
-        if len(self._small) > 1:
-            self._join(least=0)
-
-    def _join(self, least: int | None = None) -> None:
-        """Join small blocks, if they fill one."""
-        if sum(self._small.values()) < (self.layout.capacity if least is None else least):
+    def _join_small(self, at_least: int) -> None:
+        """Join small blocks, if they have so many points."""
+        if len(self._small) < 2 or sum(self._small.values()) < at_least:
             return
         parts = []
         for number in sorted(self._small):
-            block, mark = self._one(number)
+            block, checksum = self._get(number)
             parts.append(block)
-            self._count(number, block.n, mark, -1)
+            self._count(number, block.n, checksum, -1)
             self._connection.execute("DELETE FROM blocks WHERE number = ?", (number,))
-        for part in self.layout.cut(Block.joined(parts)):
-            self._write(part)
-
-    # finding
-
-    def _found(self, ids: Array) -> Iterator[tuple[int, Block, int, Array]]:
-        """Find points: the number of each of their blocks, the block, its checksum, and their rows in it."""
-        wanted, found = np.sort(ids), 0
-        for number in self._numbers(wanted.tolist()):
-            block, mark = self._one(number)
-            there = block.ids
-            near = np.minimum(np.searchsorted(wanted, there), len(wanted) - 1)
-            rows = np.flatnonzero(wanted[near] == there)
-            found += len(rows)
-            yield number, block, mark, rows
-        if found != len(ids):
-            raise ValueError(
-                f"{len(ids) - found} of {len(ids)} points are not in the block they are said to be in"
-            )
-
-    def _numbers(self, ids: list[int]) -> list[int]:
-        """Find the blocks of points."""
-        numbers: set[int] = set()
-        found = 0
-        for start in range(0, len(ids), _FEW):
-            few = ids[start : start + _FEW]
-            query = f"SELECT block FROM members WHERE id IN ({','.join('?' * len(few))})"
-            blocks = self._connection.execute(query, few).fetchall()
-            found += len(blocks)
-            numbers.update(block for (block,) in blocks)
-        if found != len(ids):
-            raise ValueError(f"{len(ids) - found} of {len(ids)} points are in no block")
-        return sorted(numbers)
-
-    def check(self, blocks: Iterable[tuple[int, Array]]) -> None:
-        """See that ``members`` says what the blocks say, given as their numbers and ids.
-
-        Raises
-        ------
-        ValueError
-            Naming a point that is said to be elsewhere.
-        """
-        said = np.array(self._connection.execute("SELECT id, block FROM members ORDER BY id").fetchall())
-        said = said.reshape(-1, 2)
-        pairs = [np.column_stack([ids, np.full(len(ids), number)]) for number, ids in blocks]
-        there = np.concatenate(pairs) if pairs else said[:0]
-        there = there[np.argsort(there[:, 0])]
-        if len(said) != len(there):
-            raise ValueError(f"{len(said)} points are said to be in blocks, and {len(there)} are")
-        wrong = np.flatnonzero((said != there).any(axis=1))
-        if wrong.size:
-            one, block = said[wrong[0]].tolist()
-            raise ValueError(f"id {one} is said to be in block {block}, and is not")
-
-
-def _with(block: Block, rows: Array, new: Block) -> Block:
-    """Put points in the place of some rows."""
-    columns = [None if column is None else column.copy() for column in block]
-    for column, other in zip(columns, new, strict=True):
-        if column is not None:
-            column[rows] = other
-    return Block(*columns)  # type: ignore[arg-type]
+        for part in self.layout.split(Block.concatenate(parts)):
+            self._append(part)

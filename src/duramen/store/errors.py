@@ -1,9 +1,9 @@
-"""What can go wrong with a file, in the user's words.
+"""Errors of a store file, in the user's words.
 
 ValueError
     DamagedStoreError    the file is not what was written
 OSError
-    StoreLockedError     somebody else is writing
+    StoreLockedError     another process is writing
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
-__all__ = ["DamagedStoreError", "StoreLockedError", "damaged", "told", "told_of_damage"]
+_INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 class DamagedStoreError(ValueError):
@@ -26,63 +25,82 @@ class StoreLockedError(OSError):
     """Another process, or another part of this one, has the store open for writing."""
 
 
-def damaged(path: Path, why: str) -> DamagedStoreError:
+def damaged(path: Path, reason: str) -> DamagedStoreError:
     """Make the error for a damaged file, with the way out."""
     return DamagedStoreError(
-        f"{path} is damaged: {why}; restore a backup, or save what can be saved with "
+        f"{path} is damaged: {reason}; restore a backup, or save what can be read with "
         f"`duramen store recover {path.name} -o new.duramen`"
     )
 
 
+def sqlite_recover(path: Path) -> str:
+    """Say what to do about a file that SQLite cannot open."""
+    return (
+        "restore a backup, or have SQLite's own shell save what it can: "
+        f'`sqlite3 {path.name} ".recover" | sqlite3 new.duramen`, then `duramen store recover` on the result'
+    )
+
+
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into errors that say what to do."""
     try:
         yield
     except sqlite3.Error as error:
-        _retell(path, error)
+        raise _translated(path, error) from error
     except UnicodeDecodeError as error:  # of what SQLite found in the file
-        raise damaged(path, "it holds text that is none") from error
+        raise damaged(path, "it holds text that is not valid UTF-8") from error
 
 
 @contextmanager
-def told_of_damage(path: Path) -> Iterator[None]:
-    """Turn only what SQLite finds wrong with the file into errors that say what to do."""
+def damage_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises, and whatever shows that content is inconsistent, into such errors."""
     try:
-        yield
-    except sqlite3.OperationalError:
+        with sqlite_errors(path):
+            yield
+    except DamagedStoreError:
         raise
-    except (sqlite3.Error, UnicodeDecodeError):
-        with told(path):
-            raise
+    except _INCONSISTENT as error:
+        raise damaged(path, str(error)) from error
 
 
-def _retell(path: Path, error: sqlite3.Error) -> NoReturn:
-    text, kind = str(error), getattr(error, "sqlite_errorname", "")
-    if "disk is full" in text or kind == "SQLITE_IOERR_SHMSIZE":
-        raise OSError(
-            errno.ENOSPC,
-            "the disk is full, and nothing was changed; free some space and try again",
-            str(path),
-        ) from error
-    if "readonly" in text or "read-only" in text or "unable to open" in text:
-        raise PermissionError(
-            errno.EACCES,
-            "it cannot be written to, or its folder cannot, and nothing was changed; change the permissions, "
-            "or open it with read_only=True",
-            str(path),
-        ) from error
-    if "locked" in text or "busy" in text:
-        raise StoreLockedError(
-            errno.EAGAIN, "another program is writing to the file; wait for it, or stop it", str(path)
-        ) from error
-    if "disk I/O" in text:
-        raise OSError(
-            errno.EIO, f"the disk failed ({text}), and nothing was changed; try again", str(path)
-        ) from error
+_KNOWN = (  # words of SQLite, the error that they become, its number, and what it says
+    (
+        ("disk is full",),
+        OSError,
+        errno.ENOSPC,
+        "the disk is full, and nothing was changed; free some space and try again",
+    ),
+    (
+        ("readonly", "read-only", "unable to open"),
+        PermissionError,
+        errno.EACCES,
+        "the file or its folder is not writable, and nothing was changed; change the permissions, or open it "
+        "with read_only=True",
+    ),
+    (
+        ("locked", "busy"),
+        StoreLockedError,
+        errno.EAGAIN,
+        "another program is writing to the file; wait for it, or stop it",
+    ),
+    (
+        ("disk I/O",),
+        OSError,
+        errno.EIO,
+        "the disk failed (disk I/O error), and nothing was changed; try again",
+    ),
+)
+
+
+def _translated(path: Path, error: sqlite3.Error) -> OSError | ValueError:
+    no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
+    text = "disk is full" if no_space else str(error)
+    for words, kind, number, message in _KNOWN:
+        if any(word in text for word in words):
+            return kind(number, message, str(path))
     if "not a database" in text:
-        raise DamagedStoreError(
-            f"{path} is no store, or its first page is damaged: it does not begin as one; name another file, "
-            f"or save what can be saved with `duramen store recover {path.name} -o new.duramen`"
-        ) from error
-    raise damaged(path, text) from error
+        return DamagedStoreError(
+            f"{path} is not a store, or its first page is damaged; check the path, {sqlite_recover(path)}"
+        )
+    return damaged(path, text)

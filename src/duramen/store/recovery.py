@@ -1,4 +1,4 @@
-"""What can be saved of a damaged store, put into a new one."""
+"""Salvage of a damaged store through SQL, block by block, into a new one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,23 @@ import numpy as np
 
 from duramen.coreset.save import anchor_of
 from duramen.dynamic.ids import numbers_of
-from duramen.store.blocks import Block, RowLayout, seal
-from duramen.store.carving import carved
-from duramen.store.file import StoreFile, read_fact, row_seal, unpacked
+from duramen.store.blocks import Block, RowLayout
+from duramen.store.errors import DamagedStoreError, sqlite_recover
+from duramen.store.file import (
+    METADATA,
+    StoreFile,
+    connect,
+    deletion_checksum,
+    has_log,
+    log_of,
+    parse_metadata,
+    resolve,
+    unpack_name,
+)
 from duramen.store.lock import WriterLock, is_open, now
-from duramen.store.opening import resolved
 from duramen.store.store import Store
 
-__all__ = ["Recovered", "recover"]
+_UNREADABLE = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -45,40 +54,31 @@ class Recovered:
     problems: tuple[str, ...]
 
 
-@dataclass
-class _Found:
-    """What pages still hold."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    blocks: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    names: dict[int, Any] = field(default_factory=dict)
-    forgotten: dict[int, tuple[Any, str]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
 def recover(
     path: str | os.PathLike[str], target: str | os.PathLike[str], *, loss: Any = None, sampler: Any = None
 ) -> Recovered:
-    """Save what can be saved of a damaged store: a new store with every point whose checksum is right.
+    """Save what can be read of a damaged store: a new store with every point whose checksum is right.
 
-    The damaged file is only read. The new store has the same settings, the
-    anchor, the number of outliers and the notes, where they could be read.
+    The damaged file is only read. The new store has the same settings,
+    anchor, number of outliers and notes, where they could be read.
 
     Parameters
     ----------
     path, target : str or path
         The damaged store, and the new one; nothing may be there yet.
     loss, sampler
-        Of your own, where the store was made with such.
+        A custom loss or sampler, where the store was made with one.
 
     Raises
     ------
     FileExistsError
-        If the target is there already.
+        If the target exists already.
+    DamagedStoreError
+        If SQLite cannot open the file at all.
     ValueError
-        If the settings are lost: then points cannot be read.
+        If the settings are lost: points cannot be read without them.
     """
-    source, new = resolved(path), resolved(target)
+    source, new = resolve(path), resolve(target)
     if not source.exists():
         raise FileNotFoundError(f"there is no file {source}")
     if is_open(source):
@@ -86,149 +86,178 @@ def recover(
     lock = WriterLock(new)
     try:
         _claim(new)
-        return _recovered(source, new, lock, loss, sampler)
+        try:
+            with _open_damaged(source, new.parent) as connection:
+                return _Salvage(source, connection).write(new, lock, loss, sampler)
+        except BaseException:
+            for end in ("", "-wal", "-shm"):
+                new.with_name(new.name + end).unlink(missing_ok=True)
+            raise
     finally:
         lock.release()
 
 
-def _recovered(source: Path, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
-    """Read the source and write the new store, or remove what was made of it."""
-    try:
-        return _saved(_found(_bytes_of(source, new)), source, new, lock, loss, sampler)
-    except BaseException:
-        for file in (new, *(new.with_name(new.name + end) for end in ("-wal", "-shm"))):
-            file.unlink(missing_ok=True)
-        raise
-
-
-def _saved(found: _Found, source: Path, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
-    for name in ("settings", "state"):
-        if name not in found.facts and f"spare-{name}" in found.facts:
-            found.facts[name] = found.facts[f"spare-{name}"]
-            if name == "state":
-                found.facts[name]["named"] = bool(found.names)
-            found.problems.append(f"what it says of its {name} is lost; an older copy of that was taken")
-        if name not in found.facts:
-            raise ValueError(
-                f"{source}: what it says of its {name} is lost, without which points cannot be read; "
-                "restore a backup"
-            )
-    saved = _written(found, new, lock, loss, sampler)
-    expected = (found.facts.get("ledger") or {}).get("blocks") or {}
-    total = expected.get("n_points")
-    lost = None if total is None else max(0, int(total) - saved)
-    if lost:
-        found.problems.append(f"{lost:,} points of {total:,} could not be read")
-    return Recovered(saved, lost, tuple(found.problems))
-
-
 def _claim(new: Path) -> None:
-    """Make an empty file, which is ours from here on."""
+    """Make an empty file, which claims the name."""
     try:
         new.touch(exist_ok=False)
     except FileExistsError:
-        raise FileExistsError(f"{new} is there already; name a file that is not") from None
+        raise FileExistsError(f"{new} exists already; choose another path") from None
 
 
-def _bytes_of(source: Path, new: Path) -> bytes:
-    """Read the file, with its log brought in where SQLite still can; on a copy."""
-    log = source.with_name(f"{source.name}-wal")
-    if not log.exists() or not log.stat().st_size:
-        return source.read_bytes()
-    with tempfile.TemporaryDirectory(dir=new.parent) as folder:
-        copy = Path(folder) / "copy"
-        shutil.copyfile(source, copy)
-        shutil.copyfile(log, copy.with_name("copy-wal"))
+@contextmanager
+def _open_damaged(source: Path, folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file without a change to it: where it has a log, a copy of both."""
+    with tempfile.TemporaryDirectory(dir=folder) as copies:
+        options = "mode=ro&immutable=1"
+        file = source
+        if has_log(source):
+            file, options = Path(copies) / "copy", "mode=rw"
+            shutil.copyfile(source, file)
+            shutil.copyfile(log_of(source), log_of(file))
         try:
-            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error:
-            return source.read_bytes()
-        return copy.read_bytes()
+            connection = connect(file, options, "writable_schema = ON")  # reads on where a file was cut short
+        except sqlite3.DatabaseError as error:
+            raise DamagedStoreError(
+                f"SQLite cannot open {source} ({error}); {sqlite_recover(source)}"
+            ) from error
+        with closing(connection):
+            yield connection
 
 
-def _found(content: bytes) -> _Found:
-    """Sort records into the tables that they must be of: their checksums tell."""
-    found = _Found()
-    for rowid, values in carved(content):
-        match values:
-            case (None, int(n), int(mark), bytes(block)) if mark == seal(rowid, block):
-                found.blocks[rowid] = (n, block)
-            case (str(name), str(text), int(mark)):
-                fact = read_fact(name, text, mark)
-                if fact is not None:
-                    found.facts[name] = fact[0]
-            case (None, int() | bytes() as one, str(time), int(mark)) if mark == row_seal(rowid, one, time):
-                found.forgotten[rowid] = (unpacked(one) if isinstance(one, bytes) else one, time)
-            case (None, bytes(packed)):
-                _take_name(found, rowid, packed)
-    return found
+class _Salvage:
+    """What can still be read of a file; each piece by a query of its own, so that damage costs only that."""
 
+    def __init__(self, source: Path, connection: sqlite3.Connection) -> None:
+        self._source, self._connection = source, connection
+        self._problems: list[str] = []
+        self._metadata = dict(self._read_metadata("facts", METADATA))
+        for name in ("settings", "state"):
+            if name not in self._metadata:
+                self._metadata[name] = self._read_copy(name)
+        self._state, self._totals = self._metadata["state"], self._metadata.get("ledger", {})
+        self._block_totals = self._totals.get("blocks") or {}
 
-def _take_name(found: _Found, rowid: int, packed: bytes) -> None:
-    try:
-        name = unpacked(packed)
-        if int(numbers_of([name])[0]) == rowid:
-            found.names[rowid] = name
-    except (ValueError, TypeError):
-        return
+    def _read_copy(self, name: str) -> Any:
+        """Read the older copy of the settings or the state."""
+        copies = [value for _, value in self._read_metadata("spare", [f"spare-{name}"])]
+        if not copies:
+            raise ValueError(
+                f"{self._source}: its {name} cannot be read, and without that no points can; restore a backup"
+            )
+        self._problems.append(f"its {name} cannot be read; an older copy was used")
+        if name == "state":  # points may have got names since
+            names = self._records("SELECT 1 FROM names WHERE id >= ? LIMIT 1", [-(1 << 63)])
+            copies[0]["named"] = any(names)
+        return copies[0]
 
+    def _read_metadata(self, table: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Read values by their names: through the index, and by scans from both ends of the table."""
+        queries = (
+            f"SELECT value, seal FROM {table} WHERE name = ?",
+            f"SELECT value, seal FROM {table} NOT INDEXED WHERE name = ? ORDER BY rowid",
+            f"SELECT value, seal FROM {table} NOT INDEXED WHERE name = ? ORDER BY rowid DESC",
+        )
+        for name in names:
+            for query in queries:
+                with suppress(*_UNREADABLE):
+                    found = self._connection.execute(query, (name,)).fetchone()
+                    if found is not None:
+                        yield name, parse_metadata(name, *found)
+                        break
 
-def _written(found: _Found, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> int:
-    """Make the new store, and put the points in."""
-    state, file = found.facts["state"], StoreFile(new)
-    try:
-        file.create(_first_facts(found))
-        store = Store(file, lock, loss, sampler)
-    except BaseException:
-        file.close()
-        raise
-    with store:
-        with store.transaction():
-            for block, names in _blocks(found, state):
-                ids = block.ids if names is None else names
-                store.insert(block.rows, block.labels, block.weights, ids)
-            store._as_before(state)
-            for number in sorted(found.forgotten):
-                one, time = found.forgotten[number]
-                file.note_forgotten([one], time)
-        return len(store)
+    def _records(self, query: str, keys: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+        """Read records one by one, and skip what cannot be read."""
+        for key in keys:
+            with suppress(sqlite3.DatabaseError):
+                found = self._connection.execute(query, (key,)).fetchone()
+                if found is not None:
+                    yield found
 
+    def _keys(self, table: str, n: int | None) -> Iterable[int]:
+        """Return the keys of a table: all that there may be, or those that scans from both ends reach."""
+        if n is not None:
+            return range(n)
+        keys: set[int] = set()
+        for order in ("ASC", "DESC"):
+            with suppress(sqlite3.DatabaseError):
+                for (key,) in self._connection.execute(f"SELECT number FROM {table} ORDER BY number {order}"):
+                    keys.add(key)
+        return sorted(keys)
 
-def _first_facts(found: _Found) -> dict[str, Any]:
-    facts = found.facts
-    said = facts.get("anchor")
-    if said is None:
-        found.problems.append("the anchor is lost, or there was none: a new one is made of the points")
-    given = facts.get("given") if said is None else {**said, "ids": [], "kind": "anchor"}
-    if given is not None:
-        anchor_of(given)
-    state = facts["state"]
-    return {
-        "settings": facts["settings"],
-        "given": given,
-        "state": {"n_outliers": state["n_outliers"], "next_id": 0, "gate": None},
-        "anchor": None,
-        "audit": facts.get("audit", False),
-        "notes": facts.get("notes", {}),
-        "history": [*facts.get("history", []), [now(), "recovered from a damaged store", None, 0.0, None]],
-    }
+    def write(self, new: Path, lock: WriterLock, loss: Any, sampler: Any) -> Recovered:
+        """Create the new store, and insert the points."""
+        file = StoreFile(new)
+        try:
+            file.create(self._first_metadata())
+            store = Store(file, lock, loss, sampler)
+        except BaseException:
+            file.close()
+            raise
+        with store:
+            with store.transaction():
+                for block, names in self._blocks():
+                    store.insert(
+                        block.rows, block.labels, block.weights, block.ids if names is None else names
+                    )
+                store._continue_from(self._state)
+                for one, time in self._forgotten():
+                    file.note_forgotten([one], time)
+            n = len(store)
+        total = self._block_totals.get("n_points")
+        lost = None if total is None else max(0, int(total) - n)
+        if lost:
+            self._problems.append(f"{lost:,} points of {total:,} could not be read")
+        return Recovered(n, lost, tuple(self._problems))
 
+    def _first_metadata(self) -> dict[str, Any]:
+        known = self._metadata
+        given = known.get("given")
+        if known.get("anchor") is not None:
+            given = {**known["anchor"], "ids": [], "kind": "anchor"}
+            anchor_of(given)
+        elif "anchor" not in known:
+            self._problems.append("its anchor cannot be read; a new one is found from the points")
+        event = [now(), "recovered from a damaged store", None, 0.0, None]
+        return {
+            "settings": known["settings"],
+            "given": given,
+            "state": {"n_outliers": self._state["n_outliers"], "next_id": 0, "gate": None},
+            "anchor": None,
+            "audit": known.get("audit", False),
+            "notes": known.get("notes", {}),
+            "history": [*known.get("history", []), event],
+        }
 
-def _blocks(found: _Found, state: dict[str, Any]) -> Iterator[tuple[Block, Any]]:
-    """Give the points of blocks: those that have a name, where names are asked for, and none twice."""
-    gate = state["gate"]
-    if gate is None:
-        return
-    layout = RowLayout(gate["n_columns"], np.dtype(gate["dtype"]), gate["labelled"])
-    taken: set[int] = set()
-    for number in sorted(found.blocks):
-        n, content = found.blocks[number]
-        block = layout.unpack(content, n)
-        fresh = np.array([one not in taken for one in block.ids.tolist()])
-        if state.get("named"):
-            fresh &= np.array([one in found.names for one in block.ids.tolist()])
-        if fresh.any():
-            block = block.take(fresh)
-            taken.update(block.ids.tolist())
-            yield block, [found.names[one] for one in block.ids.tolist()] if state.get("named") else None
+    def _blocks(self) -> Iterator[tuple[Block, list[Any] | None]]:
+        """Read the points of sound blocks, with their names where they have them, and none twice."""
+        if self._state["gate"] is None:
+            return
+        layout, named = RowLayout.from_json(self._state["gate"]), self._state.get("named", False)
+        query = "SELECT number, n, seal, content FROM blocks WHERE number = ?"
+        saved: set[int] = set()
+        for record in self._records(query, self._keys("blocks", self._block_totals.get("next_block"))):
+            try:
+                block = layout.unpack_checked(*record)
+            except _UNREADABLE:
+                continue
+            ids = block.ids.tolist()
+            names = dict(self._names(ids)) if named else {}
+            keep = np.array([one not in saved and (one in names or not named) for one in ids])
+            if keep.any():
+                block = block.take(keep)
+                saved.update(block.ids.tolist())
+                yield block, [names[one] for one in block.ids.tolist()] if named else None
+
+    def _names(self, ids: list[int]) -> Iterator[tuple[int, Any]]:
+        for one, packed in self._records("SELECT id, name FROM names WHERE id = ?", ids):
+            with suppress(*_UNREADABLE):
+                name = unpack_name(packed)
+                if int(numbers_of([name])[0]) == one:
+                    yield one, name
+
+    def _forgotten(self) -> Iterator[tuple[Any, str]]:
+        keys = self._keys("forgotten", self._totals.get("n_forgotten"))
+        for number, packed, time, checksum in self._records("SELECT * FROM forgotten WHERE number = ?", keys):
+            if checksum == deletion_checksum(number, packed, time):
+                yield unpack_name(packed), time

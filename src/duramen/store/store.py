@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
@@ -19,23 +18,33 @@ from duramen.arrays import Array
 from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.persist import SavedState, fill, given_state, moving_state, release, retold, settings_of
+from duramen.dynamic.persist import (
+    SavedState,
+    anchor_to_json,
+    restore,
+    restore_settings,
+    settings_from_json,
+    settings_to_json,
+    state_to_json,
+)
 from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
+from duramen.losses.base import Loss
+from duramen.samplers import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.errors import DamagedStoreError, StoreLockedError, damaged
-from duramen.store.file import Content, StoreFile
-from duramen.store.lock import WriterLock, now
+from duramen.store.errors import StoreLockedError, damage_errors, damaged
+from duramen.store.file import Content, StoreFile, refuse_foreign, resolve
+from duramen.store.lock import WriterLock, now, refuse_inherited
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AnchorEvent", "Durable", "Store"]
+_BYTES = 8 << 20  # of rows that are written together
 
 
 class AnchorEvent(NamedTuple):
-    """An anchor that a store had: since when, how it came, and how far it was from the one before."""
+    """An anchor that a store had: since when, how it came about, and how far it was from the one before."""
 
     time: str
     what: str
@@ -44,29 +53,55 @@ class AnchorEvent(NamedTuple):
     moved: float | None
 
 
-class Durable(DynamicCoreset):
-    """A dynamic coreset in memory, and the file that it was read from.
+@final
+class Store(DynamicCoreset):
+    """A dynamic coreset in a file; :func:`duramen.open_store` creates and opens it.
+
+    It does everything that a :class:`duramen.DynamicCoreset` does, and every operation
+    is on the disk when it returns: neither the end of the process nor a power
+    cut takes it back. An operation that fails has changed nothing, in memory
+    or in the file.
 
     Invariants
     ----------
-    1. Outside of a transaction, the file holds what is here in memory.
+    1. Outside of a transaction, the file holds what is in memory.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import duramen as dm
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name) / "customers.duramen"
+    >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
+    ...     ids = store.insert([[0.0], [1.0], [5.0]])
+    ...     store.delete(ids[1])
+    >>> with dm.open_store(path) as store:
+    ...     store.ids
+    array([0, 2])
+    >>> folder.cleanup()
     """
 
     def __init__(
         self, file: StoreFile, lock: WriterLock | None, loss: Any = None, sampler: Any = None
     ) -> None:
-        self._file, self._writer = file, lock
-        self._pid, self._closed, self._cut_off = os.getpid(), False, False
-        self._depth, self._undone = 0, False
-        self._origin = "the first"  # what an anchor is that comes with rows
-        self._here: State | None = None
+        self._file, self._pid = file, os.getpid()
+        self._closed = self._lost_file = False
+        self._depth, self._undone = 0, False  # of transactions; whether the outermost was undone already
+        self._origin = "the first"  # of an anchor that comes with rows
+        self._memory: State | None = None
         self._notes: dict[str, Any] = {}
-        self._history: tuple[AnchorEvent, ...] = ()
-        self._seen_anchor: Anchor | None = None
-        self._seen_tree: Tree | None = None
-        self._lock = threading.RLock()
-        self._load(loss, sampler)
+        with self._snapshot():
+            content = self._read()
+            try:
+                settings = settings_from_json(content.metadata["settings"], loss, sampler)
+            except (LossMismatchError, TypeError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{file.path} {error}") from None
+            super().__init__(**settings)
+            self._restore(content)
         self._finalizer = weakref.finalize(self, _shut, file, lock, self._pid)
+
+    # what a store has beyond a dynamic coreset
 
     @property
     def path(self) -> Path:
@@ -75,15 +110,15 @@ class Durable(DynamicCoreset):
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened only to be read."""
+        """Whether it was opened only for reading."""
         return self._file.read_only
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Take all operations inside for one: they are committed together at the end, or none is.
+        """Make one operation of all those inside: they are committed together at the end, or none is.
 
-        Many small operations are much faster so. An error that leaves the block
-        undoes all of them. Other threads wait until the block ends; other tasks of
+        Many small operations are much faster in a transaction. An error that leaves
+        the block undoes all of them. Other threads wait until the block ends; other tasks of
         the same thread do not, and would become part of it: do not await or yield inside.
 
         Examples
@@ -103,341 +138,27 @@ class Durable(DynamicCoreset):
         >>> folder.cleanup()
         """
         with self._lock:
-            self._refuse_unwritable()
-            if self._depth:
-                with self._inner():
-                    yield
-            else:
-                with self._outer():
-                    yield
-
-    # memory and file
-
-    @property
-    def _state(self) -> State | None:
-        """The state in memory: whoever asks for it comes through here, and waits while it is read anew."""
-        with self._lock:
-            self._door()
-            return self._here
-
-    @_state.setter
-    def _state(self, state: State | None) -> None:
-        self._here = state
-
-    def _door(self) -> None:
-        """Raise if the store is closed, belongs to another process, or lost its file."""
-        if self._closed:
-            raise ValueError(f"the store {self._file.path} is closed; open it again")
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                f"the store {self._file.path} was opened before this process was forked; open it in one that "
-                "was started by spawn or forkserver"
-            )
-        if self._cut_off:
-            raise RuntimeError(
-                f"the store {self._file.path} could not be read again after an error; what was committed is "
-                "in the file: close it and open it again"
-            )
-
-    def _refuse_unwritable(self) -> None:
-        self._door()
-        if self.read_only:
-            raise PermissionError(f"the store {self.path} was opened with read_only=True; open it without")
-
-    def _refuse_in_transaction(self, what: str) -> None:
-        if self._depth:
-            raise ValueError(f"{what} cannot be part of a transaction; end the block first")
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """Read one state of the file, whatever others write meanwhile."""
-        try:
-            self._file.begin()
-            yield
-        finally:
-            self._file.rollback()
-
-    def _load(self, loss: Any, sampler: Any) -> None:
-        """Read all that the file has."""
-        with self._snapshot():
-            self._take_in(loss, sampler)
-
-    def _take_in(self, loss: Any, sampler: Any) -> None:
-        self._version = self._file.version
-        content = self._file.read()
-        try:
-            self._fill(content, loss, sampler)
-        except LossMismatchError as error:
-            raise ValueError(f"{self._file.path} {error}") from None
-        except (AssertionError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
-            if isinstance(error, DamagedStoreError):
-                raise
-            if "of your own" in str(error):
-                raise TypeError(f"{self._file.path} {error}") from None
-            raise damaged(self._file.path, str(error)) from error
-
-    def _fill(self, content: Content, loss: Any, sampler: Any) -> None:
-        facts, n = content.facts, content.n_points
-        here = facts["state"]
-        if not hasattr(self, "_settings"):  # later the lock, and who waits for it, must stay
-            super().__init__(**settings_of(facts["settings"], loss, sampler))
-        self._let_go()
-        retold(self, int(facts["settings"]["seed"]), facts["given"])
-        said = facts["anchor"]
-        anchor = None if said is None else anchor_of({**said, "ids": np.sort(content.sample).tolist()})
-        late, named = np.zeros(n, dtype=bool), here.get("named", False)
-        if len(content.names or ()) != (n if named else 0):
-            raise ValueError("names are missing")
-        known = SavedState(here, anchor, content.names, content.sample, late, content.places)
-        fill(self, n, _counted(content, late), known)
-        self._notes, self._audit = facts["notes"], bool(facts["audit"])
-        self._history = tuple(AnchorEvent(*event) for event in facts["history"])
-        self._seen_anchor, self._seen_tree, self._seen_given = self.anchor, self._tree, self._settings.given
-        if self._seen_tree is not None:
-            self._seen_tree.buckets.touched = set()
-        self._changed, self._is_spared = False, False
-
-    def _let_go(self) -> None:
-        """Free the memory of the state that is here."""
-        here, self._here, self._core, self._seen_tree = self._here, None, None, None
-        if here is not None:
-            release(here)
-
-    @property
-    def _tree(self) -> Tree | None:
-        view = None if self._here is None else self._here.view
-        return view.engine if view is not None and isinstance(view.engine, Tree) else None
-
-    def _mark(self) -> tuple[Any, ...]:
-        """Tell apart states in memory."""
-        here = self._here
-        inside = None if here is None else (id(here), here.version, here.roster.next, here.gate.columns)
-        return inside, self._first_outliers, self._first_id, self._settings, self._changed
-
-    @contextmanager
-    def _outer(self) -> Iterator[None]:
-        before = self._mark()
-        try:
-            self._depth, self._undone = 1, False
-            self._file.begin()
-            yield
-            self._refuse_undone()
-            if self._mark() != before:
-                self._write_rest()
-                self._file.commit()
-                self._changed = False
-            else:
-                self._file.rollback()
-        except BaseException:
-            if not self._undone:
-                self._undo(before)
-            raise
-        finally:
-            self._depth = 0
-        self._file.sweep()
-
-    @contextmanager
-    def _inner(self) -> Iterator[None]:
-        """Be part of a transaction, which ends at once if this fails halfway."""
-        self._refuse_undone()
-        before = self._mark()
-        self._depth += 1
-        try:
-            yield
-        except BaseException:
-            if not self._undone and self._mark() != before:
-                self._undo(None)
-                self._undone = True
-            raise
-        finally:
-            self._depth -= 1
-
-    def _refuse_undone(self) -> None:
-        if self._undone:
-            raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
-
-    def _undo(self, before: tuple[Any, ...] | None) -> None:
-        """Go back to what the file has."""
-        try:
-            self._file.rollback()
-            if before is None or self._mark() != before:
-                self._file.has_traces = not self.read_only  # of what was to be written
-                self._file.sweep()
-                self._load(self.loss, self._settings.recipe.sampler)
-        except BaseException:
-            self._cut_off = True
-            raise
-
-    def _block(self, numbers: Array) -> Block:
-        """Give points as they go into the file."""
-        state = self._sound()
-        here, one = state.slots, len(numbers) == 1  # for which a search of its own is quicker
-        slots = np.array([here.find(int(numbers[0]))]) if one else here.index.find_many(numbers)
-        late = np.zeros(len(slots), dtype=bool) if state.view is None else state.view.are_late(slots)
-        epochs = np.where(late, self._file.epoch, self._file.epoch - 1)
-        labels = None if here.y is None else here.y[slots]
-        rows = here.row(int(slots[0]))[None] if one else here.rows(slots)
-        return Block(here.ids[slots], epochs, here.weights[slots], labels, rows)
-
-    def _as_before(self, state: dict[str, Any]) -> None:
-        """Be what a state of another store says, beside the points: which ids come next, and the columns."""
-        self._skip_ids(int(state["next_id"]))
-        if self._here is not None:
-            columns = state["gate"]["columns"]
-            self._here.gate.columns = None if columns is None else tuple(columns)
-
-    def _note_anchor(self, what: str, *, always: bool = False) -> None:
-        """Write down an anchor that is new, or that everything was seen from anew."""
-        anchor, old = self.anchor, self._seen_anchor
-        if anchor is None or (anchor is old and not always):
-            return
-        alike = old is not None and old.theta.shape == anchor.theta.shape
-        moved = distance(old.theta, anchor.theta) if old is not None and alike else None
-        self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
-        self._file.epoch += 1
-        self._file.set_sample(sorted(self._sound().sample))
-        self._file.facts.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.facts.put("history", [list(event) for event in self._history])
-        self._seen_anchor = anchor
-
-    def _write_rest(self) -> None:
-        """Write what changed beside the points."""
-        self._file.facts.put("state", moving_state(self))
-        if self._settings.given is not self._seen_given:
-            self._file.facts.put("given", given_state(self._settings.given))
-            self._seen_given = self._settings.given
-        if self._here is not None and not self._is_spared:
-            self._file.spare.put("spare-state", moving_state(self))
-            self._is_spared = True
-        tree = self._tree
-        if tree is not None:
-            order, ids = tree.buckets.order, self._sound().slots.ids
-            anew = tree is not self._seen_tree or tree.buckets.touched is None
-            touched = range(len(order)) if anew else sorted(tree.buckets.touched or ())
-            places = [place for place in touched if place < len(order)]
-            mine = ids[[order[place] for place in places]] if places else ids[:0]
-            self._file.set_places(np.array(places, dtype=np.int64), mine, len(order), anew=anew)
-            self._seen_tree, tree.buckets.touched = tree, set()
-
-
-def _counted(content: Content, late: Array) -> Iterator[Part]:
-    """Give the points of blocks, and note which of them are late."""
-    start = 0
-    for ids, epochs, weights, labels, rows in content.blocks:
-        end = start + len(ids)
-        late[start:end] = (epochs == content.epoch) & (content.epoch > 0)
-        yield Part(ids, weights, labels, rows)
-        start = end
-
-
-def _shut(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
-    """Close the file and give the lock back, also for a store that nobody closed; not after a fork."""
-    if pid != os.getpid():
-        return
-    try:
-        file.sweep()
-        file.close()
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-_BYTES = 8 << 20  # of rows that are written together
-
-
-@final
-class Store(Durable):
-    """A dynamic coreset in a file; :func:`duramen.open_store` makes and opens it.
-
-    All that a :class:`duramen.DynamicCoreset` can do, it can, and every operation
-    is on the disk when it returns: neither the end of the process nor a power
-    cut takes it back. An operation that fails has changed nothing, in memory
-    or in the file.
-
-    Invariants
-    ----------
-    1. Outside of a transaction, the file holds what is here in memory.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> import duramen as dm
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = pathlib.Path(folder.name) / "customers.duramen"
-    >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
-    ...     ids = store.insert([[0.0], [1.0], [5.0]])
-    ...     store.delete(ids[1])
-    >>> with dm.open_store(path) as store:
-    ...     store.ids
-    array([0, 2])
-    >>> folder.cleanup()
-    """
-
-    # the operations of a dynamic coreset, each with its commit
-
-    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
-        with self.transaction():
-            numbers = super().insert(X, y, sample_weight, ids)
-            self._note_anchor(self._origin)
-            if len(numbers):
-                self._add(numbers)
-            return numbers
-
-    def _add(self, numbers: Array) -> None:
-        """Write points that are new."""
-        state = self._sound()
-        layout, names = _layout(state), state.roster.names
-        if self._file.blocks is None:
-            self._file.begin_table(layout)
-        step = max(layout.capacity, _BYTES // layout.row_bytes)
-        for start in range(0, len(numbers), step):
-            some = numbers[start : start + step]
-            self._file.add(self._block(some), None if names is None else names.of(some))
-
-    def delete(self, ids: Any) -> None:
-        with self.transaction():
-            slots = self._found(ids)
-            if not len(slots):
-                return
-            state = self._sound()
-            numbers = state.slots.ids[slots]
-            names = state.roster.names
-            shown = numbers.tolist() if names is None else names.of(numbers).tolist()
-            super().delete(numbers)
-            self._file.remove(numbers)
-            if self._audit:
-                self._file.note_forgotten(shown, now())
-
-    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
-        with self.transaction():
-            slots = self._found(ids)
-            numbers = slots if self._state is None else self._state.slots.ids[slots]
-            super().update(numbers, X, y, sample_weight)
-            if len(numbers):
-                self._file.replace(self._block(numbers))
-
-    def set_outliers(self, n_outliers: float) -> None:
-        with self.transaction():
-            super().set_outliers(n_outliers)
-
-    def merge(self, other: DynamicCoreset) -> Store:
-        if not isinstance(other, DynamicCoreset):
-            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
-        first, second = sorted((self, other), key=id)  # as two that merge each other do
-        with first._lock, second._lock, self.transaction():
-            self._origin = "from the other of a merge"
+            self._check_writable()
+            self._check_not_undone()
+            before, depth = self._memory_version(), self._depth
             try:
-                super().merge(other)
+                self._depth = depth + 1
+                if depth == 0:
+                    self._file.begin()
+                yield
+                if depth == 0:
+                    self._check_not_undone()
+                    self._commit(before)
+            except BaseException:
+                if not self._undone and (depth == 0 or self._memory_version() != before):
+                    self._undo(before)
+                    self._undone = True
+                raise
             finally:
-                self._origin = "the first"
-            return self
-
-    def reanchor(self, theta: Any = None) -> None:
-        with self.transaction():
-            super().reanchor(theta)
-            self._note_anchor("found anew" if theta is None else "given", always=True)
-
-    # what only a store can do
+                self._depth = depth
+                self._undone = self._undone and depth > 0
+            if depth == 0:
+                self._file.clear_traces()
 
     def check(self) -> str:
         """Check every page, every checksum and every invariant, and that memory and file agree.
@@ -455,8 +176,8 @@ class Store(Durable):
             Naming the damage.
         """
         with self._lock:
+            self._check_open()
             self._refuse_in_transaction("check()")
-            self._door()
             with self._snapshot():
                 self._check_file()
             try:
@@ -464,10 +185,12 @@ class Store(Durable):
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
             blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
-            last = (
-                "every invariant holds" if __debug__ else "no invariant was looked at, because of python -O"
+            invariants = (
+                "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
             )
-            return f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {last}"
+            return (
+                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {invariants}"
+            )
 
     def compact(self) -> None:
         """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
@@ -478,34 +201,77 @@ class Store(Durable):
             If a reader is in the middle of reading, so that the log cannot be emptied; try again.
         """
         with self._lock:
+            self._check_writable()
             self._refuse_in_transaction("compact()")
-            self._refuse_unwritable()
             with self.transaction():
                 self._changed = True
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
                 raise StoreLockedError(
-                    f"{self.path}: somebody is reading it, so that its log cannot be emptied; try again"
+                    f"{self.path}: a reader is using it, so its log cannot be emptied; try again"
                 )
 
-    def refresh(self) -> bool:
-        """See what was written since: of one that was opened to be read. Returns whether there was any."""
+    def backup(self, path: str | os.PathLike[str]) -> Path:
+        """Copy the store, as it was committed last, into a new file.
+
+        Safe while the store is open, here and elsewhere: a reader can back up while another process
+        writes. The copy appears under its name when it is complete, with the permissions of the
+        original, and opens as a store that equals it.
+
+        Parameters
+        ----------
+        path : str or path
+            Of the copy; nothing may be there yet.
+
+        Returns
+        -------
+        Path
+            Where the copy is.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists already.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import duramen as dm
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name) / "customers.duramen"
+        >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(1), size=100) as store:
+        ...     ids = store.insert([[0.0], [1.0], [5.0]])
+        ...     copy = store.backup(path.with_name("monday.duramen"))
+        >>> with dm.open_store(copy, read_only=True) as store:
+        ...     store.ids
+        array([0, 1, 2])
+        >>> folder.cleanup()
+        """
         with self._lock:
-            self._door()
+            self._check_open()
+            self._refuse_in_transaction("backup()")
+        target = resolve(path)
+        self._file.backup(target)  # other threads may go on
+        return target
+
+    def refresh(self) -> bool:
+        """Read what was written since, if opened for reading; return whether there was anything."""
+        with self._lock:
+            self._check_open()
             if not self.read_only or self._file.version == self._version:
                 return False
-            self._file.look_again()
+            self._file.reconnect()
             self._undo(None)
             return True
 
     def close(self) -> None:
-        """Close the file, and let others write; whatever is asked of the store afterwards is an error."""
+        """Close the file, and let others write; any later use of the store is an error."""
         with self._lock:
             if not self._closed and self._pid == os.getpid():
                 self._refuse_in_transaction("close()")
                 self._closed = True
-                self._let_go()
+                self._free_memory()
                 self._finalizer()
 
     def __enter__(self) -> Self:
@@ -517,40 +283,40 @@ class Store(Durable):
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
         """The anchors that there were, the latest last."""
-        self._door()
+        self._check_open()
         return self._history
 
     @property
     def audit(self) -> bool:
         """Whether deletions are noted."""
-        self._door()
+        self._check_open()
         return self._audit
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
-        """Who was deleted, and when; nothing where the store keeps no such notes."""
+        """Which ids were deleted, and when; empty where the store does not note deletions."""
         with self._lock:
-            self._door()
+            self._check_open()
             return tuple(self._file.forgotten())
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What was noted in the store: a copy."""
-        self._door()
+        """A copy of the notes that are kept in the store."""
+        self._check_open()
         return copy.deepcopy(self._notes)
 
     def note(self, name: str, value: Any) -> None:
         """Keep a value of JSON's types under a name; None removes it."""
         with self.transaction():
-            kept = {**self._notes, name: _as_read(name, value)}
-            self._changed = self._file.has_traces = True
-            self._notes = {key: one for key, one in kept.items() if one is not None}
-            self._file.facts.put("notes", self._notes)
+            notes = {**self._notes, name: _as_json_reads_it(name, value)}
+            self._changed = self._file.log_has_traces = True
+            self._notes = {key: one for key, one in notes.items() if one is not None}
+            self._file.metadata.put("notes", self._notes)
 
     def __repr__(self) -> str:
         if self._closed:
-            return f"Store: {self._file.path}, closed"
-        return f"Store: {self._file.path}\n  {super().__repr__()}"
+            return f"Store: {self.path}, closed"
+        return f"Store: {self.path}\n  {super().__repr__()}"
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
@@ -561,44 +327,474 @@ class Store(Durable):
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         self.__getstate__()
 
-    def _check_file(self) -> None:
-        """See that every page is sound, and that the file holds what is here in memory."""
-        problems = self._file.problems()
-        if problems:
-            raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))
+    # the operations of a dynamic coreset, each with its commit
+
+    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
+        with self.transaction():
+            numbers = super().insert(X, y, sample_weight, ids)
+            self._note_anchor(self._origin)
+            if len(numbers):
+                self._write_points(numbers)
+            return numbers
+
+    def delete(self, ids: Any) -> None:
+        with self.transaction():
+            slots = self._find(ids)
+            if not len(slots):
+                return
+            state = self._sound()
+            numbers = state.slots.ids[slots]
+            given = numbers if state.ids.names is None else state.ids.names_of(numbers)
+            super().delete(numbers)
+            self._file.remove(numbers)
+            if self._audit:
+                self._file.note_forgotten(given.tolist(), now())
+
+    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        with self.transaction():
+            slots = self._find(ids)
+            numbers = slots if self._state is None else self._state.slots.ids[slots]
+            super().update(numbers, X, y, sample_weight)
+            if len(numbers):
+                self._file.replace(self._block(numbers))
+
+    def set_outliers(self, n_outliers: float) -> None:
+        with self.transaction():
+            super().set_outliers(n_outliers)
+
+    def merge(self, other: DynamicCoreset) -> Store:
+        if not isinstance(other, DynamicCoreset):
+            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
+        first, second = sorted((self, other), key=id)  # the same order for two that merge each other
+        with first._lock, second._lock, self.transaction():
+            self._origin = "from the other of a merge"
+            try:
+                super().merge(other)
+            finally:
+                self._origin = "the first"
+            return self
+
+    def reanchor(self, theta: Any = None) -> None:
+        with self.transaction():
+            super().reanchor(theta)
+            self._note_anchor("found anew" if theta is None else "given", always=True)
+
+    # refusals
+
+    @property
+    def _state(self) -> State | None:
+        """The state in memory, behind the check that the store is open; waits while it is read again."""
+        with self._lock:
+            self._check_open()
+            return self._memory
+
+    @_state.setter
+    def _state(self, state: State | None) -> None:
+        self._memory = state
+
+    def _check_open(self) -> None:
+        """Raise if the store is closed, belongs to another process, or lost its file."""
+        if self._closed:
+            raise ValueError(f"the store {self.path} is closed; open it again")
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"the store {self.path} was opened before this process was forked; open it in one that "
+                "was started by spawn or forkserver"
+            )
+        if self._lost_file:
+            raise RuntimeError(
+                f"the store {self.path} could not be read again after an error; what was committed is "
+                "in the file: close it and open it again"
+            )
+
+    def _check_writable(self) -> None:
+        self._check_open()
         if self.read_only:
-            self._take_in(self.loss, self._settings.recipe.sampler)
+            raise PermissionError(
+                f"the store {self.path} was opened with read_only=True; open it without to change it"
+            )
+
+    def _check_not_undone(self) -> None:
+        if self._undone:
+            raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
+
+    def _refuse_in_transaction(self, call: str) -> None:
+        if self._depth:
+            raise ValueError(f"{call} cannot be part of a transaction; end the block first")
+
+    # from the file to memory
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Read one state of the file, whatever others write meanwhile."""
+        try:
+            self._file.begin()
+            yield
+        finally:
+            self._file.rollback()
+
+    def _read(self) -> Content:
+        self._version = self._file.version
+        return self._file.read()
+
+    def _restore(self, content: Content) -> None:
+        """Put what the file holds into memory."""
+        with damage_errors(self.path):
+            self._free_memory()
+            metadata, n = content.metadata, content.n_points
+            restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
+            state, saved = metadata["state"], metadata["anchor"]
+            anchor = None if saved is None else anchor_of({**saved, "ids": np.sort(content.sample).tolist()})
+            if len(content.names or ()) != (n if state.get("named", False) else 0):
+                raise ValueError("names are missing")
+            changed = np.zeros(n, dtype=bool)
+            known = SavedState(state, anchor, content.names, content.sample, changed, content.places)
+            restore(self, n, _parts(content, changed), known)
+            self._notes, self._audit = metadata["notes"], bool(metadata["audit"])
+            self._history = tuple(AnchorEvent(*event) for event in metadata["history"])
+            self._written_anchor: Anchor | None = self.anchor
+            self._written_tree, self._written_given = self._tree, self._settings.given
+            if self._written_tree is not None:
+                self._written_tree.buckets.touched = set()
+            self._changed, self._has_spare_state = False, False
+
+    def _free_memory(self) -> None:
+        memory, self._memory, self._core, self._written_tree = self._memory, None, None, None
+        if memory is not None:
+            memory.unlink()
+
+    def _undo(self, before: tuple[Any, ...] | None) -> None:
+        """Go back to what the file holds; memory that is as before stays."""
+        try:
+            self._file.rollback()
+            if before is None or self._memory_version() != before:
+                self._file.log_has_traces = not self.read_only  # of what was to be written
+                self._file.clear_traces()
+                with self._snapshot():
+                    self._restore(self._read())
+        except BaseException:
+            self._lost_file = True
+            raise
+
+    def _check_file(self) -> None:
+        """Check that every page is sound, and that the file holds what is in memory."""
+        if self.read_only:
+            self._restore(self._read())
         content = self._file.read()
-        for block in content.blocks:
-            if not _same(block, self._block(block.ids), self._file.epoch):
-                raise damaged(self.path, "a block holds other points than memory")
-        self._file.check_members()
-        self._file.forgotten()
+        with damage_errors(self.path):
+            agree = [self._packed(block) == self._packed(self._block(block.ids)) for block in content.blocks]
+        self._file.check()
+        if not all(agree):
+            raise damaged(self.path, "a block holds other points than memory")
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-        if content.facts["state"] != moving_state(self) or content.facts["notes"] != self._notes:
-            raise damaged(self.path, "what it says of the state is not what is in memory")
+        if content.metadata["state"] != state_to_json(self) or content.metadata["notes"] != self._notes:
+            raise damaged(self.path, "its state or its notes are not those in memory")
+
+    def _packed(self, block: Block) -> bytes:
+        """Pack a block, with only whether each point changed since the anchor in place of its epoch."""
+        assert self._file.blocks is not None
+        return self._file.blocks.layout.pack(
+            block._replace(epochs=block.epochs == self._file.totals["epoch"])
+        )
+
+    # from memory to the file
+
+    @property
+    def _tree(self) -> Tree | None:
+        candidates = None if self._memory is None else self._memory.candidates
+        return candidates.engine if candidates is not None and isinstance(candidates.engine, Tree) else None
+
+    def _memory_version(self) -> tuple[Any, ...]:
+        """Return what differs between two states in memory."""
+        state = self._memory
+        inside = (
+            None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
+        )
+        return inside, self._first_outliers, self._first_id, self._settings, self._changed
+
+    def _commit(self, before: tuple[Any, ...]) -> None:
+        if self._memory_version() == before:
+            self._file.rollback()
+            return
+        state = state_to_json(self)
+        self._file.metadata.put("state", state)
+        if self._settings.given is not self._written_given:
+            self._file.metadata.put("given", anchor_to_json(self._settings.given))
+            self._written_given = self._settings.given
+        if self._memory is not None and not self._has_spare_state:
+            self._file.spare.put("spare-state", state)
+            self._has_spare_state = True
+        self._write_places()
+        self._file.commit()
+        self._changed = False
+
+    def _write_points(self, numbers: Array) -> None:
+        """Write points that are new."""
+        state = self._sound()
+        validator, named = state.validator, state.ids.names is not None
+        layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
+        step = max(layout.capacity, _BYTES // layout.row_bytes)
+        for start in range(0, len(numbers), step):
+            some = numbers[start : start + step]
+            self._file.add(layout, self._block(some), state.ids.names_of(some) if named else None)
+
+    def _write_places(self) -> None:
+        """Write which places of a tree have other points than before."""
+        tree = self._tree
+        if tree is None:
+            return
+        order, touched = tree.buckets.order, tree.buckets.touched
+        all_places = tree is not self._written_tree or touched is None
+        candidates = range(len(order)) if all_places else sorted(touched or ())
+        places = [place for place in candidates if place < len(order)]
+        slots = np.array([order[place] for place in places], dtype=np.int64)
+        ids = self._sound().slots.ids[slots]
+        self._file.set_places(np.array(places, dtype=np.int64), ids, len(order), all_places=all_places)
+        self._written_tree, tree.buckets.touched = tree, set()
+
+    def _block(self, numbers: Array) -> Block:
+        """Return points as they are written to the file."""
+        state = self._sound()
+        points, single = state.slots, len(numbers) == 1  # for which a search of its own is quicker
+        slots = np.array([points.find(int(numbers[0]))]) if single else points.index.find_many(numbers)
+        epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
+        if state.candidates is not None:
+            epochs += state.candidates.are_changed(slots)
+        labels = None if points.y is None else points.y[slots]
+        rows = points.row(int(slots[0]))[None] if single else points.rows(slots)
+        return Block(points.ids[slots], epochs, points.weights[slots], labels, rows)
+
+    def _note_anchor(self, what: str, *, always: bool = False) -> None:
+        """Write an anchor that is new, or from which all points were scored again."""
+        anchor, old = self.anchor, self._written_anchor
+        if anchor is None or (anchor is old and not always):
+            return
+        moved = None
+        if old is not None and old.theta.shape == anchor.theta.shape:
+            moved = distance(old.theta, anchor.theta)
+        self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
+        self._file.totals["epoch"] += 1
+        self._file.set_sample(sorted(self._sound().sample))
+        self._file.metadata.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+        self._file.metadata.put("history", [list(event) for event in self._history])
+        self._written_anchor = anchor
+
+    def _continue_from(self, state: dict[str, Any]) -> None:
+        """Take over what the state of another store holds beside the points: the next id, and the columns."""
+        self._skip_ids(int(state["next_id"]))
+        if self._memory is not None:
+            columns = state["gate"]["columns"]
+            self._memory.validator.columns = None if columns is None else tuple(columns)
 
 
-def _as_read(name: Any, value: Any) -> Any:
-    """Give a note as it will be read again; raise if JSON cannot hold it."""
+def _parts(content: Content, changed: Array) -> Iterator[Part]:
+    """Read the points of blocks, and fill in which of them changed since the anchor."""
+    start, epoch = 0, content.metadata["ledger"]["epoch"]
+    for ids, epochs, weights, labels, rows in content.blocks:
+        end = start + len(ids)
+        changed[start:end] = (epochs == epoch) & (epoch > 0)
+        yield Part(ids, weights, labels, rows)
+        start = end
+
+
+def _shut(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
+    """Close the file and release the lock, also of a store that was never closed; not after a fork."""
+    if pid != os.getpid():
+        return
+    try:
+        file.clear_traces()
+        file.close()
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _as_json_reads_it(name: Any, value: Any) -> Any:
+    """Return a note as it will be read again; raise if JSON cannot hold it."""
     if not isinstance(name, str):
-        raise TypeError(f"a note is kept under a name, a string; found {name!r}")
+        raise TypeError(f"the name of a note is a string; found {name!r}")
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"the note {name!r} is no value of JSON's types ({error}); pass finite numbers, strings, "
-            "lists and dicts of them"
+            f"JSON cannot hold the note {name!r} ({error}); pass finite numbers, strings, lists and dicts of "
+            "them"
         ) from None
 
 
-def _same(one: Block, other: Block, epoch: int) -> bool:
-    if epoch and not np.array_equal(one.epochs == epoch, other.epochs == epoch):
-        return False
-    pairs = zip(one._replace(epochs=one.ids), other._replace(epochs=other.ids), strict=True)
-    return all(mine is theirs is None or np.array_equal(mine, theirs) for mine, theirs in pairs)  # type: ignore[arg-type]
+# opening
+
+_NOT_SETTINGS = ("path", "create", "read_only", "synchronous")
 
 
-def _layout(state: State) -> RowLayout:
-    return RowLayout(state.gate.n_columns, state.gate.dtype, state.gate.labelled)
+def open_store(
+    path: str | os.PathLike[str],
+    create: bool = False,
+    *,
+    read_only: bool = False,
+    loss: Loss | None = None,
+    size: int | None = None,
+    n_outliers: float | None = None,
+    sampler: Sampler | str | None = None,
+    engine: str | None = None,
+    suspects: float | str | None = None,
+    calibrate: bool | None = None,
+    random_state: Any = None,
+    anchor: Any = None,
+    bucket_size: int | None = None,
+    height: int | None = None,
+    audit: bool | None = None,
+    synchronous: str = "full",
+) -> Store:
+    """Open a dynamic coreset that is kept in a file, or create one.
+
+    One process may write at a time, and any number may read. The writer holds a
+    lock that ends with its process, however that ends.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, such as ``customers.duramen``. While it is open, SQLite's log
+        is beside it (``-wal``, ``-shm``), and the lock (``-lock``).
+    create : bool
+        Whether to create the file if it is missing. An existing store is opened.
+    read_only : bool
+        Whether to open it for reading only: as it is now, and after ``refresh()`` as it is then.
+    loss : Loss
+        The learning problem. Required to create a store, and to open one with a
+        custom loss, which a file cannot hold.
+    size, n_outliers, sampler, engine, suspects, calibrate, random_state, anchor, bucket_size, height
+        As for :class:`duramen.DynamicCoreset`, to create a store. For an existing
+        one, a setting that contradicts it is an error. A custom sampler must be
+        passed each time.
+    audit : bool
+        Whether to note the id of each point that is deleted, and when; nothing else of it is kept.
+    synchronous : "full" or "normal"
+        Whether every operation waits for the disk. With "normal" a power cut may
+        undo the latest ones, but the file stays sound; the end of the
+        process undoes nothing in either case.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file, and ``create`` is False.
+    StoreLockedError
+        If another process has it open for writing; the message names it.
+    DamagedStoreError
+        If the file is not what was written; the message names the damage.
+    ValueError
+        If it is not a store, was written by a newer version, or a setting contradicts it.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name) / "customers.duramen"
+    >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> with dm.open_store(path, create=True, loss=dm.KMeansLoss(2), size=100, random_state=0) as store:
+    ...     ids = store.insert(X)
+    ...     before = store.coreset()
+    >>> with dm.open_store(path) as store:
+    ...     bool((store.coreset().ids == before.ids).all())
+    True
+    >>> folder.cleanup()
+    """
+    given = {
+        name: value for name, value in locals().items() if name not in _NOT_SETTINGS and value is not None
+    }
+    place = resolve(path)
+    if synchronous not in ("full", "normal"):
+        raise ValueError(f"synchronous={synchronous!r} is unknown; pass 'full' or 'normal'")
+    if create and read_only:
+        raise ValueError("create and read_only contradict each other; leave one of them out")
+    _check_place(place, create, not read_only)
+    is_new = create and not (place.exists() and place.stat().st_size > 0)
+    fresh = _new_coreset(given) if is_new else None  # raises before there is a file
+    with ExitStack() as on_error:
+        lock = None if read_only else WriterLock(place)
+        if lock is not None:
+            on_error.callback(lock.release)
+        file = StoreFile(place, read_only=read_only, synchronous=synchronous)
+        on_error.callback(file.close)
+        if not read_only and file.is_blank:
+            if not create:
+                raise ValueError(
+                    f"{place} is empty: its creation was interrupted; dm.open_store(path, create=True, "
+                    "loss=...) makes it"
+                )
+            file.create(_first_metadata(fresh or _new_coreset(given), bool(audit)))
+        file.open()
+        store = Store(file, lock, loss, sampler)
+        _check_settings(store, given)
+        on_error.pop_all()
+    return store
+
+
+def _check_place(place: Path, create: bool, writing: bool) -> None:
+    """Raise if there is no store at this place, and none can be."""
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
+    refuse_inherited(place)
+    if not place.exists():
+        if not create:
+            raise FileNotFoundError(
+                f"there is no store {place}; dm.open_store(path, create=True, loss=...) makes one"
+            )
+        if not place.parent.is_dir():
+            raise FileNotFoundError(f"{place}: there is no folder {place.parent}; make it first")
+    elif writing:
+        if place.stat().st_nlink > 1:
+            raise ValueError(
+                f"{place} has several names (hard links), and SQLite would keep a log under each; "
+                "remove all but one"
+            )
+        refuse_foreign(place)  # before anything is written to it
+
+
+def _new_coreset(given: dict[str, Any]) -> DynamicCoreset:
+    if "loss" not in given:
+        raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
+    return DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
+
+
+def _first_metadata(fresh: DynamicCoreset, audit: bool) -> dict[str, Any]:
+    return {
+        "settings": settings_to_json(fresh),
+        "given": anchor_to_json(fresh._settings.given),
+        "state": state_to_json(fresh),
+        "anchor": None,
+        "audit": audit,
+        "notes": {},
+        "history": [],
+    }
+
+
+def _check_settings(store: Store, given: dict[str, Any]) -> None:
+    """Raise ValueError if a setting contradicts what the store was made with."""
+    given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
+    if not isinstance(given.get("random_state"), (int, np.integer)):
+        given.pop("random_state", None)  # a generator does not say which seed
+    settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
+    other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
+    mine = {
+        **settings_to_json(store),
+        "n_outliers": metadata.get("settings")["n_outliers"],
+        "random_state": store.seed,
+        "audit": store.audit,
+        "anchor": metadata.get("given"),
+    }
+    theirs = {
+        **settings_to_json(other),
+        "random_state": other.seed,
+        "audit": given.get("audit"),
+        "anchor": anchor_to_json(given.get("anchor")),
+    }
+    for name in sorted(given):
+        if mine[name] != theirs[name]:
+            raise ValueError(
+                f"{store.path} was made with another {name} than {given[name]!r}; leave it out, or "
+                "make another store"
+            )

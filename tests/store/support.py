@@ -1,12 +1,66 @@
-"""Looking for what was deleted: in all files of a folder, in the tables, and in the arrays of a process."""
+"""What tests of the store share: rows, processes that run a script, and the search for what was deleted."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sqlite3
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import numpy as np
+import pytest
+
+import duramen as dm
+
+
+def sample(*quick, slow=()):
+    """Return parameters of a test: a few for every run, and those of the second tier."""
+    return [*quick, *(pytest.param(one, marks=pytest.mark.slow) for one in slow)]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+X = np.random.default_rng(0).normal(size=(300, 6))
+MARK = np.random.default_rng(1).normal(size=6)  # a row whose bytes are unique
+
+
+class LeftError(Exception):
+    """Leaves a block."""
+
+
+def files(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+def start_script(folder, text, *arguments):
+    """Start a process that runs a script, with a pipe both ways."""
+    script = folder / f"script-{os.urandom(4).hex()}.py"
+    script.write_text(text)
+    where = os.pathsep.join((str(ROOT), str(Path(dm.__file__).parents[1])))
+    single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "DURAMEN_NUM_THREADS"), "1")
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **single, "PYTHONPATH": where},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_script(folder, text, *arguments):
+    """Return what a script prints, line by line, its exit code and its errors."""
+    process = start_script(folder, text, *arguments)
+    try:
+        printed, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return printed.splitlines(), process.returncode, errors
+
 
 _PASSED_BY = (
     type,

@@ -1,4 +1,4 @@
-"""Facts come back as they were, or not at all; and a file says what it is."""
+"""Metadata come back as they were, or not at all; and a file says what it is."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.store.file import APPLICATION, FORMAT, Facts, check_format, create, is_blank
+from duramen.store.file import APPLICATION, FORMAT, Metadata, check_format, create_tables, is_blank
 
 PATH = Path("data.duramen")
 VALUES = st.recursive(
@@ -26,39 +26,39 @@ VALUES = st.recursive(
 @pytest.fixture
 def connection():
     made = sqlite3.connect(":memory:", isolation_level=None)
-    create(made)
+    create_tables(made)
     yield made
     made.close()
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"])), value=VALUES, other=VALUES)
-def test_facts_come_back(name, value, other):
+def test_values_come_back(name, value, other):
     made = sqlite3.connect(":memory:", isolation_level=None)
-    create(made)
-    facts = Facts(made, PATH)
-    facts.put(name, other)
-    facts.put(name, value)
-    for reader in (facts, Facts(made, PATH)):
+    create_tables(made)
+    metadata = Metadata(made, PATH)
+    metadata.put(name, other)
+    metadata.put(name, value)
+    for reader in (metadata, Metadata(made, PATH)):
         found = reader.get(name)
         assert found == value
         assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
     made.close()
 
 
-def test_a_fact_is_written_only_if_it_is_another(connection):
-    facts = Facts(connection, PATH)
-    facts.put("a", {"b": 1, "c": 2})
+def test_a_value_is_written_only_if_it_differs(connection):
+    metadata = Metadata(connection, PATH)
+    metadata.put("a", {"b": 1, "c": 2})
     before = connection.total_changes
-    facts.put("a", {"c": 2, "b": 1})
+    metadata.put("a", {"c": 2, "b": 1})
     assert connection.total_changes == before
-    facts.put("a", {"b": 1})
+    metadata.put("a", {"b": 1})
     assert connection.total_changes == before + 1
     connection.execute("DELETE FROM facts")
-    facts.put("a", {"b": 1})
+    metadata.put("a", {"b": 1})
     assert connection.execute("SELECT count(*) FROM facts").fetchone() == (0,)
-    facts.forget()  # what was written was undone
-    facts.put("a", {"b": 1})
-    assert facts.get("a") == {"b": 1}
+    metadata.forget()  # what was written was undone
+    metadata.put("a", {"b": 1})
+    assert metadata.get("a") == {"b": 1}
 
 
 @pytest.mark.parametrize(
@@ -73,37 +73,36 @@ def test_a_fact_is_written_only_if_it_is_another(connection):
         "name = 'b'",
     ],
 )
-def test_a_fact_that_is_not_what_was_written(connection, change):
-    Facts(connection, PATH).put("a", [1])
+def test_a_value_that_is_not_what_was_written(connection, change):
+    Metadata(connection, PATH).put("a", [1])
     connection.execute(f"UPDATE facts SET {change}")
     name = "b" if "name" in change else "a"
-    with pytest.raises(dm.DamagedStoreError, match=f"the fact '{name}' is not what was written"):
-        Facts(connection, PATH).get(name)
+    with pytest.raises(dm.DamagedStoreError, match=f"the metadata '{name}' is not what was written"):
+        Metadata(connection, PATH).get(name)
 
 
-def test_a_fact_that_is_missing(connection):
-    with pytest.raises(dm.DamagedStoreError, match=r"data\.duramen is damaged: the fact 'a' is missing"):
-        Facts(connection, PATH).get("a")
-    assert Facts(connection, PATH).get("a", 7) == 7
+def test_a_value_that_is_missing(connection):
+    with pytest.raises(dm.DamagedStoreError, match=r"data\.duramen is damaged: the metadata 'a' is missing"):
+        Metadata(connection, PATH).get("a")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object()])
 def test_what_is_no_json_is_refused_and_nothing_is_written(connection, value):
-    facts = Facts(connection, PATH)
-    facts.put("a", 1)
+    metadata = Metadata(connection, PATH)
+    metadata.put("a", 1)
     with pytest.raises((TypeError, ValueError)):
-        facts.put("a", value)
-    assert Facts(connection, PATH).get("a") == 1
+        metadata.put("a", value)
+    assert Metadata(connection, PATH).get("a") == 1
 
 
 def test_a_file_says_what_it_is(connection):
     assert not is_blank(connection)
     assert check_format(connection, PATH, writing=False) == FORMAT
     connection.execute("PRAGMA user_version = 0")
-    with pytest.raises(dm.DamagedStoreError, match="format 0 never was"):
+    with pytest.raises(dm.DamagedStoreError, match="there is no format 0"):
         check_format(connection, PATH, writing=True)
     connection.execute("PRAGMA application_id = 0")
-    with pytest.raises(ValueError, match="no store of duramen"):
+    with pytest.raises(ValueError, match="not a store of duramen"):
         check_format(connection, PATH, writing=True)
     assert APPLICATION.to_bytes(4, "big") == b"durm"
     empty = sqlite3.connect(":memory:")
