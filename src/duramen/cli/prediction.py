@@ -64,10 +64,10 @@ def _classes(model: Model, X: Rows) -> dict[str, Array]:
 def _clusters(model: Model, X: Rows) -> dict[str, Array]:
     loss, X = model.loss, np.asarray(X, dtype=np.float64)
     if isinstance(loss, BregmanLoss):
-        values, number = loss.assigned(model.theta, X)
+        values, number = loss.assign(model.theta, X)
         return {"cluster": number, "distance": values}
     assert isinstance(loss, DistanceLoss)
-    squared, number = loss.reached(model.theta, X)
+    squared, number = loss.assign(model.theta, X)
     return {"cluster": number, "distance": np.sqrt(squared)}
 
 

@@ -17,7 +17,7 @@ from duramen.estimators.base import RobustEstimator, whole_or_not_at_all
 from duramen.estimators.fitting import AllRows, Fitted, MemoryData, seed_of
 from duramen.estimators.out_of_core import IntakeSettings, is_beyond
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
-from duramen.losses.base import checked_k
+from duramen.losses.base import check_k
 from duramen.samplers import Sampler
 from duramen.solvers.problem import count_distinct
 
@@ -77,7 +77,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             A row of weight w counts as w rows. A Dask array or Series beside a Dask
             collection; of a scan, its weight.
         """
-        k = checked_k(self.n_clusters, "n_clusters", "clusters")
+        k = check_k(self.n_clusters, "n_clusters", "clusters")
         if is_beyond(X):
             recipe = self._recipe(self._loss(k))
             recipe = replace(recipe, random_state=seed_of(recipe.random_state))

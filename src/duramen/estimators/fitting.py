@@ -26,7 +26,7 @@ from duramen.samplers.base import Bound
 from duramen.seeds import generator
 from duramen.solvers import Solution
 from duramen.solvers.problem import count_distinct, is_linear, is_number
-from duramen.solvers.solve import solved
+from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 __all__ = [
@@ -372,11 +372,11 @@ def _solve(recipe: FitSettings, on: Coreset | WeightedPoints, seed: int, init: A
     if isinstance(on, WeightedPoints):
         problem.update(loss=recipe.loss, n_outliers=recipe.n_outliers)
     if init is None and isinstance(recipe.loss, LinearLoss) and len(on) <= on.X.shape[1]:
-        everything = solved(on, **{**problem, "n_outliers": 0}, init="zero")
+        everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
             init = everything.theta  # what fits all rows fits those kept: which they are is no matter
-    return solved(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
+    return solve_quietly(on, **problem, init=init, n_starts=1 if init is not None else recipe.n_starts)
 
 
 def _solved_again(recipe: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:

@@ -30,15 +30,15 @@ from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
 from duramen.ball import Ball, dual_norms
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
-__all__ = ["Loss", "MissingPropertyError", "checked_k"]
+__all__ = ["Loss", "MissingPropertyError", "check_k"]
 
 
-def checked_k(k: Any, name: str = "k", of: str = "centres") -> int:
+def check_k(k: Any, name: str = "k", of: str = "centres") -> int:
     """Check a number of centres, or of something else.
 
     Examples
     --------
-    >>> checked_k(3)
+    >>> check_k(3)
     3
     """
     if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:

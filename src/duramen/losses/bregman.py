@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_column, dense_block, row_products
 from duramen.ball import Ball
-from duramen.losses.base import Loss, MissingPropertyError, checked_k
+from duramen.losses.base import Loss, MissingPropertyError, check_k
 from duramen.losses.nearest import least_cost, screened
 from duramen.losses.special import itakura_saito, relative_entropy
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
@@ -303,23 +303,23 @@ class BregmanLoss(Loss):
     divergence: Any = "kl"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checked_k(self.k))
+        object.__setattr__(self, "k", check_k(self.k))
         object.__setattr__(self, "divergence", divergence_of(self.divergence))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self.assigned(theta, X)[0]
+        return self.assign(theta, X)[0]
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        return self.assigned(theta, X)
+        return self.assign(theta, X)
 
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
-        return self.assigned(theta, X)[1]
+        return self.assign(theta, X)[1]
 
-    def assigned(self, theta: Any, X: Any) -> tuple[Array, Array]:
+    def assign(self, theta: Any, X: Any) -> tuple[Array, Array]:
         """Compute each row's value, and the number of its nearest centre, together."""
         rows = self._domain_rows(X)
         return self._nearest(self._centres(theta, rows), rows)

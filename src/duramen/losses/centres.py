@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_column, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, checked_k
+from duramen.losses.base import Loss, check_k
 from duramen.losses.nearest import nearest_squared
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -37,19 +37,19 @@ class DistanceLoss(Loss):
         """Give the shape of theta for rows of ``n_columns`` columns."""
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self.height(self._nearest(theta, X, numbered=False)[0])
+        return self.height(self.assign(theta, X, numbered=False)[0])
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        squared, numbers = self._nearest(theta, X)
+        squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
-        return self._nearest(theta, X)[1]
+        return self.assign(theta, X)[1]
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        squared, numbers = self._nearest(theta, rows)
+        squared, numbers = self.assign(theta, rows)
         centres = self._centres(theta, rows)
         pull = self.pull(squared)
         gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
@@ -96,7 +96,7 @@ class DistanceLoss(Loss):
         reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             step = rows.dtype.type(reach)
-            t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
+            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
             here = self.height(t * t)
             up = self.height((t + step) ** 2)
             down = self.height(np.maximum(t - step, 0) ** 2)
@@ -106,11 +106,8 @@ class DistanceLoss(Loss):
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
 
-    def reached(self, theta: Any, X: Any) -> tuple[Array, Array]:
-        """Find the nearest centre of each row: its squared distance, and its number."""
-        return self._nearest(theta, X)
-
-    def _nearest(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
+    def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
+        """Find the squared distance to each row's nearest centre and, if ``numbered``, the centre's number."""
         rows = self._rows(X)
         squared, numbers = nearest_squared(rows, self._centres(theta, rows), numbered=numbered)
         return self._answer(squared, rows), numbers
@@ -123,7 +120,7 @@ class _CentresLoss(DistanceLoss):
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checked_k(self.k))
+        object.__setattr__(self, "k", check_k(self.k))
 
     @property
     def convex(self) -> bool:

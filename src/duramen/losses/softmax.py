@@ -10,7 +10,7 @@ from scipy import sparse
 
 from duramen.arrays import Array, Rows, as_column, dense_block, refuse_nonfinite, row_norms, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, checked_k
+from duramen.losses.base import Loss, check_k
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 __all__ = ["SoftmaxLoss"]
@@ -43,7 +43,7 @@ class SoftmaxLoss(Loss):
     fit_intercept: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_classes", checked_k(self.n_classes, "n_classes", "classes"))
+        object.__setattr__(self, "n_classes", check_k(self.n_classes, "n_classes", "classes"))
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
 

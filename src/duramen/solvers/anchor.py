@@ -17,7 +17,7 @@ from duramen.seeds import generator, spawn
 from duramen.solvers.problem import Problem, is_of_centres, problem_of
 from duramen.solvers.starts import Subsampler, check_init, rough
 
-__all__ = ["_find_anchor", "find_anchor", "matched"]
+__all__ = ["_find_anchor", "find_anchor", "match_centres"]
 
 
 _ANCHORS = 2
@@ -82,7 +82,7 @@ def _find_anchor(
     found = [rough(part, ready, rng) for part, rng in zip(samples, rngs, strict=True)]
     theta = min(found, key=lambda theta: sampler.score(samples, theta))
     centres = theta.ndim == 2 and is_of_centres(loss)
-    radius = max(distance(theta, matched(other, theta, centres)) for other in found)
+    radius = max(distance(theta, match_centres(other, theta, centres)) for other in found)
     ids = np.unique(np.concatenate([part.points.ids for part in samples]))
     return Anchor(theta, radius, ids)
 
@@ -98,7 +98,7 @@ def _size(problem: Problem, n_rows: int) -> int:
     return max(least, min(enough, (n_rows - 1) // (100 * _ANCHORS)))
 
 
-def matched(other: Array, theta: Array, exchangeable: bool) -> Array:
+def match_centres(other: Array, theta: Array, exchangeable: bool) -> Array:
     """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
     if not exchangeable:
         return other

@@ -29,7 +29,7 @@ from duramen.solvers.progress import reporting
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import kept_sum, kept_weights
 
-__all__ = ["SETTINGS", "WAYS_OUT", "solve", "solved", "warn_of"]
+__all__ = ["SETTINGS", "WAYS_OUT", "solve", "solve_quietly", "warn_of"]
 
 
 SETTINGS: tuple[str, ...] = (
@@ -176,7 +176,7 @@ def solve(
       converged after ... iterations: ...
     """
     live: Any = points if hasattr(points, "_remember") else None
-    solution = solved(
+    solution = solve_quietly(
         points,
         loss,
         n_outliers,
@@ -195,10 +195,10 @@ def solve(
     return solution
 
 
-def solved(
+def solve_quietly(
     points: Any,
-    loss: Any,
-    n_outliers: Any,
+    loss: Any = None,
+    n_outliers: Any = None,
     *,
     l2: Any = 0.0,
     init: Any = None,
@@ -209,7 +209,7 @@ def solved(
     callback: Any = None,
     progress: bool = False,
 ) -> Solution:
-    """Do what :func:`solve` does, and leave it to the caller to say how it went."""
+    """Do what :func:`solve` does, without its warnings."""
     resort, cold = None, False
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
         last = getattr(points, "solution", None)
