@@ -33,7 +33,7 @@ def test_both_codings_of_labels_agree():
     "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(1.0), dm.PoissonLoss()], ids=repr
 )
 def test_labels_are_needed(loss):
-    with pytest.raises(ValueError, match="needs labels; pass y, one label a row"):
+    with pytest.raises(ValueError, match="needs labels; pass y, one label per row"):
         loss.values(THETA, X)
     with pytest.raises(ValueError, match="y has 2 values for 3 rows"):
         loss.values(THETA, X, [0, 1])

@@ -185,6 +185,6 @@ def test_a_divergence_by_subclass():
 @pytest.mark.parametrize("bad", ["euclid", 3, (len,), None])
 def test_an_unknown_divergence_is_refused(bad):
     with pytest.raises(
-        ValueError, match=r"divergence=.* is not known; take one of 'squared', 'kl', 'itakura-saito'"
+        ValueError, match=r"divergence=.* is not known; choose one of 'squared', 'kl', 'itakura-saito'"
     ):
         dm.BregmanLoss(2, divergence=bad)

@@ -64,7 +64,7 @@ def _classes(model: Model, X: Rows) -> dict[str, Array]:
 def _clusters(model: Model, X: Rows) -> dict[str, Array]:
     loss, X = model.loss, np.asarray(X, dtype=np.float64)
     if isinstance(loss, BregmanLoss):
-        values, number = loss.assign(model.theta, X)
+        values, number = loss.values_and_cache(model.theta, X)
         return {"cluster": number, "distance": values}
     assert isinstance(loss, DistanceLoss)
     squared, number = loss.assign(model.theta, X)

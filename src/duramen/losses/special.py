@@ -14,26 +14,9 @@ import numpy as np
 
 from duramen.arrays import Array
 
-__all__ = ["exp_excess", "exp_excess_near", "itakura_saito", "relative_entropy"]
-
 _NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
 _TERMS = 11
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
-
-
-def exp_excess(u: Array) -> Array:
-    """Compute exp(u) - 1 - u without cancellation; at most a few units in the last place off.
-
-    Examples
-    --------
-    >>> float(exp_excess(np.array(1e-9)))
-    5.0000000016...e-19
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        excess = np.asarray(np.expm1(u) - u)
-    near = np.abs(u) < 1
-    excess[near] = exp_excess_near(u[near])
-    return excess
 
 
 def exp_excess_near(u: Array) -> Array:

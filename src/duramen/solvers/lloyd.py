@@ -100,7 +100,7 @@ class BregmanFit(Fit):
         self.numbers = np.empty(0, dtype=np.intp)
 
     def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.assign(theta, self.problem.X)
+        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
         self.numbers = numbers.astype(np.intp)
         return values
 
