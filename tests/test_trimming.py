@@ -220,7 +220,7 @@ def test_losses_that_are_no_numbers_are_named():
         kept_weights([0.0, 1.0, np.nan], np.ones(3), 1)
     with pytest.raises(ValueError, match="one length"):
         kept_weights([0.0, 1.0], np.ones(3), 1)
-    with pytest.raises(ValueError, match=r"ids must have one entry a point; found shapes \(5,\), \(3,\)"):
+    with pytest.raises(ValueError, match=r"ids must have one entry per point; found shapes \(5,\), \(3,\)"):
         kept_weights(np.ones(3), np.ones(3), 1, ids=range(5))
     with pytest.raises(ValueError, match="weights must not be negative; row 0 has -1"):
         kept_weights([1.0, 2.0], [-1.0, 5.0], 1)
@@ -277,6 +277,6 @@ def test_the_objective_on_points():
     with pytest.raises(ValueError, match="not below the total weight"):
         dm.trimmed_objective(points, theta, loss=loss, n_outliers=200)
     with pytest.raises(
-        TypeError, match=r"points are needed, found ndarray; make them with dm.points\(X, y\)"
+        TypeError, match=r"points must be WeightedPoints, found ndarray; make them with dm.points\(X, y\)"
     ):
         dm.trimmed_objective(X, theta, loss=loss)

@@ -136,7 +136,7 @@ def test_the_front_serves_until_centres_have_moved():
     centres = X[:4].copy()
     for step in np.linspace(0, 1, 40):
         nearest.move(centres + step * rng.normal(size=centres.shape) * 0.1)
-        rows, squared = nearest.beyond(1.5)
+        rows, squared = nearest.beyond(1.5**2)
         least, _ = naive(X, nearest.centres)
         np.testing.assert_array_equal(rows, np.flatnonzero(least >= 1.5**2))
         np.testing.assert_allclose(squared, least[rows])

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.seeds import spawn
-from duramen.solvers import starts as subsets
+from duramen.solvers import starts
 from duramen.solvers.problem import problem_of
 from duramen.solvers.seeding import SEEDINGS, _Costs
 from duramen.solvers.starts import Subsampler
@@ -135,8 +135,8 @@ def test_how_many_handfuls(n_columns, share, quick, thorough):
     """As many as make a clean one likely, fewer where they cost more, none where there is no hope."""
     X = np.random.default_rng(0).normal(size=(1000, n_columns))
     part = problem_of(dm.points(X, X[:, 0] > 0), dm.LogisticLoss(), share)
-    assert subsets._n_handfuls(part, n_columns + 1, subsets.QUICK) == quick
-    assert subsets._n_handfuls(part, n_columns + 1, subsets.THOROUGH) == thorough
+    assert starts._n_subsets(part, n_columns + 1, starts.QUICK) == quick
+    assert starts._n_subsets(part, n_columns + 1, starts.THOROUGH) == thorough
 
 
 def test_centres_of_an_anchor_are_not_put_on_a_tight_cluster_far_out():
@@ -267,7 +267,7 @@ def test_a_damped_start_obeys_the_laws_of_weights(loss):
     ids = np.arange(n)
 
     def found(X, y, weights, ids):
-        return subsets.damped_start(
+        return starts.damped_start(
             problem_of(dm.points(X, y, weights=weights, ids=ids), loss, weights.sum() / 5)
         )
 
@@ -287,7 +287,7 @@ def test_a_damped_start_where_most_rows_are_alike():
     X[80:] = np.random.default_rng(0).normal(size=(20, 2))
     y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
     for rows in (X, sparse.csr_array(X), np.zeros((100, 2))):
-        theta = subsets.damped_start(problem_of(dm.points(rows, y), dm.LogisticLoss(), 3))
+        theta = starts.damped_start(problem_of(dm.points(rows, y), dm.LogisticLoss(), 3))
         assert np.isfinite(theta).all()
         assert theta[:2].any() == bool(abs(rows).sum() > 0)
 

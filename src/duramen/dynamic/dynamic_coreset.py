@@ -31,7 +31,7 @@ from duramen.samplers import RankedSampler, Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
 from duramen.solvers.anchor import match_centres
-from duramen.solvers.problem import is_number, is_of_centres
+from duramen.solvers.problem import is_number
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
 from duramen.trimming import outlier_weight
 
@@ -208,9 +208,7 @@ class Reading(ABC):
             anchor = state.view.look.anchor
             far = None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
-                theta = match_centres(
-                    self._solution.theta, anchor.theta, anchor.theta.ndim == 2 and is_of_centres(self.loss)
-                )
+                theta = match_centres(self.loss, self._solution.theta, anchor.theta)
                 far = distance(anchor.theta, theta)
             state.view.catch_up()
             late = int(np.count_nonzero(state.view.late))

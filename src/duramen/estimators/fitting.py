@@ -18,14 +18,14 @@ from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.coreset.view import SAMPLE, anchor_sample
 from duramen.dynamic import DynamicCoreset
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, points
 from duramen.samplers import RankedSampler, Sampler
 from duramen.samplers.base import Bound
 from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.problem import count_distinct, is_linear, is_number
+from duramen.solvers.problem import count_distinct, is_number
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
@@ -91,7 +91,7 @@ class FitSettings:
     @property
     def is_linear(self) -> bool:
         """Whether the loss is one of linear predictors."""
-        return is_linear(self.loss)
+        return isinstance(self.loss, PredictorLoss)
 
 
 def seed_of(random_state: Any) -> int:

@@ -228,6 +228,11 @@ class Loss(ABC):
         return typed
 
 
+def ignore_overflow() -> np.errstate:
+    """Let NumPy compute infinity, zero and NaN without a warning: the results are checked instead."""
+    return np.errstate(over="ignore", under="ignore", invalid="ignore")
+
+
 def require_finite(values: Array, rows: Rows) -> Array:
     """Return values; raise ValueError if they are not finite because a row holds NaN or infinity.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball
-from duramen.losses.base import MissingPropertyError, check_k, require_finite
+from duramen.losses.base import MissingPropertyError, check_k, ignore_overflow, require_finite
 from duramen.losses.centres import CentreLoss
 from duramen.losses.nearest import least_cost, screened
 from duramen.losses.special import itakura_saito, relative_entropy
@@ -296,15 +296,12 @@ class BregmanLoss(CentreLoss):
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
-    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self.values_and_cache(theta, X)[0]
-
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         rows = self._domain_rows(X)
         return self._nearest(self._centres(theta, rows), rows)
 
-    def _pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
-        pulls = np.empty_like(block)
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        pulls = np.empty(block.shape, dtype=dtype)
         for number, centre in enumerate(centres):
             members = np.flatnonzero(numbers == number)
             pulls[members] = self.divergence.slope(block[members], centre)
@@ -320,23 +317,24 @@ class BregmanLoss(CentreLoss):
         rows = self._domain_rows(X)
         centres = self._centres(ball.theta, rows)
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             radius = np.float64(ball.radius)
             rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
             bent = self.divergence.curvature(centres, (rounded + radius).astype(rows.dtype))
         result = np.empty(len(rows), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            with ignore_overflow():
                 result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, radius)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
         return require_finite(result, rows)
 
     def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: Any) -> Array:
-        """Bound the change of the smallest divergence from the change of each, and from rounding.
+        """Bound the change of the smallest divergence by the change of each.
 
-        The bound of :mod:`duramen.losses.bregman` for a step of length radius and a step ``rounded``.
+        Each centre moves by a step of length ``radius`` and by one of ``rounded`` along each axis; ``bent``
+        bounds the second derivatives of phi on the way.
         """
         here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps

@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_column, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, check_k, require_finite
+from duramen.losses.base import Loss, check_k, ignore_overflow, require_finite
 from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -27,8 +27,11 @@ class CentreLoss(Loss):
         """Compute the values, and the numbers of the nearest centres."""
 
     @abstractmethod
-    def _pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
-        """Compute the gradient of each row's loss in its nearest centre: (b, d)."""
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        return self.values_and_cache(theta, X)[0]
 
     def nearest(self, theta: Any, X: Any) -> Array:
         """Find the number of each row's nearest centre, the first of equally near ones: (n,)."""
@@ -40,8 +43,8 @@ class CentreLoss(Loss):
         gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                pulls = self._pulls(rows[chunk], centres, numbers[chunk])
+            with ignore_overflow():
+                pulls = self._pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
             gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = pulls
 
         for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
@@ -51,16 +54,15 @@ class CentreLoss(Loss):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         rows = self._rows(X)
-        centres = self._centres(theta, rows).astype(np.float64, copy=False)
+        centres = self._centres(theta, rows)
         numbers = self.nearest(theta, rows) if cache is None else cache
         factors = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
 
         def work(chunk: slice) -> tuple[Array]:
-            block, owners = rows[chunk].astype(np.float64, copy=False), numbers[chunk]
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                pulls = self._pulls(block, centres, owners)
+            with ignore_overflow():
+                pulls = self._pulls(rows[chunk], centres, numbers[chunk], np.float64)
                 pulls[factors[chunk] == 0] = 0.0
-                return (sum_by_centre(pulls, owners, factors[chunk], len(centres)),)
+                return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
 
         if not len(rows):
             return np.zeros(np.shape(theta))
@@ -93,8 +95,8 @@ class DistanceLoss(CentreLoss):
         squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def _pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
-        gaps = centres[numbers] - block
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        gaps = (centres[numbers] - block).astype(dtype, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps
 
@@ -106,7 +108,7 @@ class DistanceLoss(CentreLoss):
         slack = (rows.shape[1] + 8) * limits.eps
         size = lengths(ball.theta).max() + ball.radius
         reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             step = rows.dtype.type(reach)
             t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
             here = self.height(t * t)

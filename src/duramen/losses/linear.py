@@ -32,7 +32,7 @@ from duramen.arrays import (
     scratch_rows,
 )
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, require_finite
+from duramen.losses.base import Loss, ignore_overflow, require_finite
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
@@ -78,7 +78,7 @@ class PredictorLoss(Loss):
         pulls = (self.pulls(theta, rows, y) if cache is None else cache).astype(np.float64, copy=False)
         if weights is not None:
             pulls = (pulls.T * as_column(weights, rows.shape[0], "weights")).T
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             total = _weighted_sum(rows, pulls).T
             if self.fit_intercept:
                 total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
@@ -182,7 +182,7 @@ class LinearLoss(PredictorLoss):
         gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore"):
+            with ignore_overflow():
                 np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
             if self.fit_intercept:
                 gradients[chunk, d] = slopes[chunk]
@@ -192,7 +192,7 @@ class LinearLoss(PredictorLoss):
 
     def _sparse_gradients(self, rows: Rows, slopes: Array) -> Rows:
         scaled = rows.copy()
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             scaled.data *= np.repeat(slopes, np.diff(rows.indptr))
         if not self.fit_intercept:
             return scaled
@@ -209,7 +209,7 @@ class LinearLoss(PredictorLoss):
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             return self._over_rows(self.curvature, theta, rows, y)[0] * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
@@ -256,7 +256,7 @@ class LinearLoss(PredictorLoss):
 
         def work(chunk: slice) -> None:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            with ignore_overflow():
                 if sparse.issparse(rows):
                     m = np.asarray(rows[chunk] @ weights)
                 else:
@@ -279,7 +279,7 @@ class LinearLoss(PredictorLoss):
         if factor is None:
             return None
         norms = self._norms(X)
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             return norms**power * factor if factor else np.zeros_like(norms)
 
 
@@ -287,7 +287,7 @@ def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
     """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
     rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
-    with np.errstate(over="ignore"):
+    with ignore_overflow():
         return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, dense_block, row_products
+from duramen.losses.base import ignore_overflow
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
@@ -65,7 +66,7 @@ def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
     costs, numbers = np.empty(n, dtype=X.dtype), np.empty(n, dtype=np.int32)
 
     def work(chunk: slice) -> None:
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             costs[chunk], numbers[chunk] = kernel(dense_block(X, chunk))
 
     for_each_chunk(work, n, rows_per_chunk(scratch * X.dtype.itemsize))

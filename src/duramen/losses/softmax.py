@@ -10,7 +10,7 @@ from scipy import sparse
 
 from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import check_k, require_finite
+from duramen.losses.base import check_k, ignore_overflow, require_finite
 from duramen.losses.linear import PredictorLoss, refuse_overflow
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
@@ -49,7 +49,7 @@ class SoftmaxLoss(PredictorLoss):
         return (self.n_classes, n_columns + self.fit_intercept)
 
     def check_labels(self, y: Array) -> None:
-        with np.errstate(invalid="ignore"):
+        with ignore_overflow():
             wrong = np.flatnonzero(~((y >= 0) & (y < self.n_classes) & (y == np.floor(y))))
         if wrong.size:
             raise ValueError(
@@ -70,7 +70,7 @@ class SoftmaxLoss(PredictorLoss):
         rows = self._rows(X)
         unit = np.finfo(rows.dtype).eps
         size = float(lengths(ball.theta).max()) + ball.radius
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             reach = self._norms(rows) * rows.dtype.type(
                 2 * ball.radius + 4 * (rows.shape[1] + 8) * unit * size
             )
@@ -83,7 +83,7 @@ class SoftmaxLoss(PredictorLoss):
         pulls = self.pulls(theta, X, y)
         rows = self._rows(X)
         dense = rows.toarray() if sparse.issparse(rows) else rows
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             gradients = pulls[:, :, None] * dense[:, None, :]
         return np.concatenate([gradients, pulls[:, :, None]], axis=2) if self.fit_intercept else gradients
 
@@ -91,7 +91,7 @@ class SoftmaxLoss(PredictorLoss):
         return 2 * self._norms(X)
 
     def smoothness(self, X: Any, y: Any = None) -> Array:
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             return np.square(self._norms(X))
 
     def _predictors_and_labels(self, theta: Any, X: Any, y: Any) -> tuple[Array, Array]:
@@ -102,7 +102,7 @@ class SoftmaxLoss(PredictorLoss):
         m = np.empty((rows.shape[0], self.n_classes), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            with ignore_overflow():
                 if sparse.issparse(rows):
                     m[chunk] = rows[chunk] @ parameters[:, :d].T
                 else:
@@ -135,7 +135,7 @@ class SoftmaxLoss(PredictorLoss):
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative of f in each predictor: the class's probability, less 1 for the label's."""
         m, labels = self._predictors_and_labels(theta, X, y)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             pulls = np.exp(m - m.max(axis=1, keepdims=True))
             pulls /= pulls.sum(axis=1, keepdims=True)
         pulls[np.arange(len(m)), labels] -= 1
@@ -144,5 +144,5 @@ class SoftmaxLoss(PredictorLoss):
 
 
 def _softplus(short: Array) -> Array:
-    with np.errstate(over="ignore", under="ignore"):
+    with ignore_overflow():
         return np.log1p(np.exp(-np.abs(short))) + np.maximum(short, 0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.losses.base import ignore_overflow
 
 _NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
 _TERMS = 11
@@ -62,7 +63,7 @@ def itakura_saito(x: Array, c: Array) -> Array:
     s = _contrast(x, c)
     near = np.abs(s) < _NEAR
     t = np.where(near, s, 0)
-    with np.errstate(over="ignore", under="ignore"):
+    with ignore_overflow():
         return np.asarray(
             np.where(near, 2 * t * t / (1 - t) - 2 * _odd_tail(t), x / c - _log_ratio(x, c) - 1)
         )
