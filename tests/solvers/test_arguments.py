@@ -106,7 +106,7 @@ class Shapeless(dm.Loss):
         return np.abs(X - theta).sum(axis=1)
 
 
-def test_a_loss_of_ones_own_says_what_it_lacks():
+def test_a_custom_loss_without_a_shape_is_named():
     with pytest.raises(ValueError, match="does not define parameter_shape; pass init="):
         dm.solve(PLAIN, Shapeless())
     with pytest.raises(
@@ -192,7 +192,7 @@ def test_counts_that_are_all_zero_have_no_minimum():
             dm.solve(dm.points(X, np.zeros(100)), dm.PoissonLoss(), z, random_state=0)
 
 
-def test_losses_of_ones_own_start_around_the_given_theta():
+def test_custom_losses_start_around_the_given_theta():
     class Bowl(dm.Loss):
         def values(self, theta, X, y=None):
             return np.square(X - theta).sum(axis=1)

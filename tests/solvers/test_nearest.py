@@ -80,7 +80,7 @@ class MovingCentres(RuleBasedStateMachine):
         self.place = self.fit.evaluate(centres)
 
     @invariant()
-    def all_is_as_computed_afresh(self):
+    def all_is_as_computed_from_scratch(self):
         if not hasattr(self, "fit"):
             return
         least, squared = naive(self.X, self.centres)
@@ -111,7 +111,7 @@ class MovingCentres(RuleBasedStateMachine):
         assert (bound <= np.sqrt(others.min(axis=1)) * (1 + 1e-9) + 1e-6).all()
 
 
-TestMovingCentres = MovingCentres.TestCase
+TestMovingCentres = pytest.mark.slow(MovingCentres.TestCase)
 TestMovingCentres.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
