@@ -93,7 +93,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     array([0. , 1. , 0.5])
     """
-    losses, weights = _checked(losses, weights, z)
+    losses, weights = _check_arrays(losses, weights, z)
     if ids is not None and np.shape(ids) != losses.shape:
         raise ValueError(f"ids must have one entry per point; found shapes {np.shape(ids)}, {losses.shape}")
     return weights.copy() if z == 0 else _kept(losses, weights, z, ids)
@@ -227,7 +227,7 @@ def _whole_if_close(weight: float, unit: float) -> float:
     return whole if abs(weight - whole) <= 4 * unit * whole else weight
 
 
-def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
+def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     if losses.ndim != 1 or losses.shape != weights.shape:
         raise ValueError(

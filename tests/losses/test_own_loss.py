@@ -124,7 +124,8 @@ def test_custom_centres_are_measured_by_the_largest_move():
 
 def test_a_potential_of_the_wrong_shape_is_named():
     with pytest.raises(
-        ValueError, match=r"potential must turn rows of shape \(\d+, 1\) into shape \(\d+,\); it gave \(\)"
+        ValueError,
+        match=r"potential must turn rows of shape \(\d+, 1\) into shape \(\d+,\); it returned \(\)",
     ):
         dm.BregmanLoss(1, (lambda X: np.cosh(X).sum(), np.sinh)).values([[0.0]], [[0.0], [1.0]])
     with pytest.raises(ValueError, match=r"potential_gradient must turn"):

@@ -10,7 +10,7 @@ from duramen.solvers import nearest, seeding
 from duramen.solvers.alternate import Stopping, alternate, fit_of
 from duramen.solvers.nearest import NearestCentres, ScreenedCentres, nearest_of
 from duramen.solvers.problem import problem_of
-from duramen.solvers.seeding import _CheapestTwo, _Costs, _grow, _least_missed, local_search
+from duramen.solvers.seeding import _CheapestTwo, _Costs, _grow, _least_needed, local_search
 from duramen.trimming import Trimmer, kept_weights, trimmed_sum
 
 
@@ -78,12 +78,12 @@ def test_few_moderate_rows_are_screened():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_least_missed_centre_is_that_of_evaluating_all(seed, monkeypatch):
+def test_the_least_needed_centre_is_that_of_evaluating_all(seed, monkeypatch):
     problem = made_up(seed)
     costs, rng = _Costs(problem), np.random.default_rng(seed)
     exact = []
-    trimmed = costs.trimmed
-    monkeypatch.setattr(costs, "trimmed", lambda left: exact.append(trimmed(left)) or exact[-1])
+    trimmed = costs.trimmed_sum
+    monkeypatch.setattr(costs, "trimmed_sum", lambda left: exact.append(trimmed(left)) or exact[-1])
     asked = 0
     for _ in range(10):
         rows = rng.choice(len(problem.X), 7)  # with repetition: ties
@@ -92,7 +92,7 @@ def test_the_least_missed_centre_is_that_of_evaluating_all(seed, monkeypatch):
         without = [np.minimum(np.delete(table, number, axis=0).min(axis=0), new) for number in range(6)]
         left = [trimmed_sum(one, costs.weights, costs.z) for one in without]
         exact.clear()
-        assert _least_missed(costs, _CheapestTwo.of(table), new) == np.argmin(left)
+        assert _least_needed(costs, _CheapestTwo.of(table), new) == np.argmin(left)
         asked += len(exact)
     assert asked < 40  # of 60
 

@@ -13,7 +13,7 @@ from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball
 from duramen.losses.base import MissingPropertyError, check_k, ignore_overflow, require_finite
 from duramen.losses.centres import CentreLoss
-from duramen.losses.nearest import least_cost, screened
+from duramen.losses.nearest import least_among, least_cost
 from duramen.losses.special import itakura_saito, relative_entropy
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
@@ -205,10 +205,10 @@ class CustomDivergence(Divergence):
     curvature_bound: Callable[[Array, float], Any] | None = None
 
     def phi(self, X: Array) -> Array:
-        return _shaped(self.potential(X), X, X.shape[:1], "potential")
+        return _check_shape(self.potential(X), X, X.shape[:1], "potential")
 
     def gradient(self, X: Array) -> Array:
-        return _shaped(self.potential_gradient(X), X, X.shape, "potential_gradient")
+        return _check_shape(self.potential_gradient(X), X, X.shape, "potential_gradient")
 
     def slope(self, X: Array, centre: Array) -> Array:
         if self.hessian is None:
@@ -232,11 +232,11 @@ class CustomDivergence(Divergence):
         return np.broadcast_to(undefined[:, None], X.shape)
 
 
-def _shaped(result: Any, X: Array, shape: tuple[int, ...], name: str) -> Array:
+def _check_shape(result: Any, X: Array, shape: tuple[int, ...], name: str) -> Array:
     array = np.asarray(result, dtype=X.dtype)
     if array.shape != shape:
         raise ValueError(
-            f"{name} must turn rows of shape {X.shape} into shape {shape}; it gave {array.shape}"
+            f"{name} must turn rows of shape {X.shape} into shape {shape}; it returned {array.shape}"
         )
     return array
 
@@ -393,7 +393,7 @@ class BregmanLoss(CentreLoss):
             rounding *= unit
             limit = (scores + rounding).min(axis=0)
             scores -= rounding
-            return screened(block, scores, limit, costs)
+            return least_among(block, scores, limit, costs)
 
         least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
         return require_finite(least, rows), numbers

@@ -177,7 +177,10 @@ class LinearLoss(PredictorLoss):
         rows = self._rows(X)
         slopes = self.pulls(theta, rows, y)
         if sparse.issparse(rows):
-            return self._sparse_gradients(rows, slopes)
+            with ignore_overflow():
+                scaled = rows.multiply(slopes[:, None]).tocsr()
+            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
+            return sparse.hstack([scaled, *column], format="csr")
         n, d = rows.shape
         gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
 
@@ -189,14 +192,6 @@ class LinearLoss(PredictorLoss):
 
         for_each_chunk(work, n)
         return gradients
-
-    def _sparse_gradients(self, rows: Rows, slopes: Array) -> Rows:
-        scaled = rows.copy()
-        with ignore_overflow():
-            scaled.data *= np.repeat(slopes, np.diff(rows.indptr))
-        if not self.fit_intercept:
-            return scaled
-        return sparse.hstack([scaled, sparse.csr_array(slopes[:, None])], format="csr")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)

@@ -52,7 +52,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
         low += ((1 - unit) * sizes)[:, None]
         limit = (low + (2 * unit * sizes)[:, None]).min(axis=0)
         limit += 2 * unit * row_products(there, there)
-        return screened(block, low, limit, costs)
+        return least_among(block, low, limit, costs)
 
     return least_cost(X, kernel, scratch=3 * d + 6 * k)
 
@@ -79,7 +79,7 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
     return np.asarray(sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ rows)
 
 
-def screened(
+def least_among(
     block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
 ) -> tuple[Array, Array]:
     """Compute the least cost of each row among the centres that may have it.

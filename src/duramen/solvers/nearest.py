@@ -203,7 +203,7 @@ class NearestCentres(_MovingCentres):
             if rows is None:
                 block = _block(self.X, chunk)
             else:
-                block, which = self._narrowed(rows[chunk], limits, half)
+                block, which = self._narrow(rows[chunk], limits, half)
             numbers, squared, others = compare(block, self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
             if isinstance(which, np.ndarray):
@@ -219,7 +219,7 @@ class NearestCentres(_MovingCentres):
             )
         return np.concatenate([changed[start] for start in sorted(changed)]) if changed else self.numbers[:0]
 
-    def _narrowed(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
+    def _narrow(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
         """Make the upper bounds of rows exact, and keep those that are still in doubt."""
         block, numbers = _block(self.X, rows), self.numbers.take(rows)
         own = np.sqrt(_gaps(block, self.centres, numbers))

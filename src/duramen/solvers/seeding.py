@@ -103,7 +103,7 @@ class _Costs:
         """Compute the cost of every point under each centre: (k, n)."""
         return self.of_each(self.centres(theta))
 
-    def trimmed(self, costs: Array) -> float:
+    def trimmed_sum(self, costs: Array) -> float:
         """Sum weight times cost once weight z is set aside."""
         return kept_sum(costs, self.trim(costs))
 
@@ -154,7 +154,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
         cap = run.objective / max(costs.z, 1.0)
         centre = costs.centres_at(costs.draw(np.minimum(cheapest.least, cap), 1, rng))[0]
         swapped = costs.centres(run.theta).copy()
-        swapped[_least_missed(costs, cheapest, costs.of(centre))] = centre
+        swapped[_least_needed(costs, cheapest, costs.of(centre))] = centre
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
         if tried.objective < run.objective:
             run = tried
@@ -174,9 +174,9 @@ def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Arr
     if costs.z == 0:
         return _grow(costs, np.inf, rng)[0]
     first = costs.of(costs.draw_centre(rng))
-    caps = costs.trimmed(first) * _GUESSES / costs.z
+    caps = costs.trimmed_sum(first) * _GUESSES / costs.z
     tried = [_grow(costs, cap, rng) for _ in range(rounds) for cap in caps]
-    scores = [costs.trimmed(least) for _, least in tried]
+    scores = [costs.trimmed_sum(least) for _, least in tried]
     return tried[int(np.argmin(scores))][0]
 
 
@@ -216,7 +216,7 @@ class _CheapestTwo(NamedTuple):
         return cls(first, least, table.min(axis=0))
 
 
-def _least_missed(costs: _Costs, cheapest: _CheapestTwo, new: Array) -> int:
+def _least_needed(costs: _Costs, cheapest: _CheapestTwo, new: Array) -> int:
     """Find the centre whose replacement by a new one leaves the least trimmed cost.
 
     Capped costs alone would make a centre on a far cluster of outliers look necessary. But they bound the
@@ -236,6 +236,6 @@ def _least_missed(costs: _Costs, cheapest: _CheapestTwo, new: Array) -> int:
     best = np.inf, costs.k
     for centre in np.argsort(bounds):
         if not bounds[centre] > best[0]:
-            left = costs.trimmed(np.where(cheapest.first == centre, without, least))
+            left = costs.trimmed_sum(np.where(cheapest.first == centre, without, least))
             best = min(best, (left, int(centre)))
     return best[1]

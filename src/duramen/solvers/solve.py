@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.base import Loss, check_k, ignore_overflow
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
@@ -261,10 +261,8 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
-    for name, value in (("n_starts", n_starts), ("max_iter", max_iter)):
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not (whole and value >= 1):
-            raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+    check_k(n_starts, "n_starts", "starts")
+    check_k(max_iter, "max_iter", "iterations")
     if tol is not None and not (is_number(tol) and 0 <= tol < np.inf):
         raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
     if callback is not None and not callable(callback):
