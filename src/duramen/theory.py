@@ -37,6 +37,19 @@ from duramen.losses import (
     SquaredLoss,
 )
 
+__all__ = [
+    "delta",
+    "delta_sample_size",
+    "doubling_dimension",
+    "epsilon0",
+    "importance_size",
+    "layered_size",
+    "n_suspected",
+    "solution_quality",
+    "uniform_size",
+    "vc_dimension",
+]
+
 DELTA_SAMPLE_FACTOR: Final = 1.0  # Theorems 1 and 2: see delta_sample_size
 THEOREM_4_FACTOR: Final = 2.0  # importance sampling by the VC dimension: see importance_size
 # (a, b) in min(epsilon / a, epsilon inf f / (b n xi)), the epsilon that a proof works with

@@ -26,22 +26,13 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
     [
         (lambda: dm.solve(dm.points(X, np.ones(100)), LOGISTIC), r"have the label 1.0; LogisticLoss needs two"),
         (lambda: dm.solve(dm.points(X, np.zeros(100)), LOGISTIC), r"have the label 0.0; LogisticLoss needs two"),
-        (
-            lambda: dm.solve(dm.points(X, Y, weights=(Y > 0).astype(float)), dm.SmoothHingeLoss()),
-            r"positive weight have the label 1; SmoothHingeLoss needs two classes",
-        ),
+        (lambda: dm.solve(dm.points(X, Y, weights=(Y > 0).astype(float)), dm.SmoothHingeLoss()), r"positive weight have the label 1; SmoothHingeLoss needs two classes"),
         (lambda: dm.solve(dm.points(X, RARE), LOGISTIC, 5), r"n_outliers=5 could .* class 1, of weight 5; take fewer"),
         (lambda: dm.solve(dm.points(X, RARE), LOGISTIC, 0.06), r"n_outliers=6 could set aside the whole class 1"),
-        (
-            lambda: dm.solve(dm.points(X, 1 - RARE, weights=np.where(RARE, 0.5, 1.0)), LOGISTIC, 2.5),
-            r"the whole class 0, of weight 2.5",
-        ),
+        (lambda: dm.solve(dm.points(X, 1 - RARE, weights=np.where(RARE, 0.5, 1.0)), LOGISTIC, 2.5), r"the whole class 0, of weight 2.5"),
         (lambda: dm.solve(dm.points(TWICE), dm.KMeansLoss(4)), r"k=4 is above .* distinct .*, 3; take k=3 or less"),
         (lambda: dm.solve(dm.points(TWICE), dm.BregmanLoss(4, "squared")), r"k=4 is above the number of distinct"),
-        (
-            lambda: dm.solve(dm.points(X, weights=np.arange(100) < 2), dm.KMedianLoss(3)),
-            r"k=3 is above the number of distinct points of positive weight, 2",
-        ),
+        (lambda: dm.solve(dm.points(X, weights=np.arange(100) < 2), dm.KMedianLoss(3)), r"k=3 is above the number of distinct points of positive weight, 2"),
         (lambda: dm.solve(dm.points(X, weights=np.zeros(100)), dm.KMeansLoss(2)), r"all weights are zero"),
         (lambda: dm.solve(PLAIN.take([]), dm.KMeansLoss(2)), r"there are no points"),
         (lambda: dm.solve(PLAIN, LOGISTIC), r"LogisticLoss needs labels; pass dm.points\(X, y\)"),
@@ -72,7 +63,7 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
         (lambda: dm.Anchor([1.0], 1.0, ids=[0.5]), r"ids must be a row of integers"),
     ],
 )  # fmt: skip
-def test_bad_values(call, message):
+def test_bad_values_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -86,17 +77,11 @@ def test_bad_values(call, message):
         (lambda: dm.solve(POINTS, LOGISTIC, "many"), r"n_outliers='many' is not a number"),
         (lambda: dm.solve(POINTS, LOGISTIC, callback=3), r"callback=3 must be a function"),
         (lambda: dm.solve(dm.points(sparse.csr_array(X)), dm.KMeansLoss(2)), r"KMeansLoss needs dense rows"),
-        (
-            lambda: dm.find_anchor(dm.points(sparse.csr_array(X)), dm.BregmanLoss(2)),
-            r"BregmanLoss needs dense",
-        ),
-        (
-            lambda: dm.find_anchor(POINTS, LOGISTIC, init="zero"),
-            r"init='zero' must be a theta for find_anchor",
-        ),
+        (lambda: dm.find_anchor(dm.points(sparse.csr_array(X)), dm.BregmanLoss(2)), r"BregmanLoss needs dense"),
+        (lambda: dm.find_anchor(POINTS, LOGISTIC, init="zero"), r"init='zero' must be a theta for find_anchor"),
     ],
-)
-def test_bad_types(call, message):
+)  # fmt: skip
+def test_bad_types_are_named(call, message):
     with pytest.raises(TypeError, match=message):
         call()
 
