@@ -160,7 +160,7 @@ class LinearLoss(PredictorLoss):
 
     def values_again(self, theta: Any, rows: Rows, labels: Array) -> Array:
         """Compute the values for another theta on rows and labels that were checked before."""
-        return self._over_checked_rows(self.pointwise, self._parameters(theta, rows), rows, labels)[0]
+        return self._over_rows(self.pointwise, theta, rows, labels, check=False)[0]
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
@@ -233,17 +233,14 @@ class LinearLoss(PredictorLoss):
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
     def _over_rows(
-        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1
+        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1, check: bool = True
     ) -> list[Array]:
         """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores: one array or a tuple."""
         rows = self._rows(X)
-        parameters, labels = self._parameters(theta, rows), self._labels(y, rows.shape[0])
-        _check_label_sizes(labels, rows.dtype)
-        return self._over_checked_rows(kernel, parameters, rows, labels, *columns, results=results)
-
-    def _over_checked_rows(
-        self, kernel: Any, parameters: Array, rows: Rows, labels: Array, *columns: Array, results: int = 1
-    ) -> list[Array]:
+        parameters, labels = self._parameters(theta, rows), y
+        if check:
+            labels = self._labels(y, rows.shape[0])
+            _check_label_sizes(labels, rows.dtype)
         n, d = rows.shape
         weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
         found = [np.empty(n, dtype=rows.dtype) for _ in range(results)]
