@@ -49,8 +49,6 @@ class _Costs:
         self.few = (
             isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
         )
-        # whether a point costs the same, bit for bit, computed for one centre or for several
-        self.alike = not self.few or self.X.dtype == np.float64
         self._scratch = np.empty((2, 0, 0))
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
@@ -77,7 +75,7 @@ class _Costs:
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
-        if self.few and self.alike:
+        if self.few:  # as for several centres, bit for bit
             return self.of_each(centre[None])[0].copy()
         theta = centre.reshape(self.one.parameter_shape(len(centre)))
         return self.one.values(theta, self.X).astype(np.float64)
@@ -196,8 +194,7 @@ def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, A
         chosen = int(np.argmin(np.minimum(left, cap) @ costs.weights))
         centres.append(candidates[chosen])
         least = left[chosen].copy()
-    grown = np.stack(centres)
-    return grown, least if costs.alike else costs.table(grown).min(axis=0)
+    return np.stack(centres), least
 
 
 class _CheapestTwo(NamedTuple):
