@@ -152,7 +152,12 @@ def test_no_trace_of_weight_stays_on_an_outlier():
 
 
 @pytest.mark.parametrize(
-    "n, m, weight", [(200_000, 70_001, 0.1), (100_000, 30_000, 0.3), (1_000_000, 300_000, 0.7)]
+    "n, m, weight",
+    [
+        (200_000, 70_001, 0.1),
+        (100_000, 30_000, 0.3),
+        pytest.param(1_000_000, 300_000, 0.7, marks=pytest.mark.slow),
+    ],
 )
 def test_no_trace_stays_among_many_tied_outliers(n, m, weight):
     """Adding 0.1 up seventy thousand times in one go is off by a millionth of it."""

@@ -63,7 +63,9 @@ def test_deviation_holds_in_float32(case):
 @every_loss
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 54])
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize(
+    "scale", [pytest.param(1e-3, marks=pytest.mark.slow), 1.0, pytest.param(30.0, marks=pytest.mark.slow)]
+)
 def test_deviation_holds_where_rounding_rules(case, dtype, columns, scale):
     """In a ball so small that its parameters differ in their last digits."""
     case = dataclasses.replace(case, columns=columns)

@@ -46,7 +46,9 @@ def case(request):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_the_objective_never_rises(case, seed, weighted):
     points = problem(case, seed, weighted=weighted)
     for init in (None, start(case, points, seed)):
@@ -183,6 +185,7 @@ def test_an_anchor_is_close_to_the_solution(case):
     assert anchor.radius == again.radius
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linear", LINEAR, ids=lambda case: case.name)
 @settings(max_examples=30)
 @given(

@@ -93,7 +93,7 @@ def test_subsets_find_what_zero_misses():
 
 
 @pytest.mark.parametrize(("d", "share"), [(3, 0.15), (10, 0.15), (30, 0.05)])
-@pytest.mark.parametrize("far", [10.0, 100.0])
+@pytest.mark.parametrize("far", [10.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_anchors_withstand_a_tight_cluster_far_out(d, share, far):
     """In however many columns: the central half holds none of it. From zero, all of these end in it."""
     found = []
@@ -221,6 +221,7 @@ def test_anchors_of_centres_are_matched():
 FORMS = [(form, kind) for form in ("C", "F", "float32") for kind in ("linear", "means", "medians", "bregman")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "kind"), [*FORMS, ("csr", "linear")])
 def test_rows_are_never_copied(form, kind, two_threads):
     """Scratch memory is a few chunks, and a few numbers a row: far below what X takes."""
