@@ -14,6 +14,10 @@ every_loss = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_linear_loss = pytest.mark.parametrize("case", LINEAR, ids=lambda case: case.name)
 
 
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 def at(y, rows):
     return None if y is None else y[rows]
 
@@ -192,7 +196,7 @@ def test_pickling_keeps_the_loss(case):
 
 
 @every_loss
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, slow(np.inf), slow(-np.inf)])
 def test_a_row_with_nan_or_infinity_is_named(case, bad):
     X, y = case.data(n=80_000)
     X[70_003, 1] = bad
@@ -237,7 +241,9 @@ def test_no_rows_have_no_losses(case):
 
 
 @every_linear_loss
-@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix])
+@pytest.mark.parametrize(
+    "form", [sparse.csr_array, slow(sparse.csr_matrix), slow(sparse.csc_array), slow(sparse.coo_matrix)]
+)
 def test_sparse_rows_give_what_dense_ones_give(case, form):
     X, y = case.data(n=70_000)
     X[np.random.default_rng(16).random(X.shape) < 0.6] = 0
