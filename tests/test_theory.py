@@ -241,7 +241,7 @@ def test_bad_input_is_named(call, message):
 
 
 class Odd(dm.Loss):
-    """A loss of one's own."""
+    """A custom loss."""
 
     def values(self, theta, X, y=None):
         return np.abs(X[:, 0] - theta)
@@ -256,9 +256,6 @@ class SquaredMargin(LinearLoss):
     """Of two classes, but not monotone: (1 - y m)^2 is small on a slab."""
 
     classifies = True
-
-    def check_labels(self, y):
-        return
 
     def pointwise(self, m, y):
         return (1 - y * m) ** 2
@@ -295,7 +292,7 @@ def test_vc_dimensions_with_three_columns(loss, expected):
     assert theory.vc_dimension(loss, 3) == (None if expected is None else pytest.approx(expected))
 
 
-def test_vc_dimension_of_one_s_own_as_a_number():
+def test_a_custom_vc_dimension_as_a_number():
     loss = Odd()
     loss.vc_dimension = 7
     assert theory.vc_dimension(loss, 3) == 7

@@ -152,7 +152,12 @@ def test_no_trace_of_weight_stays_on_an_outlier():
 
 
 @pytest.mark.parametrize(
-    "n, m, weight", [(200_000, 70_001, 0.1), (100_000, 30_000, 0.3), (1_000_000, 300_000, 0.7)]
+    "n, m, weight",
+    [
+        (200_000, 70_001, 0.1),
+        (100_000, 30_000, 0.3),
+        pytest.param(1_000_000, 300_000, 0.7, marks=pytest.mark.slow),
+    ],
 )
 def test_no_trace_stays_among_many_tied_outliers(n, m, weight):
     """Adding 0.1 up seventy thousand times in one go is off by a millionth of it."""
@@ -168,10 +173,7 @@ def test_a_heavy_inlier_does_not_blur_the_rest():
     assert kept_weights([3.0, 1.0, 2.0], [1, 1e17, 1], 1.5).tolist() == [0, 1e17, 0.5]
 
 
-def test_weights_that_add_up_to_infinity_are_refused():
-    for weights in ([1e308] * 3, [1.0, np.inf, 1.0]):
-        with pytest.raises(ValueError, match="add up to infinity"):
-            kept_weights([3.0, 1.0, 2.0], weights, 1.0)
+def test_points_whose_weights_add_up_to_infinity_are_refused():
     with pytest.raises(ValueError, match="weights add up to infinity; scale them down"):
         dm.points([[0.0], [1.0]], weights=[1e308, 1e308])
 
@@ -189,7 +191,7 @@ def test_a_tiny_weight_is_set_aside_like_any_other():
     assert kept_weights([3.0, 2.0, 1.0], [1e-20, 1.0, 1.0], 1.0).tolist() == [0.0, 0.0, 1.0]
 
 
-def test_periodic_losses_are_no_trap():
+def test_periodic_losses_take_no_longer():
     """A sample in step with the period would find one value a round: 2048 rounds of half a million points."""
     losses = np.tile(np.arange(2048.0), 256)
     weights = np.ones(len(losses))
@@ -209,21 +211,29 @@ def test_float32_losses_are_summed_in_float64():
     )
 
 
-@pytest.mark.parametrize("z", [-1.0, 4.5, np.nan])
-def test_a_weight_out_of_range_is_refused(z):
-    with pytest.raises(ValueError, match="must lie between 0 and the total weight 4"):
-        kept_weights(np.arange(4.0), np.ones(4), z)
-
-
-def test_losses_that_are_no_numbers_are_named():
-    with pytest.raises(ValueError, match="nan in row 2"):
-        kept_weights([0.0, 1.0, np.nan], np.ones(3), 1)
-    with pytest.raises(ValueError, match="one length"):
-        kept_weights([0.0, 1.0], np.ones(3), 1)
-    with pytest.raises(ValueError, match=r"ids must have one entry a point; found shapes \(5,\), \(3,\)"):
-        kept_weights(np.ones(3), np.ones(3), 1, ids=range(5))
-    with pytest.raises(ValueError, match="weights must not be negative; row 0 has -1"):
-        kept_weights([1.0, 2.0], [-1.0, 5.0], 1)
+@pytest.mark.parametrize(
+    "losses, weights, z, ids, message",
+    [
+        (np.arange(4.0), np.ones(4), -1.0, None, "must lie between 0 and the total weight 4"),
+        (np.arange(4.0), np.ones(4), 4.5, None, "must lie between 0 and the total weight 4"),
+        (np.arange(4.0), np.ones(4), np.nan, None, "must lie between 0 and the total weight 4"),
+        ([0.0, 1.0, np.nan], np.ones(3), 1, None, "nan in row 2"),
+        ([0.0, 1.0], np.ones(3), 1, None, "one length"),
+        (
+            np.ones(3),
+            np.ones(3),
+            1,
+            range(5),
+            r"ids must have one entry per point; found shapes \(5,\), \(3,\)",
+        ),
+        ([1.0, 2.0], [-1.0, 5.0], 1, None, "weights must not be negative; row 0 has -1"),
+        ([3.0, 1.0, 2.0], [1e308] * 3, 1.0, None, "add up to infinity"),
+        ([3.0, 1.0, 2.0], [1.0, np.inf, 1.0], 1.0, None, "add up to infinity"),
+    ],
+)
+def test_bad_arguments_are_named(losses, weights, z, ids, message):
+    with pytest.raises(ValueError, match=message):
+        kept_weights(losses, weights, z, ids)
 
 
 @pytest.mark.parametrize(
@@ -240,11 +250,7 @@ def test_a_fraction_of_a_small_total():
 @pytest.mark.parametrize(
     "given, error, message",
     [
-        (
-            120,
-            ValueError,
-            r"n_outliers=120 is not below the total weight 100; pass a count, or a fraction such as 0.1",
-        ),
+        (120, ValueError, r"n_outliers=120 is not below the total weight 100; pass a count, or a fraction"),
         (100, ValueError, r"not below the total weight"),
         (-1, ValueError, r"n_outliers=-1 must be 0 or more"),
         (-0.1, ValueError, r"must be 0 or more"),
@@ -256,7 +262,7 @@ def test_a_fraction_of_a_small_total():
         (None, TypeError, r"n_outliers=None is not a number"),
     ],
 )
-def test_a_number_of_outliers_that_is_none(given, error, message):
+def test_a_wrong_number_of_outliers_is_named(given, error, message):
     with pytest.raises(error, match=message):
         outlier_weight(given, 100.0)
 
@@ -277,6 +283,6 @@ def test_the_objective_on_points():
     with pytest.raises(ValueError, match="not below the total weight"):
         dm.trimmed_objective(points, theta, loss=loss, n_outliers=200)
     with pytest.raises(
-        TypeError, match=r"points are needed, found ndarray; make them with dm.points\(X, y\)"
+        TypeError, match=r"points must be WeightedPoints, found ndarray; make them with dm.points\(X, y\)"
     ):
         dm.trimmed_objective(X, theta, loss=loss)

@@ -1,9 +1,9 @@
 """The bounded region in which theta stays: the paper's B(theta-tilde, l).
 
-Parameters are a flat vector, or a (k, d) array of k centres. Two vectors are as
-far apart as their Euclidean distance; two sets of centres as far as the two
-centres of the same number that lie farthest apart (paper, appendix A), so that
-a ball around centres is a product of k Euclidean balls.
+Parameters are a flat vector, or a (k, d) array of k centres. The distance of two
+vectors is Euclidean; that of two sets of centres is the largest distance between
+centres of the same number (paper, appendix A), so a ball around centres is a
+product of k Euclidean balls.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-
-__all__ = ["Anchor", "Ball", "distance", "dual_norms", "lengths"]
 
 
 def lengths(vectors: Array) -> Array:
@@ -35,7 +33,7 @@ def lengths(vectors: Array) -> Array:
 
 
 def distance(theta: Any, other: Any) -> float:
-    """Measure how far two parameters lie apart: Euclidean, and the maximum over centres.
+    """Compute the distance of two parameters: Euclidean, and the maximum over centres.
 
     Examples
     --------
@@ -46,12 +44,14 @@ def distance(theta: Any, other: Any) -> float:
     """
     one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if one.shape != two.shape:
-        raise ValueError(f"parameters of shapes {one.shape} and {two.shape} have no distance")
+        raise ValueError(
+            f"parameters of shapes {one.shape} and {two.shape} have no distance; they must agree"
+        )
     return float(lengths(one - two).max())
 
 
 def dual_norms(gradients: Array) -> Array:
-    """Measure gradients (n, *theta.shape) by the dual of :func:`distance`: (n,) numbers.
+    """Compute the dual norms of gradients (n, *theta.shape) to :func:`distance`: (n,).
 
     Inside a ball of radius l a loss with gradient g changes by at most l times
     this, to first order: the Euclidean norm, and its sum over centres.
@@ -99,13 +99,12 @@ class Ball:
         number = isinstance(self.radius, (int, float, np.integer, np.floating))
         if not (number and self.radius >= 0 and np.isfinite(self.radius)):
             raise ValueError(f"radius={self.radius!r} must be zero or a positive finite number")
-        radius = float(self.radius)
         theta.flags.writeable = False
         object.__setattr__(self, "theta", theta)
-        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "radius", float(self.radius))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Ball, (self.theta, self.radius)  # made anew, hence frozen again
+        return Ball, (self.theta, self.radius)  # so that a copy is read-only too
 
     def __contains__(self, theta: Any) -> bool:
         size = float(lengths(self.theta).max())  # rounding moves a parameter by units of it
@@ -141,21 +140,20 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A rough solution that everything is measured from: the paper's theta-tilde.
+    """A rough solution, the reference for losses and bounds: the paper's theta-tilde.
 
     Parameters
     ----------
     theta : array (p,) or (k, d)
         The solution. Copied.
     radius : float
-        How far from it a solution on all the data may be expected: how far
-        apart anchors from independent samples lie.
+        How far from it a solution on all the data may be expected: the
+        distance between anchors from independent samples.
     ids : array of int64, optional
-        Which points it was fitted on.
+        The points that it was fitted on.
     frozen : mapping from names to arrays, optional
         What samplers derived from data and must not change later: the leverage
-        frame, the layers' unit. Handed back, an anchor with all of it
-        reproduces every choice.
+        frame, the layers' unit. An anchor with all of it reproduces every choice.
 
     Examples
     --------
@@ -179,7 +177,7 @@ class Anchor:
             raise ValueError(f"ids must be a row of integers; found type {ids.dtype}, shape {ids.shape}")
         ids = ids.astype(np.int64)
         ids.flags.writeable = False
-        frozen = MappingProxyType({name: _checked_state(name, state) for name, state in self.frozen.items()})
+        frozen = MappingProxyType({name: _finite_array(name, state) for name, state in self.frozen.items()})
         values = {"theta": ball.theta, "radius": ball.radius, "ids": ids, "frozen": frozen}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -193,7 +191,7 @@ class Anchor:
         return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{with_it}"
 
     def freeze(self, **states: Any) -> Anchor:
-        """Return this anchor with more frozen beside it.
+        """Return this anchor with more frozen arrays.
 
         Examples
         --------
@@ -208,9 +206,9 @@ class Anchor:
         return Ball(self.theta, self.radius)
 
 
-def _checked_state(name: str, state: Any) -> Array:
+def _finite_array(name: str, state: Any) -> Array:
     frozen = np.array(state, dtype=np.float64)
     if not np.isfinite(frozen).all():
-        raise ValueError(f"what is frozen as {name!r} must be finite; it has NaN or infinity")
+        raise ValueError(f"frozen[{name!r}] must be finite; it has NaN or infinity")
     frozen.flags.writeable = False
     return frozen

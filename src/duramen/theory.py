@@ -1,11 +1,11 @@
-"""The paper's formulas: how many points its theorems ask for, with every constant spelt out.
+"""The paper's formulas: how many points its theorems require, with all constants.
 
 ======================  =======  ===================================================================
 argument                symbol   what it is
 ======================  =======  ===================================================================
-``epsilon``             epsilon  the error of the objective allowed, relative; above 0, below 1
-``beta``                beta     the error of the number of outliers allowed, relative; 0 to below 1
-``eta``                 eta      the probability of failing allowed; above 0, below 1
+``epsilon``             epsilon  the relative error allowed in the objective; above 0, below 1
+``beta``                beta     the relative error allowed in the number of outliers; 0 to below 1
+``eta``                 eta      the probability of failure allowed; above 0, below 1
 ``n_points``            n        the total weight
 ``n_outliers``          z        the weight of the outliers; not a fraction
 ``lowest_objective``    inf f    the smallest objective over the ball; a lower bound is safe
@@ -14,10 +14,9 @@ argument                symbol   what it is
 ``doubling_dimension``  ddim     of the parameters
 ======================  =======  ===================================================================
 
-Logarithms are natural, as in Hoeffding's inequality. Where the paper says O(.) or Theta(.), the constant
-is that of its proof; where it cites a theorem without one, the docstring says which is taken and why.
-Sizes are whole numbers, or infinity where no size will do. They are large: where one exceeds the number
-of points, keep all points.
+Logarithms are natural. Where the paper writes O(.) or Theta(.), the constant is that of its proof; where it
+cites a theorem without one, the docstring gives the constant and the reason. Sizes are whole numbers, or
+infinity where no size suffices. They are large: where one exceeds the number of points, keep all points.
 """
 
 from __future__ import annotations
@@ -51,9 +50,7 @@ __all__ = [
     "vc_dimension",
 ]
 
-DELTA_SAMPLE_FACTOR: Final = (
-    1.0  # Li, Long and Srinivasan (2001), for Theorems 1 and 2: see delta_sample_size
-)
+DELTA_SAMPLE_FACTOR: Final = 1.0  # Theorems 1 and 2: see delta_sample_size
 THEOREM_4_FACTOR: Final = 2.0  # importance sampling by the VC dimension: see importance_size
 # (a, b) in min(epsilon / a, epsilon inf f / (b n xi)), the epsilon that a proof works with
 THEOREM_2_SHARES: Final = (16, 16)
@@ -67,8 +64,8 @@ def epsilon0(
 ) -> float:
     """Compute epsilon_0 = min(epsilon / 16, epsilon inf f_z / (16 (n - z) xi)) of Theorem 2.
 
-    ``lowest_objective`` is that of the trimmed objective f_z. The lower half of the proof, which the paper
-    omits, needs it with (1 + beta) z outliers instead: no matter where beta is 0.
+    ``lowest_objective`` is that of the trimmed objective f_z; with beta > 0 the lower half of the proof,
+    which the paper omits, needs it with (1 + beta) z outliers instead.
 
     Examples
     --------
@@ -83,7 +80,7 @@ def epsilon0(
 def n_suspected(n_outliers: float, epsilon0: float) -> float:
     """Compute the weight of the suspected outliers, z-tilde = (1 + 1 / epsilon_0) z (Theorem 2).
 
-    Without outliers nothing is suspected. Where it exceeds n, everything is.
+    It is 0 without outliers; where it exceeds n, all points are suspected.
 
     Examples
     --------
@@ -97,9 +94,9 @@ def n_suspected(n_outliers: float, epsilon0: float) -> float:
 
 
 def delta(beta: float, epsilon0: float) -> float:
-    """Compute delta = beta epsilon_0 / (1 + epsilon_0) of Theorem 2: how well to sample the suspected.
+    """Compute delta = beta epsilon_0 / (1 + epsilon_0) of Theorem 2, for sampling the suspected outliers.
 
-    It is 0, and asks for all of them, where beta is.
+    It is 0, which means keeping all of them, if beta is 0.
 
     Examples
     --------
@@ -113,11 +110,11 @@ def delta(beta: float, epsilon0: float) -> float:
 def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> float:
     """Compute how many uniform draws make a delta-sample: (vcdim + log(1 / eta)) / delta^2.
 
-    The paper says O(.), after Li, Long and Srinivasan (2001). One half is Hoeffding's constant for one
-    range, log(2 / eta) / (2 delta^2), Massart's for half-lines, and what Loeffler and Phillips (2009) found
-    in experiments; but with it intervals fail twice as often as eta allows (Kuiper's law), and unions of
-    five intervals nearly always. No constant below 1 will do: of m draws the worst of all unions of k
-    intervals is off by sqrt(vcdim / m), as k grows. That 1 is enough is measured in the tests, not proven.
+    The paper writes O(.), after Li, Long and Srinivasan (2001). The constant 1/2 is Hoeffding's for one
+    range, Massart's for half-lines, and that of the experiments of Loeffler and Phillips (2009); but with it
+    intervals fail twice as often as eta allows (Kuiper's law). No constant below 1 is enough: with m draws
+    the worst union of k intervals is off by sqrt(vcdim / m), as k grows. That 1 is enough is measured in the
+    tests, not proven.
 
     Examples
     --------
@@ -133,7 +130,7 @@ def uniform_size(
 ) -> float:
     """Compute how many uniform draws make a (beta, 0)-robust coreset: Theorem 1, delta = beta z / n.
 
-    Infinite where beta or z is 0: no sample trims exactly what all points would.
+    Infinite if beta or z is 0: no sample trims exactly the points that all the data would.
 
     Examples
     --------
@@ -161,22 +158,21 @@ def importance_size(
     S is ``total_sensitivity``, the sum of the bounds s_i. The last three arguments are for the doubling
     dimension only, all or none of them.
 
-    **vc_dimension** (Theorem 4): 2 S / epsilon^2 (vcdim max(1, log S) + log(1 / eta)). The paper says
-    Theta. At one theta the variance can reach S - 1, and Bernstein's inequality then gives the 2; 1 is
-    too little for S groups of points of which each is all the objective of one theta (tests show it). As
-    S falls to 1, log S vanishes and would take vcdim with it: hence the maximum. Strictly the ranges are
-    those of f(theta, x) / s(x), whose dimension may be larger than that of f: by 1, for one centre.
+    **vc_dimension** (Theorem 4): 2 S / epsilon^2 (vcdim max(1, log S) + log(1 / eta)). The paper writes
+    Theta. At one theta the variance can reach S - 1, and Bernstein's inequality then gives the 2; tests show
+    that 1 is too little. The maximum keeps vcdim where S falls to 1. Strictly the ranges are those of
+    f(theta, x) / s(x), whose dimension may be larger than that of f: by 1, for one centre.
 
     **doubling_dimension** (Theorem 5): S^2 / (2 e^2) (ddim log(1 / e) + log(2 / eta)) with
     e = min(epsilon / 2, epsilon inf f / (6 n xi)), or epsilon / 2 where nothing deviates. By Hoeffding's
     inequality the error is at most e f(theta') on a net of (1 / e)^ddim parameters, one of them, theta',
     within e l of any theta. That is e (f(theta) + e n xi); going from theta to theta' costs e n xi, going
-    back (1 + e) e n xi: e f + 3 e n xi in all, as e <= 1/2. This takes two things that the paper leaves out:
+    back (1 + e) e n xi: e f + 3 e n xi in all, as e <= 1/2. This needs two conditions that the paper omits:
 
-    * C weighs at most (1 + e) n. It does, as surely as the rest, if each s_i is at least w_i / n.
-    * A step of e l anywhere in the ball changes no loss by more than e xi, so ``deviation`` is to be l
+    * C weighs at most (1 + e) n. It does, with the same probability, if each s_i is at least w_i / n.
+    * A step of e l anywhere in the ball changes no loss by more than e xi, so ``deviation`` must be l
       times a Lipschitz constant. The change over the ball may be less; if the loss is convex in theta,
-      add what it is over the ball of twice the radius.
+      add the change over the ball of twice the radius.
 
     Examples
     --------
@@ -217,11 +213,11 @@ def layered_size(
     ``n_points`` and ``lowest_objective`` are in units of the smallest weight; ``deviation`` is as in
     :func:`importance_size`.
 
-    Layer i > 0 is the points whose losses at the anchor are 2^(i-1) T to 2^i T above the least, T being
-    the mean loss. One point in each layer makes a total of (2^(K-1) - 1) T or more, and the total is n T:
-    hence K. In the ball the losses of a layer spread by 2 xi more, so by Hoeffding's inequality the error
-    at one theta is at most 2 e (f + 2 n xi), the last line but one of the proof of Lemma 11. The net of
-    Theorem 5, with C as heavy as X, makes it 2 e (f + e n xi) + 4 e n xi + 2 e n xi <= 2 e f + 7 e n xi.
+    Layer i > 0 holds the points whose losses at the anchor are 2^(i-1) T to 2^i T above the least, with T the
+    mean loss. One point per layer makes a total of (2^(K-1) - 1) T or more, and the total is n T: hence K. In
+    the ball the losses of a layer spread by 2 xi more, so by Hoeffding's inequality the error at one theta is
+    at most 2 e (f + 2 n xi) (Lemma 11). The net of Theorem 5, with C as heavy as X, makes it
+    2 e (f + e n xi) + 4 e n xi + 2 e n xi <= 2 e f + 7 e n xi.
 
     Examples
     --------
@@ -239,10 +235,10 @@ def layered_size(
 def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     """Bound the doubling dimension of p parameters, of which at most ``sparsity`` are not zero.
 
-    p log2(5), since no more than 5^p points of a ball in R^p lie half its radius apart. For k centres in
-    R^d, p is k d. With k of D entries not zero log2(binom(D, k)) + k log2(5), the paper's O(k log D), if
-    that is less. In the same way (1 + 2 / e)^p <= (1 / e)^ddim points of a ball lie e l apart if e <= 1/2:
-    the nets of Theorems 5 and 6 are inside the ball, and as small as the paper says.
+    p log2(5), since at most 5^p points of a ball in R^p lie half its radius apart; for k centres in R^d, p is
+    k d. With k of D entries not zero log2(binom(D, k)) + k log2(5), the paper's O(k log D), if that is less.
+    Likewise at most (1 + 2 / e)^p <= (1 / e)^ddim points of a ball lie e l apart if e <= 1/2: the nets of
+    Theorems 5 and 6 lie inside the ball.
 
     Examples
     --------
@@ -277,9 +273,9 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     DistanceLoss, BregmanLoss               k balls: h is the square of x, or phi         d + 1      k
     ======================================  ============================================  =========  ===
 
-    with p parameters and d columns. PoissonLoss has none: a set is an interval of m for each count,
-    but how its ends depend on the count changes with r, and not linearly. A loss of your own may define
-    a number ``vc_dimension``, or a method ``vc_dimension(n_columns)``, which comes first.
+    with p parameters and d columns. PoissonLoss has no bound: the ends of the interval of m for each count
+    do not depend linearly on the count. A custom loss may define a number ``vc_dimension``, or a method
+    ``vc_dimension(n_columns)``.
 
     Examples
     --------
@@ -306,10 +302,10 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
 
 
 def solution_quality(epsilon: float) -> float:
-    """Compute 1 + 3 epsilon: how much worse the best solution of a coreset may be on all points.
+    """Compute 1 + 3 epsilon: how much worse the best solution on a coreset may be on all points.
 
-    The lemma of appendix B: it is no less than (1 + epsilon) / (1 - epsilon), for epsilon below 1/3. With
-    beta > 0 it holds for the best solution with (1 + 2 beta) z outliers, judged with (1 + 4 beta) z.
+    By the lemma of appendix B, for epsilon below 1/3. With beta > 0 it holds for the best solution with
+    (1 + 2 beta) z outliers, evaluated with (1 + 4 beta) z.
 
     Examples
     --------
@@ -318,7 +314,7 @@ def solution_quality(epsilon: float) -> float:
     """
     (error,) = _read(epsilon=epsilon)
     if error >= 1 / 3:
-        raise ValueError(f"epsilon={epsilon!r} must be below 1/3: above it the lemma says nothing")
+        raise ValueError(f"epsilon={epsilon!r} must be below 1/3, as the lemma requires")
     return 1 + 3 * error
 
 
@@ -387,7 +383,7 @@ def _points_and_outliers(n_points: Any, n_outliers: Any) -> list[float]:
 
 
 def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:
-    """Give the arguments if all of them are known, and none if none is."""
+    """Return the arguments if all are given, and none if none is."""
     missing = [name for name, value in known.items() if value is None]
     if 0 < len(missing) < len(known):
         raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")

@@ -2,17 +2,16 @@
 
 Order the points by (loss, id) and set weight z aside from the top. Weights are
 real numbers, so the point on the boundary may be split: a part of its weight
-is kept. This is the one place where the number of outliers is interpreted, and
-where ties are decided: of two points with equal losses the one with the larger
-id is set aside first, so that the answer is a function of the points and not
-of the order in which they stand.
+is kept. The number of outliers is interpreted here and nowhere else, and ties are
+decided here: of two points with equal losses the one with the larger id is set
+aside first, so the result does not depend on the order of the points.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,20 +19,10 @@ from duramen.arrays import Array
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 
-__all__ = [
-    "Trimmer",
-    "check_points_and_loss",
-    "kept_sum",
-    "kept_weights",
-    "outlier_weight",
-    "trimmed_objective",
-    "trimmed_sum",
-]
-
-_SORT_BELOW = 4096  # a full sort of so few takes less than another round of narrowing
+_SORT_BELOW = 4096  # sorting so few takes less time than another round of narrowing
 _SAMPLE = 1024
 _SPREAD = 64  # sampled values on each side of the guess: four standard deviations of a rank among 1024
-_ROUNDS = 8  # each keeps about an eighth; more means that the order of the points was made against us
+_ROUNDS = 8  # each keeps about an eighth; only adversarial input needs more
 _EPS = np.finfo(np.float64).eps
 
 
@@ -83,41 +72,39 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     weights : array (n,)
         Non-negative.
     z : float
-        A weight, from 0 to the total; :func:`outlier_weight` makes it from
-        ``n_outliers``. What it exceeds or misses a sum of weights by in the
-        last digits is rounding, and splits no point: else a trace of weight
-        would stay on an outlier.
+        A weight, from 0 to the total; :func:`outlier_weight` computes it from
+        ``n_outliers``. If it differs from a sum of weights in the last digits
+        only, no point is split: a trace of weight on an outlier is rounding.
     ids : array (n,), optional
-        Decide between equal losses; the positions by default.
+        Decide between equal losses; positions by default.
 
     Returns
     -------
     array (n,)
-        Between 0 and the weight, in sum the total weight less z. The inputs
-        are not changed, and the result shares no memory with them.
+        Between 0 and the weight, in sum the total weight less z; a new array.
 
     Notes
     -----
     Cost: O(n) expected, by weighted selection on a sample's quantiles; only the
-    points that tie at the boundary are ever sorted, by id.
+    points that tie at the boundary are sorted, by id.
 
     Examples
     --------
     >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     array([0. , 1. , 0.5])
     """
-    losses, weights = _checked(losses, weights, z)
+    losses, weights = _check_arrays(losses, weights, z)
     if ids is not None and np.shape(ids) != losses.shape:
-        raise ValueError(f"ids must have one entry a point; found shapes {np.shape(ids)}, {losses.shape}")
+        raise ValueError(f"ids must have one entry per point; found shapes {np.shape(ids)}, {losses.shape}")
     return weights.copy() if z == 0 else _kept(losses, weights, z, ids)
 
 
 class Trimmer:
-    """Trim the same weights again and again, as a solver does whose losses change little by little.
+    """Compute kept weights repeatedly, for losses that change little by little, as in a solver.
 
-    It remembers a level above which about 2 z weighed last time. While more
-    than z still does, what is set aside lies above it, and only the points
-    there are looked at. The result is that of :func:`kept_weights`.
+    It remembers a level above which the weight was about 2 z last time. While
+    it is still more than z, only the points above the level are examined. The
+    result is that of :func:`kept_weights`.
 
     Examples
     --------
@@ -147,10 +134,10 @@ class Trimmer:
     def among(
         self, find: Callable[[float], tuple[Array, Array]], everything: Callable[[], Array]
     ) -> tuple[Array, Array]:
-        """Give the rows of which weight may be set aside, and what is kept of each; of all others all is.
+        """Return the rows of which weight may be set aside, and what is kept of each; all others are kept.
 
-        ``find(level)`` must give the rows with a loss of ``level`` or more, and their losses;
-        ``everything()`` the losses of all rows, which is asked for only where the level no longer fits.
+        ``find(level)`` returns the rows with a loss of ``level`` or more, and their losses;
+        ``everything()`` the losses of all rows, and is called only if the level no longer fits.
         """
         if self.level is not None:
             rows, losses = find(self.level)
@@ -160,15 +147,13 @@ class Trimmer:
                 return rows, _kept(losses, heavy, self.z, self.ids, rows)
         losses = everything()
         total = float(self.weights.sum())
-        self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2)).loss
+        self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2))
         rows = np.flatnonzero(losses >= self.level)
         return rows, _kept(losses[rows], self.weights[rows], self.z, self.ids, rows)
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
     """Sum weight times loss over what is kept when weight ``z`` is set aside.
-
-    What tied points keep does not matter here, so ids are not needed.
 
     Examples
     --------
@@ -179,7 +164,7 @@ def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
 
 
 def kept_sum(losses: Any, kept: Array) -> float:
-    """Sum kept weight times loss; an infinite loss that is set aside counts for nothing.
+    """Sum kept weight times loss, without infinite losses that are set aside.
 
     Examples
     --------
@@ -226,19 +211,14 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
 
 
 def check_points_and_loss(points: Any, loss: Any) -> None:
-    """Raise TypeError, with the way out, where points are no WeightedPoints or a loss is no Loss."""
+    """Raise TypeError unless points are WeightedPoints and the loss is a Loss."""
     if not isinstance(points, WeightedPoints):
-        raise TypeError(f"points are needed, found {type(points).__name__}; make them with dm.points(X, y)")
+        raise TypeError(
+            f"points must be WeightedPoints, found {type(points).__name__}; make them with dm.points(X, y)"
+        )
     if not isinstance(loss, Loss):
         found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
-
-
-class _Boundary(NamedTuple):
-    """The loss at which points begin to be set aside, and the weight strictly above it."""
-
-    loss: Any
-    above: float
 
 
 def _whole_if_close(weight: float, unit: float) -> float:
@@ -247,7 +227,7 @@ def _whole_if_close(weight: float, unit: float) -> float:
     return whole if abs(weight - whole) <= 4 * unit * whole else weight
 
 
-def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
+def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     if losses.ndim != 1 or losses.shape != weights.shape:
         raise ValueError(
@@ -270,26 +250,27 @@ def _checked(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
 
 
 def _kept(losses: Array, weights: Array, z: float, ids: Any, rows: Array | None = None) -> Array:
-    """Do what :func:`kept_weights` does, for z above 0, with what was checked before.
+    """Do what :func:`kept_weights` does, for checked arguments and z above 0.
 
     Where losses and weights are those of some ``rows`` only, ids are still those of all.
     """
     boundary = _boundary(losses, weights, z)
-    kept = np.where(losses < boundary.loss, weights, 0.0)
-    tied = (losses == boundary.loss).nonzero()[0]
-    names = None
+    kept = np.where(losses < boundary, weights, 0.0)
+    tied = (losses == boundary).nonzero()[0]
+    tied_ids = None
     if ids is not None and len(tied) > 1:
-        names = np.asarray(ids)[tied if rows is None else rows[tied]]
-    kept[tied] = _kept_of_tied(weights[tied], names, z - boundary.above, slack=64 * _EPS * z)
+        tied_ids = np.asarray(ids)[tied if rows is None else rows[tied]]
+    above = float(weights[losses > boundary].sum())  # one sum over all, whatever the search did
+    kept[tied] = _kept_of_tied(weights[tied], tied_ids, z - above, slack=64 * _EPS * z)
     return kept
 
 
-def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
-    """Find the largest loss such that more than z weighs at or above it.
+def _boundary(losses: Array, weights: Array, z: float) -> Any:
+    """Find the largest loss such that the weight at or above it is more than z.
 
     Each round brackets the boundary between two values of a sample and keeps
     only the points in the bracket: about an eighth of them, unless the sample
-    misleads, when what lies on the right side of the bracket is kept.
+    misleads, when the points on the correct side of the bracket are kept.
     """
     values, heavy, excess = losses, weights, z
     for number in range(_ROUNDS):
@@ -302,7 +283,7 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
             part = over
         elif weight_over + weight_inside > excess:
             if low == high:
-                return _settled(losses, weights, low)
+                return low
             part, excess = inside, excess - weight_over
         else:
             part, excess = values < low, excess - weight_over - weight_inside
@@ -311,44 +292,30 @@ def _boundary(losses: Array, weights: Array, z: float) -> _Boundary:
         values, heavy, excess = losses, weights, z
     order = values.argsort()[::-1]
     place = int(heavy.take(order).cumsum().searchsorted(excess, side="right"))
-    return _settled(losses, weights, values[order[min(place, len(order) - 1)]])
+    return values[order[min(place, len(order) - 1)]]
 
 
 def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any, Any]:
     """Guess two values with the boundary between them, from a sample."""
-    # where it looks decides the time, never the answer
-    chosen = np.random.default_rng(seed).integers(len(values), size=_SAMPLE)
-    sampled, weight = values[chosen], heavy[chosen]
-    order = np.argsort(sampled)[::-1]
-    share = np.cumsum(weight[order])
-    place = (
-        int(np.searchsorted(share, excess * (share[-1] / heavy.sum()), side="right")) if share[-1] > 0 else 0
-    )
-    last = len(order) - 1
-    return sampled[order[min(place + _SPREAD, last)]], sampled[order[min(max(place - _SPREAD, 0), last)]]
-
-
-def _settled(losses: Array, weights: Array, loss: Any) -> _Boundary:
-    """Weigh what lies above: in one sum over all points, so that it does not depend on the search."""
-    return _Boundary(loss, float(weights[losses > loss].sum()))
+    # the sample decides the time, never the result
+    sample = np.random.default_rng(seed).integers(len(values), size=_SAMPLE)
+    sample = sample[np.argsort(values[sample])[::-1]]
+    share = np.cumsum(heavy[sample])
+    place = np.searchsorted(share, excess * (share[-1] / heavy.sum()), side="right") if share[-1] > 0 else 0
+    low, high = np.clip([place + _SPREAD, place - _SPREAD], 0, len(sample) - 1)
+    return values[sample[low]], values[sample[high]]
 
 
 def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float) -> Array:
     """Set ``excess`` aside among points of equal loss, from the largest id down.
 
-    A part of a point's weight that is within ``slack`` of nothing or of all counts as that: ``slack`` is what
-    rounding makes of sums as large as z.
+    A part of a point's weight within ``slack`` of nothing or of all counts as that: sums as large as z are
+    rounded by as much.
     """
-    if len(weights) == 1:  # most often, as ties are rare
-        weight = float(weights[0])
-        part = min(max(weight - excess, 0.0), weight)
-        if part <= slack:
-            return np.array([0.0 if part < weight else weight])
-        return np.array([weight if weight - part <= slack else part])
     order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
     downward = order[::-1]
     heavy = weights[downward]
-    left = np.clip(_running_sum(heavy) - excess, 0.0, heavy)
+    left = np.clip((_running_sum(heavy) if len(heavy) > 1 else heavy) - excess, 0.0, heavy)
     trace, nearly = (left < heavy) & (left <= slack), (left > slack) & (heavy - left <= slack)
     left[trace] = 0.0
     left[nearly] = heavy[nearly]
@@ -358,7 +325,7 @@ def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float
 
 
 def _running_sum(weights: Array, block: int = 1024) -> Array:
-    """Add up weights one after the other, in blocks: a million of them lose digits in one go."""
+    """Compute cumulative sums in blocks: over a million weights in one go would lose digits."""
     padded = np.zeros(-(-len(weights) // block) * block, dtype=np.longdouble)
     padded[: len(weights)] = weights
     inside = np.cumsum(padded.reshape(-1, block), axis=1)

@@ -17,19 +17,11 @@ def cosh_phi(X):
     return np.cosh(X).sum(axis=1)
 
 
-def cosh_gradient(X):
-    return np.sinh(X)
-
-
-def cosh_hessian(c):
-    return np.cosh(c)
-
-
 def cosh_curvature(c, radius):
     return np.cosh(np.abs(c) + radius)
 
 
-COSH = dm.CustomDivergence(cosh_phi, cosh_gradient, cosh_hessian, cosh_curvature)
+COSH = dm.CustomDivergence(cosh_phi, np.sinh, np.cosh, cosh_curvature)
 
 
 @dataclass(frozen=True)

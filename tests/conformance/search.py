@@ -103,12 +103,3 @@ def largest_quotient(make, loss, X, y, row, case, rng, starts=5):
         start = (scale * case.theta(rng), scale * case.theta(rng))
         best = max(best, climb(quotient, start, rng))
     return best
-
-
-__all__ = [
-    "curvature_quotient",
-    "gradient_quotient",
-    "largest_change",
-    "largest_quotient",
-    "value_quotient",
-]

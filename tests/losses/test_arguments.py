@@ -1,4 +1,4 @@
-"""What a loss says to arguments that are not right."""
+"""Errors for wrong arguments of losses."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_both_codings_of_labels_agree():
     "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(1.0), dm.PoissonLoss()], ids=repr
 )
 def test_labels_are_needed(loss):
-    with pytest.raises(ValueError, match="needs labels; pass y, one label a row"):
+    with pytest.raises(ValueError, match="needs labels; pass y, one label per row"):
         loss.values(THETA, X)
     with pytest.raises(ValueError, match="y has 2 values for 3 rows"):
         loss.values(THETA, X, [0, 1])
@@ -41,40 +41,31 @@ def test_labels_are_needed(loss):
         loss.values(THETA, X, [0, np.nan, 1])
 
 
-def test_negative_counts():
-    with pytest.raises(ValueError, match="labels of 0 or more, such as counts; row 2 has -3"):
-        dm.PoissonLoss().values(THETA, X, [0, 1, -3])
-
-
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None])
 @pytest.mark.parametrize("family", [dm.KMeansLoss, dm.KMedianLoss, dm.BregmanLoss])
-def test_a_number_of_centres_that_is_none(family, k):
+def test_a_wrong_number_of_centres_is_refused(family, k):
     with pytest.raises(ValueError, match="must be a whole number of centres, 1 or more"):
         family(k)
 
 
 @pytest.mark.parametrize("delta", [0, -1.0, np.inf, np.nan, "1"])
-def test_a_delta_that_is_none(delta):
+def test_a_wrong_delta_is_refused(delta):
     with pytest.raises(ValueError, match="must be a positive finite number"):
         dm.HuberLoss(delta)
 
 
-def test_shapes_in_the_message():
-    with pytest.raises(
-        ValueError, match=r"theta has shape \(3, 2\); KMeansLoss\(k=4\) on 2 columns needs shape \(4, 2\)"
-    ):
-        dm.KMeansLoss(4).values(np.zeros((3, 2)), X)
-    with pytest.raises(
-        ValueError, match=r"LogisticLoss\(fit_intercept=True\) on 2 columns needs shape \(3,\)"
-    ):
-        dm.LogisticLoss().values(np.zeros(2), X, [0, 1, 1])
-
-
-def test_a_ragged_theta():
-    with pytest.raises(
-        ValueError, match=r"theta has rows of different lengths; KMeansLoss\(k=2\) needs shape \(2, 2\)"
-    ):
-        dm.KMeansLoss(2).values([[1, 2], [3]], X)
+@pytest.mark.parametrize(
+    "loss, theta, y, message",
+    [
+        (dm.PoissonLoss(), THETA, [0, 1, -3], "labels of 0 or more, such as counts; row 2 has -3"),
+        (dm.KMeansLoss(4), np.zeros((3, 2)), None, r"shape \(3, 2\); KMeansLoss\(k=4\) on 2 columns needs shape \(4, 2\)"),
+        (dm.LogisticLoss(), np.zeros(2), [0, 1, 1], r"LogisticLoss\(fit_intercept=True\) on 2 columns needs shape \(3,\)"),
+        (dm.KMeansLoss(2), [[1, 2], [3]], None, r"theta has rows of different lengths; KMeansLoss\(k=2\) needs shape \(2, 2\)"),
+    ],
+)  # fmt: skip
+def test_wrong_labels_and_shapes_are_named(loss, theta, y, message):
+    with pytest.raises(ValueError, match=message):
+        loss.values(theta, X, y)
 
 
 def test_a_class_in_place_of_a_loss():
@@ -84,7 +75,7 @@ def test_a_class_in_place_of_a_loss():
         dm.trimmed_objective(dm.points(X), np.zeros(3), loss="logistic")
 
 
-def test_integers_and_lists_are_data_too():
+def test_integers_and_lists_are_accepted():
     np.testing.assert_array_equal(dm.KMeansLoss(1).values([[0, 0]], [[3, 4], [0, 1]]), [25.0, 1.0])
 
 

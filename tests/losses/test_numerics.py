@@ -204,6 +204,7 @@ def with_peak(call, X, y):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_threads")
 def test_memory_does_not_grow_with_the_rows():
     """Twice two chunks of scratch; an (n, k) array would take 128 MB here, an (n, k, d) array 1.5 GB."""
@@ -227,6 +228,7 @@ def test_memory_does_not_grow_with_the_rows():
         assert peak < 20e6 + 8 * n * 2, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [dm.KMeansLoss(100), dm.BregmanLoss(100, "squared"), dm.BregmanLoss(100, "kl")], ids=repr
 )

@@ -1,4 +1,4 @@
-"""A loss of one's own: values alone do, and what needs more says so by name."""
+"""Custom losses: values are enough, and an error names what else is needed."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_deviation_takes_the_best_kind_of_each_point():
         assert (np.max(found, axis=0) <= bound).all()
 
 
-def test_a_loss_of_ones_own_on_sparse_rows():
+def test_a_custom_loss_on_sparse_rows():
     class Linear(dm.Loss):
         def values(self, theta, X, y=None):
             return np.abs(X @ theta)
@@ -102,7 +102,7 @@ def test_a_loss_of_ones_own_on_sparse_rows():
         np.testing.assert_allclose(Linear().deviation(ball, X), Linear().deviation(ball, rows.toarray()))
 
 
-def test_centres_of_ones_own_are_measured_by_the_largest_move():
+def test_custom_centres_are_measured_by_the_largest_move():
     class Sum(dm.Loss):
         """The sum of distances to two centres: its gradient has a part in each."""
 
@@ -124,14 +124,15 @@ def test_centres_of_ones_own_are_measured_by_the_largest_move():
 
 def test_a_potential_of_the_wrong_shape_is_named():
     with pytest.raises(
-        ValueError, match=r"potential must turn rows of shape \(\d+, 1\) into shape \(\d+,\); it gave \(\)"
+        ValueError,
+        match=r"potential must turn rows of shape \(\d+, 1\) into shape \(\d+,\); it returned \(\)",
     ):
         dm.BregmanLoss(1, (lambda X: np.cosh(X).sum(), np.sinh)).values([[0.0]], [[0.0], [1.0]])
     with pytest.raises(ValueError, match=r"potential_gradient must turn"):
         dm.BregmanLoss(1, (lambda X: np.cosh(X).sum(axis=1), lambda X: 1.0)).values([[0.0]], [[0.0], [1.0]])
 
 
-def test_rows_where_a_potential_is_no_number_are_named():
+def test_rows_outside_the_domain_of_a_potential_are_named():
     loss = dm.BregmanLoss(1, [lambda X: (X * np.log(X)).sum(axis=1), lambda X: np.log(X) + 1])
     with pytest.raises(ValueError, match=r"CustomDivergence .* row 1 has -1.0"):
         loss.values([[1.0]], [[2.0], [-1.0]])
@@ -185,6 +186,6 @@ def test_a_divergence_by_subclass():
 @pytest.mark.parametrize("bad", ["euclid", 3, (len,), None])
 def test_an_unknown_divergence_is_refused(bad):
     with pytest.raises(
-        ValueError, match=r"divergence=.* is not known; take one of 'squared', 'kl', 'itakura-saito'"
+        ValueError, match=r"divergence=.* is not known; choose one of 'squared', 'kl', 'itakura-saito'"
     ):
         dm.BregmanLoss(2, divergence=bad)

@@ -5,7 +5,7 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from duramen.losses.special import exp_excess, itakura_saito, relative_entropy
+from duramen.losses.special import exp_excess_near, itakura_saito, relative_entropy
 
 getcontext().prec = 400
 EPS = np.finfo(float).eps
@@ -68,12 +68,6 @@ def test_extremes_that_would_overflow():
     )
 
 
-@pytest.mark.parametrize(
-    "u", [*(s * 10.0**-k for k in range(16) for s in (1, -1)), 0.4999, 0.5, -0.5, 5, -30, 700]
-)
+@pytest.mark.parametrize("u", [0.0, *(s * 10.0**-k for k in range(16) for s in (1, -1)), 0.4999, 0.5, -0.5])
 def test_exp_excess_keeps_its_digits(u):
-    assert relative_error(exp_excess(np.array([float(u)]))[0], excess(u)) < 30 * EPS
-
-
-def test_exp_excess_at_the_ends():
-    assert exp_excess(np.array([0.0, 1000.0, -1e300])).tolist() == [0.0, np.inf, 1e300]
+    assert relative_error(exp_excess_near(np.array([u]))[0], excess(u)) < 30 * EPS

@@ -80,7 +80,7 @@ class MovingCentres(RuleBasedStateMachine):
         self.place = self.fit.evaluate(centres)
 
     @invariant()
-    def all_is_as_computed_afresh(self):
+    def all_is_as_computed_from_scratch(self):
         if not hasattr(self, "fit"):
             return
         least, squared = naive(self.X, self.centres)
@@ -111,7 +111,7 @@ class MovingCentres(RuleBasedStateMachine):
         assert (bound <= np.sqrt(others.min(axis=1)) * (1 + 1e-9) + 1e-6).all()
 
 
-TestMovingCentres = MovingCentres.TestCase
+TestMovingCentres = pytest.mark.slow(MovingCentres.TestCase)
 TestMovingCentres.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
@@ -136,7 +136,7 @@ def test_the_front_serves_until_centres_have_moved():
     centres = X[:4].copy()
     for step in np.linspace(0, 1, 40):
         nearest.move(centres + step * rng.normal(size=centres.shape) * 0.1)
-        rows, squared = nearest.beyond(1.5)
+        rows, squared = nearest.beyond(1.5**2)
         least, _ = naive(X, nearest.centres)
         np.testing.assert_array_equal(rows, np.flatnonzero(least >= 1.5**2))
         np.testing.assert_allclose(squared, least[rows])

@@ -140,8 +140,8 @@ def test_k_means_from_the_same_seeds(shape, k):
         np.testing.assert_allclose(ours.theta, peer.cluster_centers_, rtol=1e-6, atol=1e-8)
 
 
-def test_k_means_by_any_road(data):
-    """The squared divergence, and the distance loss's own iteration, take the same steps as k-means--."""
+def test_k_means_as_a_bregman_clustering(data):
+    """The squared divergence takes the same steps as k-means--."""
     _, X, _ = data
     points, seeds = dm.points(X), X[:4]
     one = dm.solve(points, dm.KMeansLoss(4), 10, init=seeds, tol=0)
@@ -187,7 +187,7 @@ def test_truth_discovery_against_a_general_optimiser():
     assert ours.objective <= peer.fun * (1 + 1e-9)
 
 
-def test_a_loss_of_ones_own():
+def test_a_custom_loss():
     class Cauchy(dm.Loss):
         def values(self, theta, X, y=None):
             return np.log1p(np.square(X - theta).sum(axis=1))
@@ -285,6 +285,7 @@ def test_seeds_far_from_all_points():
     assert lost.objective < 1.01 * dm.solve(dm.points(X), dm.KMeansLoss(3), random_state=0).objective
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_many_columns_far_from_zero(form):
     rng = np.random.default_rng(0)

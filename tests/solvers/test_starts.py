@@ -8,7 +8,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.seeds import spawn
-from duramen.solvers import starts as subsets
+from duramen.solvers import starts
 from duramen.solvers.problem import problem_of
 from duramen.solvers.seeding import SEEDINGS, _Costs
 from duramen.solvers.starts import Subsampler
@@ -73,12 +73,12 @@ def test_zeros_in_data_for_the_kl_divergence():
         assert (np.diff(solution.history) <= 0).all()
 
 
-def test_a_divergence_of_ones_own():
+def test_a_custom_divergence():
     X = np.random.default_rng(0).normal(size=(300, 2))
     assert dm.solve(dm.points(X), dm.BregmanLoss(3, COSH), 10, random_state=0).converged
 
 
-def test_handfuls_find_what_zero_misses():
+def test_subsets_find_what_zero_misses():
     """Outliers that pull together drag the way from zero along."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
@@ -93,7 +93,7 @@ def test_handfuls_find_what_zero_misses():
 
 
 @pytest.mark.parametrize(("d", "share"), [(3, 0.15), (10, 0.15), (30, 0.05)])
-@pytest.mark.parametrize("far", [10.0, 100.0])
+@pytest.mark.parametrize("far", [10.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_anchors_withstand_a_tight_cluster_far_out(d, share, far):
     """In however many columns: the central half holds none of it. From zero, all of these end in it."""
     found = []
@@ -109,7 +109,7 @@ def test_anchors_withstand_a_tight_cluster_far_out(d, share, far):
     assert sum(found) >= 3
 
 
-def test_handfuls_find_an_anchor_where_outliers_lie_among_the_others():
+def test_subsets_find_an_anchor_where_outliers_lie_among_the_others():
     found = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -131,12 +131,12 @@ def test_handfuls_find_an_anchor_where_outliers_lie_among_the_others():
     ("n_columns", "share", "quick", "thorough"),
     [(3, 0.01, 2, 30), (3, 0.15, 8, 30), (10, 0.15, 4, 30), (54, 0.02, 0, 30), (54, 0.2, 0, 0)],
 )
-def test_how_many_handfuls(n_columns, share, quick, thorough):
+def test_how_many_subsets(n_columns, share, quick, thorough):
     """As many as make a clean one likely, fewer where they cost more, none where there is no hope."""
     X = np.random.default_rng(0).normal(size=(1000, n_columns))
     part = problem_of(dm.points(X, X[:, 0] > 0), dm.LogisticLoss(), share)
-    assert subsets._n_handfuls(part, n_columns + 1, subsets.QUICK) == quick
-    assert subsets._n_handfuls(part, n_columns + 1, subsets.THOROUGH) == thorough
+    assert starts._n_subsets(part, n_columns + 1, starts.QUICK) == quick
+    assert starts._n_subsets(part, n_columns + 1, starts.THOROUGH) == thorough
 
 
 def test_centres_of_an_anchor_are_not_put_on_a_tight_cluster_far_out():
@@ -221,6 +221,7 @@ def test_anchors_of_centres_are_matched():
 FORMS = [(form, kind) for form in ("C", "F", "float32") for kind in ("linear", "means", "medians", "bregman")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "kind"), [*FORMS, ("csr", "linear")])
 def test_rows_are_never_copied(form, kind, two_threads):
     """Scratch memory is a few chunks, and a few numbers a row: far below what X takes."""
@@ -258,16 +259,13 @@ def test_rows_are_never_copied(form, kind, two_threads):
 )
 def test_a_damped_start_obeys_the_laws_of_weights(loss):
     """Weight w is w copies, in any units; zero weight is absent; the order does not matter."""
-    n, rng = (
-        1000,
-        np.random.default_rng(0),
-    )  # as many as coordinates are measured on: with more, the order counts
+    n, rng = 1000, np.random.default_rng(0)  # coordinates are measured on so many: with more, order counts
     X = rng.normal(size=(n, 3)) * np.where(np.arange(n) < n // 5, 10, 1)[:, None]
     y = rng.integers(3 if isinstance(loss, dm.SoftmaxLoss) else 2, size=n)
     ids = np.arange(n)
 
     def found(X, y, weights, ids):
-        return subsets.damped_start(
+        return starts.damped_start(
             problem_of(dm.points(X, y, weights=weights, ids=ids), loss, weights.sum() / 5)
         )
 
@@ -287,12 +285,12 @@ def test_a_damped_start_where_most_rows_are_alike():
     X[80:] = np.random.default_rng(0).normal(size=(20, 2))
     y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
     for rows in (X, sparse.csr_array(X), np.zeros((100, 2))):
-        theta = subsets.damped_start(problem_of(dm.points(rows, y), dm.LogisticLoss(), 3))
+        theta = starts.damped_start(problem_of(dm.points(rows, y), dm.LogisticLoss(), 3))
         assert np.isfinite(theta).all()
         assert theta[:2].any() == bool(abs(rows).sum() > 0)
 
 
-def test_a_coreset_that_is_told_to_stop_starts_nowhere_else():
+def test_a_stopped_solve_of_a_coreset_has_no_further_starts():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
     y = np.where(X[:, 0] + rng.logistic(size=3000) > 0, 1, -1)

@@ -6,12 +6,11 @@ import pytest
 import duramen as dm
 from duramen.losses.nearest import first_least, squared_differences
 from duramen.seeds import generator
-from duramen.solvers import lloyd as kmeans
 from duramen.solvers import nearest, seeding
 from duramen.solvers.alternate import Stopping, alternate, fit_of
 from duramen.solvers.nearest import NearestCentres, ScreenedCentres, nearest_of
 from duramen.solvers.problem import problem_of
-from duramen.solvers.seeding import _Costs, _grown, _least_missed, _Ranked, local_search
+from duramen.solvers.seeding import _CheapestTwo, _Costs, _grow, _least_needed, local_search
 from duramen.trimming import Trimmer, kept_weights, trimmed_sum
 
 
@@ -31,7 +30,6 @@ def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
     problem = made_up(seed)
     quick = local_search(problem, generator(seed))
     monkeypatch.setattr(nearest, "_FEW", 0)
-    monkeypatch.setattr(kmeans, "_FEW_ROWS", 0)
     monkeypatch.setattr(seeding, "_ROUNDING", np.inf)  # no bound excludes a centre
     afresh = alternate
     monkeypatch.setattr(seeding, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
@@ -65,9 +63,9 @@ def test_screening_finds_the_first_of_the_nearest(seed):
         before = first
         own = found.squared()
         np.testing.assert_allclose(own, least, rtol=1e-12)
-        for distance in np.sqrt(np.quantile(own, [0.0, 0.5, 0.9])):
-            rows, squared = found.beyond(distance)
-            assert np.array_equal(rows, np.flatnonzero(own >= distance**2))
+        for level in np.quantile(own, [0.0, 0.5, 0.9]):
+            rows, squared = found.beyond(level)
+            assert np.array_equal(rows, np.flatnonzero(own >= level))
             assert np.array_equal(squared, own[rows])
 
 
@@ -80,44 +78,30 @@ def test_few_moderate_rows_are_screened():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_least_missed_centre_is_that_of_evaluating_all(seed, monkeypatch):
+def test_the_least_needed_centre_is_that_of_evaluating_all(seed, monkeypatch):
     problem = made_up(seed)
     costs, rng = _Costs(problem), np.random.default_rng(seed)
     exact = []
-    trimmed = costs.trimmed
-    monkeypatch.setattr(costs, "trimmed", lambda left: exact.append(trimmed(left)) or exact[-1])
+    trimmed = costs.trimmed_sum
+    monkeypatch.setattr(costs, "trimmed_sum", lambda left: exact.append(trimmed(left)) or exact[-1])
     asked = 0
     for _ in range(10):
         rows = rng.choice(len(problem.X), 7)  # with repetition: ties
-        table = costs.table(costs.centres_of(rows[:6])).copy()
-        new = costs.of(costs.centre(rows[6]))
+        table = costs.table(costs.centres_at(rows[:6])).copy()
+        new = costs.of(costs.centres_at(rows[6:])[0])
         without = [np.minimum(np.delete(table, number, axis=0).min(axis=0), new) for number in range(6)]
         left = [trimmed_sum(one, costs.weights, costs.z) for one in without]
         exact.clear()
-        assert _least_missed(costs, _Ranked.of(table), new) == np.argmin(left)
+        assert _least_needed(costs, _CheapestTwo.of(table), new) == np.argmin(left)
         asked += len(exact)
     assert asked < 40  # of 60
 
 
 @pytest.mark.parametrize("seed", [0, 4, 5])  # 4: in single precision one centre is rounded, several are not
-def test_what_grown_centres_leave_is_what_their_table_says(seed):
+def test_what_grow_centres_leave_is_what_their_table_says(seed):
     costs = _Costs(made_up(seed))
-    centres, least = _grown(costs, np.inf, generator(seed))
+    centres, least = _grow(costs, np.inf, generator(seed))
     assert np.array_equal(least, costs.table(centres).min(axis=0))
-
-
-def test_sums_of_both_sides_are_those_of_each():
-    rng = np.random.default_rng(0)
-    for d in (1, 4, 16):
-        sums = kmeans._ClusterSums(rng.normal(size=(300, d)))
-        sums.origins = rng.normal(size=(5, d))
-        heavy = rng.normal(size=(2, 300)) * (rng.random((2, 300)) < 0.8)
-        sides = list(zip(rng.integers(5, size=(2, 300)), heavy, strict=True))
-        both = sums._both_sums(sums.X, *sides)
-        for (numbers, weights), parts in zip(sides, both, strict=True):
-            for one, other in zip(sums._sums(sums.X, numbers, weights), parts, strict=True):
-                assert np.array_equal(one, other)
-                assert other.flags.c_contiguous
 
 
 def test_a_trimmer_with_ties_gives_kept_weights_bit_for_bit():

@@ -212,10 +212,10 @@ def predict_rows(model: Model, X: Rows) -> dict[str, Array]:
     loss: Any = model.loss
     rows, theta = np.asarray(X, dtype=np.float64), model.theta
     if isinstance(loss, BregmanLoss):
-        distance, cluster = loss.assigned(theta, rows)
+        distance, cluster = loss.values_and_cache(theta, rows)
         return {"cluster": cluster, "distance": distance}
     if isinstance(loss, DistanceLoss):
-        squared, cluster = loss.reached(theta, rows)
+        squared, cluster = loss.assign(theta, rows)
         return {"cluster": cluster, "distance": np.sqrt(squared)}
     m = rows @ theta[..., :-1].T + theta[..., -1] if loss.fit_intercept else rows @ theta.T
     if model.classes is not None:

@@ -30,9 +30,9 @@ from duramen.points import WeightedPoints
 from duramen.samplers import RankedSampler, Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.anchor import matched
-from duramen.solvers.problem import is_number, is_of_centres
-from duramen.solvers.solve import SETTINGS, WAYS_OUT, solved, warn_of
+from duramen.solvers.anchor import match_centres
+from duramen.solvers.problem import is_number
+from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
 from duramen.trimming import outlier_weight
 
 if TYPE_CHECKING:
@@ -210,9 +210,7 @@ class Reading(ABC):
             anchor = state.candidates.scorer.anchor
             far = None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
-                theta = matched(
-                    self._solution.theta, anchor.theta, anchor.theta.ndim == 2 and is_of_centres(self.loss)
-                )
+                theta = match_centres(self.loss, self._solution.theta, anchor.theta)
                 far = distance(anchor.theta, theta)
             state.candidates.catch_up()
             late = int(np.count_nonzero(state.candidates.changed_since_anchor))
@@ -667,7 +665,7 @@ class DynamicCoreset(Reading):
         for name in settings:
             if name not in SETTINGS:
                 raise TypeError(f"fit takes no {name!r}; its settings are {', '.join(SETTINGS)}")
-        solution = solved(self, settings.pop("loss", None), settings.pop("n_outliers", None), **settings)
+        solution = solve_quietly(self, **settings)
         warn_of(solution, "fit", **WAYS_OUT)
         self._remember(solution)
         return solution

@@ -17,7 +17,7 @@ from duramen.estimators.base import RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, FitResult, MemoryData
 from duramen.estimators.out_of_core import IntakeSettings, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
-from duramen.losses.base import checked_k
+from duramen.losses.base import check_k
 from duramen.samplers import Sampler
 from duramen.solvers.problem import count_distinct
 
@@ -77,7 +77,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             A row of weight w counts as w rows. A Dask array or Series beside a Dask
             collection; of a scan, its weight.
         """
-        k = checked_k(self.n_clusters, "n_clusters", "clusters")
+        k = check_k(self.n_clusters, "n_clusters", "clusters")
         settings = self._settings(self._loss(k))
         needs = IntakeSettings(settings.loss, distinct=k, dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)

@@ -18,15 +18,15 @@ from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.coreset.view import SAMPLE, anchor_sample
 from duramen.dynamic import DynamicCoreset
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, points
 from duramen.samplers import RankedSampler, Sampler
 from duramen.samplers.base import Bound
 from duramen.seeds import generator
 from duramen.solvers import Solution
-from duramen.solvers.problem import count_distinct, is_linear, is_number
-from duramen.solvers.solve import solved
+from duramen.solvers.problem import count_distinct, is_number
+from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 
@@ -71,7 +71,7 @@ class FitSettings:
     @property
     def is_linear(self) -> bool:
         """Whether the loss is one of linear predictors."""
-        return is_linear(self.loss)
+        return isinstance(self.loss, PredictorLoss)
 
 
 def seed_of(random_state: Any) -> int:
@@ -381,11 +381,11 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, seed: int, init:
     if isinstance(on, WeightedPoints):
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
     if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
-        everything = solved(on, **{**problem, "n_outliers": 0}, init="zero")
+        everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
             init = everything.theta  # what fits all rows fits those kept: which they are is no matter
-    return solved(on, **problem, init=init, n_starts=1 if init is not None else settings.n_starts)
+    return solve_quietly(on, **problem, init=init, n_starts=1 if init is not None else settings.n_starts)
 
 
 def _solved_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:

@@ -21,7 +21,7 @@ the paper takes their maximum, which one outlier can make useless.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -30,35 +30,27 @@ from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
 from duramen.ball import Ball, dual_norms
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
-__all__ = ["Loss", "MissingPropertyError", "checked_k"]
 
-
-def checked_k(k: Any, name: str = "k", of: str = "centres") -> int:
-    """Check a number of centres, or of something else.
-
-    Examples
-    --------
-    >>> checked_k(3)
-    3
-    """
+def check_k(k: Any, name: str = "k", of: str = "centres") -> int:
+    """Check a number of centres, or ``of`` something else."""
     if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
         raise ValueError(f"{name}={k!r} must be a whole number of {of}, 1 or more")
     return int(k)
 
 
 class MissingPropertyError(TypeError):
-    """Something was asked of a loss that it does not define; the message names what and how to add it."""
+    """A loss does not define what is needed here; the message says what to define."""
 
 
 class Loss(ABC):
     """A learning problem: the cost f(theta, x) >= 0 of one point x under parameters theta.
 
-    A loss of your own is a subclass with ``values``. Everything else is
-    optional: what needs a method that you left out says so by its name.
+    A custom loss is a subclass with ``values``. Everything else is optional:
+    whatever needs a method that is missing names it in its error.
 
-    Shapes are said once, here: ``X`` is (n, d) rows, ``y`` is (n,) labels or
-    None, ``theta`` is whatever the loss takes, and each method returns one
-    entry a row. Results have the type of ``X``: float32 in, float32 out.
+    In all methods ``X`` is (n, d) rows, ``y`` is (n,) labels or None, and
+    ``theta`` has the shape that the loss takes. They return one entry per row,
+    of the type of ``X``: float32 in, float32 out.
 
     Examples
     --------
@@ -80,6 +72,8 @@ class Loss(ABC):
     duramen.losses.base.MissingPropertyError: CityBlock has no gradients; define ...
     """
 
+    _takes_sparse: ClassVar[bool] = False
+
     @property
     def convex(self) -> bool:
         """Whether f(theta, x) is known to be convex in theta."""
@@ -90,18 +84,17 @@ class Loss(ABC):
         """Compute f(theta, x_i): (n,), non-negative."""
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
-        """Compute the values, and beside them what makes ``gradient_sum`` cheap: its ``cache``.
+        """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
 
-        One number a row: the slope of a linear loss, the number of the nearest
-        centre; None where there is nothing of the kind.
+        The cache is one number per row: the slope of a linear loss, or the
+        number of the nearest centre. It is None for other losses.
         """
         return self.values(theta, X, y), None
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
 
-        Where the loss has a kink, one of its one-sided gradients. Sparse rows
-        give a CSR array.
+        At a kink it is one of the one-sided gradients. Sparse rows give a CSR array.
         """
         raise self._missing("gradients", "theta, X, y")
 
@@ -122,21 +115,21 @@ class Loss(ABC):
         return None
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
-        """Give the shape of theta for rows of ``n_columns`` columns; None where any will do."""
+        """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
         return None
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
-        The best, point by point, of the kinds of continuity that the loss has.
-        Built-in losses know better: the supremum itself, or nearly, enlarged by
-        what rounding can do, so that it bounds computed values. For a loss of
-        your own it is as good as its constants; how it rounds is not known here.
+        The smallest, row by row, of the bounds by each kind of continuity that
+        the loss has. Built-in losses override it with (nearly) the supremum,
+        enlarged for rounding so that it bounds computed values too. A custom
+        loss gets no such allowance for its own rounding.
 
         Raises
         ------
         MissingPropertyError
-            If the loss has no constant of any kind.
+            If the loss has no constants.
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
@@ -157,14 +150,14 @@ class Loss(ABC):
     ) -> Array:
         """Sum weight times gradient over all points: theta.shape, in float64.
 
-        No ``(n, *theta.shape)`` array is formed. ``cache`` are those of
-        :meth:`values_and_cache` for the same theta and rows, where they are at hand.
+        No ``(n, *theta.shape)`` array is formed. ``cache`` comes from
+        :meth:`values_and_cache` with the same theta and rows, if available.
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]
         theta = np.asarray(theta)
         labels = None if y is None else as_column(y, n, "y")
-        heavy = np.ones(n) if weights is None else as_column(weights, n, "weights")
+        factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
         total = np.zeros(theta.shape)
         step = rows_per_chunk(8 * theta.size)
         for start in range(0, n, step):
@@ -172,29 +165,32 @@ class Loss(ABC):
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
             if sparse.issparse(gradients):
-                total += gradients.T @ heavy[chunk]
+                total += gradients.T @ factors[chunk]
             else:
-                total += np.tensordot(heavy[chunk], gradients, axes=1)
+                total += np.tensordot(factors[chunk], gradients, axes=1)
         return total
 
     def _continuity_bounds(self, ball: Ball, X: Rows, y: Array | None) -> list[Array]:
-        """Evaluate xi(l) by each kind of continuity that the loss has."""
-        reach = ball.radius
-        slope, bend, twist = self.lipschitz(X, y), self.smoothness(X, y), self.hessian_lipschitz(X, y)
-        bounds = [] if slope is None else [slope * reach]
-        if bend is not None or twist is not None:
-            steepness = dual_norms(self.gradients(ball.theta, X, y))
-            if bend is not None:
-                bounds.append(steepness * reach + bend * reach**2 / 2)
-            if twist is not None:
-                curved = self.hessian_norms(ball.theta, X, y)
-                if curved is None:
-                    raise self._missing("hessian_norms", "theta, X, y")
-                bounds.append(steepness * reach + curved * reach**2 / 2 + twist * reach**3 / 6)
+        """Compute xi(l) by each kind of continuity that the loss has."""
+        radius, bounds = ball.radius, []
+        lipschitz, smoothness = self.lipschitz(X, y), self.smoothness(X, y)
+        hessian_lipschitz = self.hessian_lipschitz(X, y)
+        if lipschitz is not None:
+            bounds.append(lipschitz * radius)
+        if smoothness is not None or hessian_lipschitz is not None:
+            first = dual_norms(self.gradients(ball.theta, X, y)) * radius
+        if smoothness is not None:
+            bounds.append(first + smoothness * radius**2 / 2)
+        if hessian_lipschitz is not None:
+            norms = self.hessian_norms(ball.theta, X, y)
+            if norms is None:
+                raise self._missing("hessian_norms", "theta, X, y")
+            bounds.append(first + norms * radius**2 / 2 + hessian_lipschitz * radius**3 / 6)
         if not bounds:
+            name = type(self).__name__
             raise MissingPropertyError(
-                f"{type(self).__name__} has no lipschitz, smoothness or hessian_lipschitz constants, and "
-                f"deviation needs one of them; define {type(self).__name__}.lipschitz(X, y) or another"
+                f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation needs "
+                f"one of them; define {name}.lipschitz(X, y) or another"
             )
         return bounds
 
@@ -204,16 +200,16 @@ class Loss(ABC):
             f"{name} has no {method}; define {name}.{method}({arguments}) to use it here"
         )
 
-    def _rows(self, X: Any, *, sparse_allowed: bool = False) -> Rows:
+    def _rows(self, X: Any) -> Rows:
         rows = as_rows(X, check_values=False)
-        if sparse.issparse(rows) and not sparse_allowed:
+        if sparse.issparse(rows) and not self._takes_sparse:
             raise TypeError(
                 f"{type(self).__name__} needs dense rows; X is sparse. Pass X.toarray() if it fits in memory"
             )
         return rows
 
     def _parameters(self, theta: Any, rows: Rows) -> Array:
-        """Check theta against the rows, and give it their type."""
+        """Check theta against the rows, and convert it to their type."""
         shape = self.parameter_shape(rows.shape[1])
         try:
             given = np.asarray(theta)
@@ -231,13 +227,17 @@ class Loss(ABC):
             raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")
         return typed
 
-    @staticmethod
-    def _answer(values: Array, rows: Rows) -> Array:
-        """Return values, unless they show that a row held NaN or infinity.
 
-        Every built-in loss is NaN or infinite on such a row, so this look at
-        the results finds what a check of all the data would.
-        """
-        if not np.isfinite(values).all():
-            refuse_nonfinite(rows)
-        return values
+def ignore_overflow() -> np.errstate:
+    """Let NumPy compute infinity, zero and NaN without a warning: the results are checked instead."""
+    return np.errstate(over="ignore", under="ignore", invalid="ignore")
+
+
+def require_finite(values: Array, rows: Rows) -> Array:
+    """Return values; raise ValueError if they are not finite because a row holds NaN or infinity.
+
+    Every built-in loss is NaN or infinite on such a row, so this finds what a check of all the data would.
+    """
+    if not np.isfinite(values).all():
+        refuse_nonfinite(rows)
+    return values

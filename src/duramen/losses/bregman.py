@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from duramen.arrays import Array, as_column, dense_block, row_products
+from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball
-from duramen.losses.base import Loss, MissingPropertyError, checked_k
-from duramen.losses.nearest import least_cost, screened
+from duramen.losses.base import MissingPropertyError, check_k, ignore_overflow, require_finite
+from duramen.losses.centres import CentreLoss
+from duramen.losses.nearest import least_among, least_cost
 from duramen.losses.special import itakura_saito, relative_entropy
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
-
-__all__ = ["BregmanLoss", "CustomDivergence", "Divergence", "divergence_of"]
+from duramen.parallel import for_each_chunk, rows_per_chunk
 
 
 class Divergence(ABC):
@@ -27,9 +26,9 @@ class Divergence(ABC):
 
     name: ClassVar[str]
     domain: ClassVar[str] = "any number"
-    """Which numbers data and centres may hold, for messages."""
+    """The numbers that data and centres may hold, for error messages."""
     smooth: ClassVar[float | None] = None
-    """How smooth d(x, c) is in c, where that is bounded for all c."""
+    """The smoothness of d(x, c) in c, if it is bounded for all c."""
 
     @abstractmethod
     def phi(self, X: Array) -> Array:
@@ -40,41 +39,35 @@ class Divergence(ABC):
         """Compute the gradient of phi at x_i: (n, d)."""
 
     def between(self, X: Array, C: Array) -> Array:
-        """Compute d(x_i, c_i): (n,). Override it where the definition loses digits."""
-        return np.maximum(
-            self.phi(X) - self.phi(C) - row_products(X - C, np.broadcast_to(self.gradient(C), X.shape)), 0
-        )
+        """Compute d(x_i, c_i): (n,). Override it if the definition loses digits."""
+        slopes = np.broadcast_to(self.gradient(C), X.shape)
+        return np.maximum(self.phi(X) - self.phi(C) - row_products(X - C, slopes), 0)
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
-        """Bound how far the computed d(x_i, c_i), given as ``costs``, is from the exact one: (n,).
-
-        By the definition, from the size of the terms that it subtracts.
-        """
+        """Bound the rounding error of the computed d(x_i, c_i), ``costs``: (n,)."""
         unit = (X.shape[1] + 8) * np.finfo(X.dtype).eps
-        terms = np.abs(self.phi(X)) + np.abs(self.phi(C))
-        return unit * (
-            terms + row_products(np.abs(X - C), np.broadcast_to(np.abs(self.gradient(C)), X.shape))
-        )
+        slopes = np.broadcast_to(np.abs(self.gradient(C)), X.shape)
+        return unit * (np.abs(self.phi(X)) + np.abs(self.phi(C)) + row_products(np.abs(X - C), slopes))
 
     def slope(self, X: Array, centre: Array) -> Array:
         """Compute the gradient of d(x_i, c) in one centre c, (n, d): phi's Hessian at c times c - x_i."""
-        raise MissingPropertyError(f"{self.name} has no hessian; give one to use gradients")
+        raise MissingPropertyError(f"{self.name} has no hessian; pass hessian= to use gradients")
 
     def curvature(self, centres: Array, radius: Array) -> Array:
         """Bound the second derivatives of phi within ``radius`` (k, d) of each centre: (k, d).
 
-        Along each axis where phi is a sum over columns; otherwise the largest
-        eigenvalue of its Hessian, repeated. Infinity where the ball leaves the
+        Along each axis if phi is a sum over columns; otherwise the largest
+        eigenvalue of its Hessian, repeated. Infinite where the ball leaves the
         domain.
         """
-        raise MissingPropertyError(f"{self.name} has no curvature; give one to use deviation")
+        raise MissingPropertyError(f"{self.name} has no curvature; pass curvature_bound= to use deviation")
 
     def outside(self, X: Array) -> Array:
-        """Tell which data entries lie outside the domain: a boolean (n, d)."""
+        """Return a mask (n, d) of the data entries outside the domain."""
         return np.zeros(X.shape, dtype=bool)
 
     def outside_centres(self, C: Array) -> Array:
-        """Tell which centre entries lie outside the domain: a boolean (k, d)."""
+        """Return a mask (k, d) of the centre entries outside the domain."""
         return self.outside(C)
 
     def inside(self, C: Array) -> Array:
@@ -179,7 +172,7 @@ class ItakuraSaitoDivergence(_SumOfTerms):
 
 @dataclass(frozen=True)
 class CustomDivergence(Divergence):
-    """The divergence of a phi of your own.
+    """The divergence of a custom phi.
 
     Parameters
     ----------
@@ -212,10 +205,10 @@ class CustomDivergence(Divergence):
     curvature_bound: Callable[[Array, float], Any] | None = None
 
     def phi(self, X: Array) -> Array:
-        return _shaped(self.potential(X), X, X.shape[:1], "potential")
+        return _check_shape(self.potential(X), X, X.shape[:1], "potential")
 
     def gradient(self, X: Array) -> Array:
-        return _shaped(self.potential_gradient(X), X, X.shape, "potential_gradient")
+        return _check_shape(self.potential_gradient(X), X, X.shape, "potential_gradient")
 
     def slope(self, X: Array, centre: Array) -> Array:
         if self.hessian is None:
@@ -239,11 +232,11 @@ class CustomDivergence(Divergence):
         return np.broadcast_to(undefined[:, None], X.shape)
 
 
-def _shaped(result: Any, X: Array, shape: tuple[int, ...], name: str) -> Array:
+def _check_shape(result: Any, X: Array, shape: tuple[int, ...], name: str) -> Array:
     array = np.asarray(result, dtype=X.dtype)
     if array.shape != shape:
         raise ValueError(
-            f"{name} must turn rows of shape {X.shape} into shape {shape}; it gave {array.shape}"
+            f"{name} must turn rows of shape {X.shape} into shape {shape}; it returned {array.shape}"
         )
     return array
 
@@ -254,13 +247,7 @@ _NAMED: dict[str, Divergence] = {
 
 
 def divergence_of(given: Any) -> Divergence:
-    """Turn a name, a Divergence, or a pair (phi, gradient) into a Divergence.
-
-    Examples
-    --------
-    >>> divergence_of("kl").name
-    'kl'
-    """
+    """Return the Divergence for a name, a Divergence, or a pair (phi, gradient)."""
     if isinstance(given, Divergence):
         return given
     if isinstance(given, str) and given in _NAMED:
@@ -269,12 +256,12 @@ def divergence_of(given: Any) -> Divergence:
         return CustomDivergence(*given)
     names = ", ".join(repr(name) for name in _NAMED)
     raise ValueError(
-        f"divergence={given!r} is not known; take one of {names}, a pair (phi, gradient), or a Divergence"
+        f"divergence={given!r} is not known; choose one of {names}, a pair (phi, gradient), or a Divergence"
     )
 
 
 @dataclass(frozen=True)
-class BregmanLoss(Loss):
+class BregmanLoss(CentreLoss):
     """Bregman clustering: the smallest divergence d(x, c_j) to k centres.
 
     theta is (k, d). The best centre of a cluster is its mean, for every
@@ -286,11 +273,11 @@ class BregmanLoss(Loss):
     Parameters
     ----------
     k : int
-        How many centres.
+        The number of centres.
     divergence : {"kl", "itakura-saito", "squared"}, pair (phi, gradient), or Divergence
         "kl" is the generalised Kullback-Leibler divergence, for data of 0 or
-        more; "itakura-saito" takes data above 0. Of your own: phi and its
-        gradient, both from rows (n, d); see :class:`duramen.CustomDivergence`.
+        more; "itakura-saito" takes data above 0. A custom one is given by phi and
+        its gradient, both from rows (n, d); see :class:`duramen.CustomDivergence`.
 
     Examples
     --------
@@ -303,158 +290,110 @@ class BregmanLoss(Loss):
     divergence: Any = "kl"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checked_k(self.k))
+        object.__setattr__(self, "k", check_k(self.k))
         object.__setattr__(self, "divergence", divergence_of(self.divergence))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
-    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self.assigned(theta, X)[0]
-
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        return self.assigned(theta, X)
-
-    def nearest(self, theta: Any, X: Any) -> Array:
-        """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
-        return self.assigned(theta, X)[1]
-
-    def assigned(self, theta: Any, X: Any) -> tuple[Array, Array]:
-        """Compute each row's value, and the number of its nearest centre, together."""
         rows = self._domain_rows(X)
         return self._nearest(self._centres(theta, rows), rows)
 
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._domain_rows(X)
-        centres = self._centres(theta, rows)
-        numbers = self._nearest(centres, rows)[1]
-        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            block, here = rows[chunk], numbers[chunk]
-            for number, centre in enumerate(centres):
-                members = np.flatnonzero(here == number)
-                with np.errstate(over="ignore", under="ignore"):
-                    gradients[chunk.start + members, number] = self._divergence.slope(block[members], centre)
-
-        for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
-        return gradients
-
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._domain_rows(X)
-        centres = self._centres(theta, rows)
-        numbers = self._nearest(centres, rows)[1] if cache is None else cache
-        heavy = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
-
-        def work(chunk: slice) -> tuple[Array]:
-            total = np.zeros(centres.shape)
-            for number, centre in enumerate(centres):
-                members = np.flatnonzero((numbers[chunk] == number) & (heavy[chunk] > 0))
-                with np.errstate(over="ignore", under="ignore"):
-                    slopes = self._divergence.slope(rows[chunk][members], centre)
-                total[number] = heavy[chunk][members] @ slopes.astype(np.float64, copy=False)
-            return (total,)
-
-        if not len(rows):
-            return np.zeros(centres.shape)
-        return np.asarray(sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))[0])
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        pulls = np.empty(block.shape, dtype=dtype)
+        for number, centre in enumerate(centres):
+            members = np.flatnonzero(numbers == number)
+            pulls[members] = self.divergence.slope(block[members], centre)
+        return pulls
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
         rows = self._rows(X)
-        if self.k > 1 or self._divergence.smooth is None:
+        if self.k > 1 or self.divergence.smooth is None:
             return None
-        return np.full(len(rows), self._divergence.smooth, dtype=rows.dtype)
+        return np.full(len(rows), self.divergence.smooth, dtype=rows.dtype)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._domain_rows(X)
         centres = self._centres(ball.theta, rows)
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
-        with np.errstate(over="ignore", under="ignore"):
+        with ignore_overflow():
             radius = np.float64(ball.radius)
             rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
-            bent = self._divergence.curvature(centres, (rounded + radius).astype(rows.dtype))
+            bent = self.divergence.curvature(centres, (rounded + radius).astype(rows.dtype))
         result = np.empty(len(rows), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            with ignore_overflow():
                 result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, radius)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
-        return self._answer(result, rows)
+        return require_finite(result, rows)
 
     def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: Any) -> Array:
-        """Bound the change of the smallest divergence from the change of each, and from rounding.
+        """Bound the change of the smallest divergence by the change of each.
 
-        The bound of :mod:`duramen.losses.bregman` for a step of length radius and a step ``rounded``.
+        Each centre moves by a step of length ``radius`` and by one of ``rounded`` along each axis; ``bent``
+        bounds the second derivatives of phi on the way.
         """
         here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
         for centre, h, u in zip(centres, bent, rounded, strict=True):
-            cost = self._divergence.between(block, centre[None])
+            cost = self.divergence.between(block, centre[None])
             move = np.full(len(block), np.inf, dtype=block.dtype)
             if np.isfinite(h).all():
                 pull = h * np.abs(block - centre)
                 second = h.max() * radius**2 / 2 + radius * np.linalg.norm(h * u) + h @ (u * u) / 2
                 first = radius * np.sqrt(row_products(pull, pull)) + row_products(pull, u)
                 move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
-                move += 4 * self._divergence.rounding(block, centre[None], cost + move)
+                move += 4 * self.divergence.rounding(block, centre[None], cost + move)
             np.minimum(here, cost, out=here)
             np.minimum(highest, cost + move, out=highest)
             np.minimum(lowest, cost - np.minimum(move, cost), out=lowest)
         change = np.maximum(highest - here, here - lowest)
         return np.where(np.isnan(change), np.inf, change)
 
-    @property
-    def _divergence(self) -> Divergence:
-        return self.divergence
-
     def _centres(self, theta: Any, rows: Array) -> Array:
         centres = self._parameters(theta, rows)
-        outside = self._divergence.outside_centres(centres)
-        if outside.any():
-            number, column = np.argwhere(outside)[0]
-            raise ValueError(
-                f"the {self._divergence.name} divergence takes {self._divergence.domain}; "
-                f"centre {number} has {centres[number, column]} in column {column}"
-            )
+        self._refuse_outside(self.divergence.outside_centres(centres), centres, "centre")
         return centres
 
     def _domain_rows(self, X: Any) -> Array:
         rows = self._rows(X)
 
         def work(chunk: slice) -> None:
-            outside = self._divergence.outside(rows[chunk])
-            if outside.any():
-                row, column = np.argwhere(outside)[0]
-                raise ValueError(
-                    f"the {self._divergence.name} divergence takes {self._divergence.domain}; "
-                    f"row {chunk.start + row} has {rows[chunk][row, column]} in column {column}"
-                )
+            self._refuse_outside(self.divergence.outside(rows[chunk]), rows[chunk], "row", chunk.start)
 
         for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1]))
         return rows
 
+    def _refuse_outside(self, outside: Array, values: Array, name: str, first: int = 0) -> None:
+        if outside.any():
+            number, column = np.argwhere(outside)[0]
+            raise ValueError(
+                f"the {self.divergence.name} divergence takes {self.divergence.domain}; "
+                f"{name} {first + number} has {values[number, column]} in column {column}"
+            )
+
     def _nearest(self, centres: Array, rows: Array) -> tuple[Array, Array]:
         """Screen by one matrix product, then compute the divergence itself for what is left."""
-        slopes = -self._divergence.gradient(centres)
-        offsets = -row_products(slopes, centres) - self._divergence.phi(centres)
+        slopes = -self.divergence.gradient(centres)
+        offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
         unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps
 
         def costs(pairs: Array, numbers: Array) -> Array:
-            return self._divergence.between(pairs, centres[numbers])
+            return self.divergence.between(pairs, centres[numbers])
 
         def kernel(block: Array) -> tuple[Array, Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
             # for each pair by itself: one far centre must not blur the others
             rounding = np.abs(slopes) @ np.abs(block).T
-            rounding += np.abs(offsets)[:, None] + np.abs(self._divergence.phi(block))
+            rounding += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
             rounding *= unit
             limit = (scores + rounding).min(axis=0)
             scores -= rounding
-            return screened(block, scores, limit, costs)
+            return least_among(block, scores, limit, costs)
 
         least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
-        return self._answer(least, rows), numbers
+        return require_finite(least, rows), numbers

@@ -10,14 +10,70 @@ import numpy as np
 
 from duramen.arrays import Array, as_column, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, checked_k
-from duramen.losses.nearest import nearest_squared
+from duramen.losses.base import Loss, check_k, ignore_overflow, require_finite
+from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
-__all__ = ["DistanceLoss", "KMeansLoss", "KMedianLoss", "TruthDiscoveryLoss"]
+
+class CentreLoss(Loss):
+    """A loss of the nearest centre, whose number is the ``cache`` of :meth:`values_and_cache`."""
+
+    @abstractmethod
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        """Return the shape of theta for rows of ``n_columns`` columns."""
+
+    @abstractmethod
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        """Compute the values, and the numbers of the nearest centres."""
+
+    @abstractmethod
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        return self.values_and_cache(theta, X)[0]
+
+    def nearest(self, theta: Any, X: Any) -> Array:
+        """Find the number of each row's nearest centre, the first of equally near ones: (n,)."""
+        return self.values_and_cache(theta, X)[1]
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        centres, numbers = self._centres(theta, rows), self.nearest(theta, rows)
+        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
+
+        def work(chunk: slice) -> None:
+            with ignore_overflow():
+                pulls = self._pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
+            gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = pulls
+
+        for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
+        return gradients.reshape(len(rows), *np.shape(theta))
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
+    ) -> Array:
+        rows = self._rows(X)
+        centres = self._centres(theta, rows)
+        numbers = self.nearest(theta, rows) if cache is None else cache
+        factors = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
+
+        def work(chunk: slice) -> tuple[Array]:
+            with ignore_overflow():
+                pulls = self._pulls(rows[chunk], centres, numbers[chunk], np.float64)
+                pulls[factors[chunk] == 0] = 0.0
+                return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
+
+        if not len(rows):
+            return np.zeros(np.shape(theta))
+        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))
+        return np.asarray(total).reshape(np.shape(theta))
+
+    def _centres(self, theta: Any, rows: Array) -> Array:
+        return self._parameters(theta, rows).reshape(-1, rows.shape[1])
 
 
-class DistanceLoss(Loss):
+class DistanceLoss(CentreLoss):
     """A loss that depends on the distance to the nearest centre, and grows with it.
 
     A subclass defines h and h'(t) / t as functions of the squared distance,
@@ -32,98 +88,50 @@ class DistanceLoss(Loss):
     def pull(self, squared: Array) -> Array:
         """Compute h'(t) / t from t^2: the gradient in the nearest centre c is this times c - x."""
 
-    @abstractmethod
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        """Give the shape of theta for rows of ``n_columns`` columns."""
-
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self.height(self._nearest(theta, X, numbered=False)[0])
+        return self.height(self.assign(theta, X, numbered=False)[0])
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        squared, numbers = self._nearest(theta, X)
+        squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def nearest(self, theta: Any, X: Any) -> Array:
-        """Find the number of each row's nearest centre: (n,), the first of equally near ones."""
-        return self._nearest(theta, X)[1]
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        squared, numbers = self._nearest(theta, rows)
-        centres = self._centres(theta, rows)
-        pull = self.pull(squared)
-        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                gap = centres[numbers[chunk]] - rows[chunk]
-                gap *= pull[chunk, None]
-            gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = gap
-
-        for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
-        return gradients.reshape(len(rows), *np.shape(theta))
-
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
-        centres = self._centres(theta, rows)
-        numbers = self.nearest(theta, rows) if cache is None else cache
-        heavy = None if weights is None else as_column(weights, len(rows), "weights")
-
-        def work(chunk: slice) -> tuple[Array]:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                gap = (centres[numbers[chunk]] - rows[chunk]).astype(np.float64, copy=False)
-                pull = self.pull(row_products(gap, gap))
-                if heavy is not None:
-                    pull = np.where(heavy[chunk] > 0, pull * heavy[chunk], 0.0)
-                gap *= pull[:, None]
-            columns = [np.bincount(numbers[chunk], column, minlength=len(centres)) for column in gap.T]
-            return (np.stack(columns, axis=1),)
-
-        if not len(rows):
-            return np.zeros(np.shape(theta))
-        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(16 * rows.shape[1]))
-        return np.asarray(total).reshape(np.shape(theta))
+    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+        gaps = (centres[numbers] - block).astype(dtype, copy=False)
+        gaps *= self.pull(row_products(gaps, gaps))[:, None]
+        return gaps
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         limits = np.finfo(rows.dtype)
-        # what follows is enlarged by what rounding may do, so that it bounds computed values too: to a centre
-        # (a few units of its size), to a distance (relative), and to squares that vanish
+        # enlarged for the rounding of a centre (a few units of its size), of a distance (relative), and of
+        # squares that vanish, so that it bounds computed values too
         slack = (rows.shape[1] + 8) * limits.eps
         size = lengths(ball.theta).max() + ball.radius
         reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             step = rows.dtype.type(reach)
-            t = np.sqrt(self._nearest(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
+            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
             here = self.height(t * t)
             up = self.height((t + step) ** 2)
             down = self.height(np.maximum(t - step, 0) ** 2)
             change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
         return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
-    def _centres(self, theta: Any, rows: Array) -> Array:
-        return self._parameters(theta, rows).reshape(-1, rows.shape[1])
-
-    def reached(self, theta: Any, X: Any) -> tuple[Array, Array]:
-        """Find the nearest centre of each row: its squared distance, and its number."""
-        return self._nearest(theta, X)
-
-    def _nearest(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
+    def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
+        """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
         rows = self._rows(X)
         squared, numbers = nearest_squared(rows, self._centres(theta, rows), numbered=numbered)
-        return self._answer(squared, rows), numbers
+        return require_finite(squared, rows), numbers
 
 
 @dataclass(frozen=True)
 class _CentresLoss(DistanceLoss):
-    """What the losses of k centres share."""
+    """A loss of the distance to the nearest of k centres."""
 
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checked_k(self.k))
+        object.__setattr__(self, "k", check_k(self.k))
 
     @property
     def convex(self) -> bool:
@@ -144,7 +152,7 @@ class KMeansLoss(_CentresLoss):
     Parameters
     ----------
     k : int
-        How many centres.
+        The number of centres.
 
     Examples
     --------
@@ -175,7 +183,7 @@ class KMedianLoss(_CentresLoss):
     Parameters
     ----------
     k : int
-        How many centres.
+        The number of centres.
 
     Examples
     --------
@@ -198,10 +206,10 @@ class KMedianLoss(_CentresLoss):
 
 @dataclass(frozen=True)
 class TruthDiscoveryLoss(DistanceLoss):
-    """Truth discovery: theta is the truth, each row what one source claims of it.
+    """Truth discovery: theta is the truth, and each row one source's claim.
 
     With ``t = |theta - x|``, f is t^2 up to 1 and 1 + log t^2 beyond (paper, appendix
-    A): a source far off has little pull. Each f is 2-Lipschitz and 2-smooth.
+    A): a source far off has little influence. Each f is 2-Lipschitz and 2-smooth.
 
     Examples
     --------

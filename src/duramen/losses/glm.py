@@ -13,12 +13,10 @@ from duramen.arrays import Array
 from duramen.losses.linear import LinearLoss
 from duramen.losses.special import exp_excess_near
 
-__all__ = ["HuberLoss", "LogisticLoss", "PoissonLoss", "SmoothHingeLoss", "SquaredLoss"]
-
 
 @dataclass(frozen=True)
 class _MarginLoss(LinearLoss):
-    """What the losses of a margin share: their labels."""
+    """A loss of the margin y m, with two classes."""
 
     classifies: ClassVar[bool] = True
 
@@ -155,9 +153,6 @@ class SquaredLoss(LinearLoss):
     max_curvature: ClassVar[float | None] = 1.0
     max_third: ClassVar[float | None] = 0.0
 
-    def check_labels(self, y: Array) -> None:
-        return
-
     def pointwise(self, m: Array, y: Array) -> Array:
         return (m - y) ** 2 / 2
 
@@ -201,9 +196,6 @@ class HuberLoss(LinearLoss):
     def max_slope(self) -> float:  # type: ignore[override]
         """The largest slope: delta."""
         return float(self.delta)
-
-    def check_labels(self, y: Array) -> None:
-        return
 
     def pointwise(self, m: Array, y: Array) -> Array:
         far = np.abs(m - y)

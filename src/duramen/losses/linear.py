@@ -1,7 +1,7 @@
 """Losses of a linear predictor: f(theta, x) = psi(m, y) with m = <w, x> + b.
 
-theta is w, with the intercept b last unless ``fit_intercept=False``. A family
-member supplies psi and its derivatives in m; rows, intercept, sparse input and
+theta is w, with the intercept b last unless ``fit_intercept=False``. A subclass
+supplies psi and its derivatives in m; rows, intercept, sparse input and
 constants are handled here.
 
 A ball of radius l around theta moves m through exactly the interval of
@@ -32,14 +32,12 @@ from duramen.arrays import (
     scratch_rows,
 )
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, ignore_overflow, require_finite
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
-
-__all__ = ["LinearLoss", "Neighbourhood"]
 
 
 class Neighbourhood(NamedTuple):
-    """Of each row: the derivatives of psi in m, the length of (x, 1), and the deviation in a ball."""
+    """For each row: the derivatives of psi in m, the norm of (x, 1), and the deviation in a ball."""
 
     slopes: Array
     curvatures: Array
@@ -47,12 +45,65 @@ class Neighbourhood(NamedTuple):
     deviation: Array
 
 
+class PredictorLoss(Loss):
+    """A convex loss of a label and of linear predictors of the row: one, or one per class."""
+
+    fit_intercept: bool
+    _takes_sparse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
+
+    @property
+    def convex(self) -> bool:
+        return True
+
+    @abstractmethod
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        """Return the shape of theta for rows of ``n_columns`` columns."""
+
+    @abstractmethod
+    def check_labels(self, y: Array) -> None:
+        """Raise ValueError naming the first label that this loss does not take."""
+
+    @abstractmethod
+    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
+        """Compute the derivative of f in each predictor, finite: (n,), or (n, n_classes)."""
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
+    ) -> Array:
+        rows = self._rows(X)
+        pulls = (self.pulls(theta, rows, y) if cache is None else cache).astype(np.float64, copy=False)
+        if weights is not None:
+            pulls = (pulls.T * as_column(weights, rows.shape[0], "weights")).T
+        with ignore_overflow():
+            total = _weighted_sum(rows, pulls).T
+            if self.fit_intercept:
+                total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
+        return total
+
+    def _labels(self, y: Any, n_rows: int) -> Array:
+        if y is None:
+            raise ValueError(f"{self!r} needs labels; pass y, one label per row")
+        labels = as_column(y, n_rows, "y")
+        self.check_labels(labels)
+        return labels
+
+    def _norms(self, X: Any) -> Array:
+        """Compute |(x, 1)|, or |x| without an intercept."""
+        rows = self._rows(X)
+        norms = require_finite(row_norms(rows), rows)
+        return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
+
+
 @dataclass(frozen=True)
-class LinearLoss(Loss):
-    """A convex loss psi of a linear predictor and a label.
+class LinearLoss(PredictorLoss):
+    """A convex loss psi of one linear predictor and a label.
 
     A subclass defines ``pointwise``, ``slope`` and ``curvature`` on chunks (one
-    value a row, finite, of one float type), the largest values of the
+    value per row, finite, of one float type), the largest values of the
     derivatives where they are bounded, and which labels it takes.
 
     Parameters
@@ -72,11 +123,7 @@ class LinearLoss(Loss):
     max_third: ClassVar[float | None] = None
     """The largest third derivative of psi, where it is bounded."""
     units_off: ClassVar[float] = 8.0
-    """How many units in the last place ``pointwise`` may be off."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept={self.fit_intercept!r} must be True or False")
+    """The error bound of ``pointwise``, in units in the last place."""
 
     @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:
@@ -90,35 +137,30 @@ class LinearLoss(Loss):
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
-    @abstractmethod
     def check_labels(self, y: Array) -> None:
-        """Raise ValueError naming the first label that this loss cannot take."""
+        """Accept any finite label, as in regression."""
 
     def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute psi and its derivative together, where that takes less time."""
+        """Compute psi and its derivative together; override it where that is faster."""
         return self.pointwise(m, y), self.slope(m, y)
 
     def slope_and_curvature(self, m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute both derivatives of psi together, where that takes less time."""
+        """Compute both derivatives of psi together; override it where that is faster."""
         return self.slope(m, y), self.curvature(m, y)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
-        """Turn checked labels into what ``pointwise`` takes."""
+        """Convert checked labels to what ``pointwise`` takes."""
         return y.astype(dtype, copy=False)
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
 
-    @property
-    def convex(self) -> bool:
-        return True
-
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(self.pointwise, theta, X, y)[0]
 
     def values_again(self, theta: Any, rows: Rows, labels: Array) -> Array:
-        """Compute the values for rows and labels that were looked at before, for another theta."""
-        return self._over_checked_rows(self.pointwise, self._parameters(theta, rows), rows, labels)[0]
+        """Compute the values for another theta on rows and labels that were checked before."""
+        return self._over_rows(self.pointwise, theta, rows, labels, check=False)[0]
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
@@ -128,46 +170,28 @@ class LinearLoss(Loss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return self._over_rows(self.slope, theta, X, y)[0]
 
-    def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
-        return self._over_rows(self.curvature, theta, X, y)[0]
+    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
+        return _finite(self.slopes(theta, X, y))
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X, sparse_allowed=True)
-        slopes = _finite(self.slopes(theta, rows, y))
+        rows = self._rows(X)
+        slopes = self.pulls(theta, rows, y)
         if sparse.issparse(rows):
-            return self._sparse_gradients(rows, slopes)
+            with ignore_overflow():
+                scaled = rows.multiply(slopes[:, None]).tocsr()
+            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
+            return sparse.hstack([scaled, *column], format="csr")
         n, d = rows.shape
         gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore"):
+            with ignore_overflow():
                 np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
             if self.fit_intercept:
                 gradients[chunk, d] = slopes[chunk]
 
         for_each_chunk(work, n)
         return gradients
-
-    def _sparse_gradients(self, rows: Rows, slopes: Array) -> Rows:
-        scaled = rows.copy()
-        with np.errstate(over="ignore", under="ignore"):
-            scaled.data *= np.repeat(slopes, np.diff(rows.indptr))
-        if not self.fit_intercept:
-            return scaled
-        return sparse.hstack([scaled, sparse.csr_array(slopes[:, None])], format="csr")
-
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X, sparse_allowed=True)
-        slopes = _finite(self.slopes(theta, rows, y)) if cache is None else cache
-        pull = slopes.astype(np.float64, copy=False)
-        if weights is not None:
-            pull = pull * as_column(weights, rows.shape[0], "weights")
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            total = _weighted_sum(rows, pull)
-            return np.append(total, pull.sum()) if self.fit_intercept else total
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
@@ -179,18 +203,18 @@ class LinearLoss(Loss):
         return self._norm_power(X, self.max_third, 3)
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X, sparse_allowed=True)
-        with np.errstate(over="ignore", under="ignore"):
-            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
+        rows = self._rows(X)
+        with ignore_overflow():
+            return self._over_rows(self.curvature, theta, rows, y)[0] * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X, sparse_allowed=True)
+        rows = self._rows(X)
         reach = _reach(ball, rows, self._norms(rows))
         return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
-        """Compute all that bounds each f in a ball, by two looks at the rows."""
-        rows = self._rows(X, sparse_allowed=True)
+        """Compute all that bounds each f in a ball, in two passes over the rows."""
+        rows = self._rows(X)
         norms = self._norms(rows)
 
         def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
@@ -201,7 +225,7 @@ class LinearLoss(Loss):
         return Neighbourhood(_finite(slopes), curvatures, norms, deviation)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Bound how far psi can be from psi(m) within ``reach``, for computed values too."""
+        """Bound how far psi, as computed, can be from psi(m) within ``reach``."""
         limits = np.finfo(m.dtype)
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
@@ -209,100 +233,83 @@ class LinearLoss(Loss):
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
     def _over_rows(
-        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1
+        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1, check: bool = True
     ) -> list[Array]:
         """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores: one array or a tuple."""
-        rows = self._rows(X, sparse_allowed=True)
-        parameters = self._parameters(theta, rows)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs labels; pass y, one label a row")
-        labels = as_column(y, rows.shape[0], "y")
-        self.check_labels(labels)
-        _refuse_overflow(labels, rows.dtype)
-        return self._over_checked_rows(kernel, parameters, rows, labels, *columns, results=results)
-
-    def _over_checked_rows(
-        self, kernel: Any, parameters: Array, rows: Rows, labels: Array, *columns: Array, results: int = 1
-    ) -> list[Array]:
+        rows = self._rows(X)
+        parameters, labels = self._parameters(theta, rows), y
+        if check:
+            labels = self._labels(y, rows.shape[0])
+            _check_label_sizes(labels, rows.dtype)
         n, d = rows.shape
         weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
         found = [np.empty(n, dtype=rows.dtype) for _ in range(results)]
-        odd: list[slice] = []
+        nonfinite: list[slice] = []
 
         def work(chunk: slice) -> None:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                m = _products(rows, chunk, weights)
+            with ignore_overflow():
+                if sparse.issparse(rows):
+                    m = np.asarray(rows[chunk] @ weights)
+                else:
+                    m = row_products(dense_block(rows, chunk), weights)
                 if intercept is not None:
                     m += intercept
                 given = kernel(m, encoded, *(column[chunk] for column in columns))
                 for result, part in zip(found, given if results > 1 else [given], strict=True):
                     result[chunk] = part
-            if not np.isfinite(m).all():  # so it is on every row with NaN or infinity
-                odd.append(chunk)
+            if not np.isfinite(m).all():  # as on every row with NaN or infinity
+                nonfinite.append(chunk)
 
         for_each_chunk(work, n, scratch_rows(rows))
-        if odd:
+        if nonfinite:
             refuse_nonfinite(rows)
-            lost = np.flatnonzero(np.isnan(found[0]))
-            if lost.size:
-                raise ValueError(f"the predictor of row {lost[0]} overflows {rows.dtype}; scale the columns")
+            refuse_overflow(found[0])
         return found
-
-    def _norms(self, rows: Rows) -> Array:
-        """Compute |(x, 1)|, or |x| without an intercept."""
-        norms = row_norms(rows)
-        if not np.isfinite(norms).all():
-            refuse_nonfinite(rows)
-        return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
 
     def _norm_power(self, X: Any, factor: float | None, power: int) -> Array | None:
         if factor is None:
             return None
-        norms = self._norms(self._rows(X, sparse_allowed=True))
-        with np.errstate(over="ignore", under="ignore"):
+        norms = self._norms(X)
+        with ignore_overflow():
             return norms**power * factor if factor else np.zeros_like(norms)
 
 
 def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
-    """Bound how far predictors can move in a ball, by what rounding may move them, too."""
+    """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
     rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
-    with np.errstate(over="ignore"):
+    with ignore_overflow():
         return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
 
 def _finite(slopes: Array) -> Array:
-    """Put the largest number for infinity: times a zero it stays a number."""
+    """Replace infinity by the largest number, in place: times zero it stays a number."""
     largest = np.finfo(slopes.dtype).max
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
-def _products(rows: Rows, chunk: slice, weights: Array) -> Array:
-    if sparse.issparse(rows):
-        return np.asarray(rows[chunk] @ weights)
-    return row_products(dense_block(rows, chunk), weights)
+def _weighted_sum(rows: Rows, pulls: Array) -> Array:
+    """Sum pull times row: (d,), or (d, k) for k pulls per row.
 
-
-def _weighted_sum(rows: Rows, pull: Array) -> Array:
-    """Sum ``pull`` times row in float64, whatever the type of the rows.
-
-    By einsum, not BLAS, which takes twice as long for it, and longer still on two threads (docs/speed.md).
+    One pull per row by einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
     """
     if sparse.issparse(rows):
-        return np.asarray(rows.T @ pull)
+        return np.asarray(rows.T @ pulls)
+    if not rows.shape[0]:
+        return np.zeros((rows.shape[1], *pulls.shape[1:]))
 
     def work(chunk: slice) -> tuple[Array]:
         block = dense_block(rows, chunk).astype(np.float64, copy=False)
-        return (np.einsum("i,ij->j", pull[chunk], block),)
+        if pulls.ndim == 2:
+            return (block.T @ pulls[chunk],)
+        return (np.einsum("i,ij->j", pulls[chunk], block),)
 
-    if not rows.shape[0]:
-        return np.zeros(rows.shape[1])
     return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
 
 
-def _refuse_overflow(labels: Array, dtype: Any) -> None:
-    """Raise ValueError if a label is no number of the rows' type."""
+def _check_label_sizes(labels: Array, dtype: Any) -> None:
+    """Raise ValueError if a label is too large for the rows' type."""
     if labels.dtype.kind == "f" and labels.dtype.itemsize > dtype.itemsize:
         large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
         if large.size:
@@ -310,3 +317,10 @@ def _refuse_overflow(labels: Array, dtype: Any) -> None:
             raise ValueError(
                 f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
             )
+
+
+def refuse_overflow(values: Array) -> None:
+    """Raise ValueError if a value is NaN, as where predictors of finite rows overflow."""
+    lost = np.flatnonzero(np.isnan(values))
+    if lost.size:
+        raise ValueError(f"the predictor of row {lost[0]} overflows {values.dtype}; scale the columns")

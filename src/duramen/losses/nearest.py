@@ -15,21 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import sparse
 
 from duramen.arrays import Array, dense_block, row_products
+from duramen.losses.base import ignore_overflow
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
-__all__ = [
-    "FEW_COLUMNS",
-    "first_least",
-    "least_cost",
-    "nearest_squared",
-    "screened",
-    "squared_differences",
-]
-
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
-_SHORT = 512  # rows up to which one argmin takes less than a comparison a centre
+_SHORT = 512  # rows up to which one argmin takes less than one comparison per centre
 
 Kernel = Callable[[Array], tuple[Array, Array]]
 
@@ -59,7 +52,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
         low += ((1 - unit) * sizes)[:, None]
         limit = (low + (2 * unit * sizes)[:, None]).min(axis=0)
         limit += 2 * unit * row_products(there, there)
-        return screened(block, low, limit, costs)
+        return least_among(block, low, limit, costs)
 
     return least_cost(X, kernel, scratch=3 * d + 6 * k)
 
@@ -67,20 +60,26 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
 def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
     """Run a kernel (block to costs and centre numbers) over all rows, by chunks on all cores.
 
-    ``scratch`` is how many numbers a row the kernel keeps at a time.
+    ``scratch`` is how many numbers per row the kernel keeps at a time.
     """
     n = X.shape[0]
     costs, numbers = np.empty(n, dtype=X.dtype), np.empty(n, dtype=np.int32)
 
     def work(chunk: slice) -> None:
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             costs[chunk], numbers[chunk] = kernel(dense_block(X, chunk))
 
     for_each_chunk(work, n, rows_per_chunk(scratch * X.dtype.itemsize))
     return costs, numbers
 
 
-def screened(
+def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
+    """Sum weight times row over the rows of each of k centres: (k, d)."""
+    ends = np.arange(len(weights) + 1)
+    return np.asarray(sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ rows)
+
+
+def least_among(
     block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
 ) -> tuple[Array, Array]:
     """Compute the least cost of each row among the centres that may have it.
@@ -96,7 +95,7 @@ def screened(
         part = slice(start, start + len(block))
         exact[part] = costs(block[rows[part]], numbers[part])
     least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)
-    if len(rows) == len(block):  # one centre a row, as nearly always
+    if len(rows) == len(block):  # one centre per row, as nearly always
         least[rows], first[rows] = exact, numbers
         return least, first
     np.minimum.at(least, rows, exact)
@@ -109,7 +108,7 @@ def squared_differences(block: Array, centres: Array, scratch: Array | None = No
     """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays.
 
     A block in Fortran order is not copied. ``scratch`` (2, k, b), float64, saves the memory of the result,
-    which is its first half, and of the terms, from being mapped anew for every call.
+    which is its first half, and of the terms, from being allocated again in every call.
     """
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
     total = np.subtract(columns[0], coordinates[0], out=None if scratch is None else scratch[0])

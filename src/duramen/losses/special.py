@@ -13,27 +13,11 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-
-__all__ = ["exp_excess", "exp_excess_near", "itakura_saito", "relative_entropy"]
+from duramen.losses.base import ignore_overflow
 
 _NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
 _TERMS = 11
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
-
-
-def exp_excess(u: Array) -> Array:
-    """Compute exp(u) - 1 - u without cancellation; at most a few units in the last place off.
-
-    Examples
-    --------
-    >>> float(exp_excess(np.array(1e-9)))
-    5.0000000016...e-19
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        excess = np.asarray(np.expm1(u) - u)
-    near = np.abs(u) < 1
-    excess[near] = exp_excess_near(u[near])
-    return excess
 
 
 def exp_excess_near(u: Array) -> Array:
@@ -79,7 +63,7 @@ def itakura_saito(x: Array, c: Array) -> Array:
     s = _contrast(x, c)
     near = np.abs(s) < _NEAR
     t = np.where(near, s, 0)
-    with np.errstate(over="ignore", under="ignore"):
+    with ignore_overflow():
         return np.asarray(
             np.where(near, 2 * t * t / (1 - t) - 2 * _odd_tail(t), x / c - _log_ratio(x, c) - 1)
         )

@@ -14,30 +14,29 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
+from duramen.losses.base import ignore_overflow
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.centres import DistanceLoss, KMeansLoss
-from duramen.losses.linear import LinearLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.solvers.lloyd import BregmanFit, DistanceFit, KMeansFit
 from duramen.solvers.newton import NewtonFit, SoftmaxFit
-from duramen.solvers.problem import Fit, GradientFit, Place, Problem, Status, Step, is_linear
+from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
 from duramen.trimming import kept_sum
-
-__all__ = ["Run", "Stopping", "alternate", "fit_of"]
-
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
 _ALL_DIGITS = 1e-13  # a tolerance that asks for theta's last digits, too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
-_NOTHING = 1e-9  # a unit of weight: losses of classes and counts are that small only where nothing stops them
+# per unit of kept weight: objectives this small may fall for ever; so small they do, and iterating is in vain
+_SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
 _PATIENCE = 10  # iterations that gain little by steps cut short, before they count as the end
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: after ``max_iter`` iterations, once one gains less than ``tol``, or by a callback."""
+    """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback."""
 
     max_iter: int = 300
     tol: float = 1e-4
@@ -46,7 +45,7 @@ class Stopping:
 
 
 class Run(NamedTuple):
-    """Where one alternation ended."""
+    """The result of one alternation."""
 
     theta: Array
     objective: float
@@ -74,17 +73,19 @@ def fit_of(problem: Problem) -> Fit:
 def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective.
 
-    A ``fit`` of this problem that earlier alternations used remembers where to look; the result is the same.
+    A ``fit`` of this problem that earlier alternations used saves time; the result is the same.
     """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    with ignore_overflow():
         if fit is None:
             fit = fit_of(problem)
-        elif isinstance(fit, (KMeansFit, DistanceFit)):
+        else:
             fit.restart()
         run = _alternate(fit, theta, stopping)
         if run.status.converged and stopping.tol <= _ALL_DIGITS:
-            run = run._replace(theta=fit.finished(run.theta))
-        return run._replace(status=_judged(problem, run))
+            run = run._replace(theta=fit.polish(run.theta))
+        if run.status is not Status.STOPPED and _is_unbounded(problem, run, _SMALL):
+            run = run._replace(status=Status.UNBOUNDED)
+        return run
 
 
 def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
@@ -99,24 +100,26 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
             return Run(here.theta, here.objective, history, Status.SETTLED)
         here = there
         history.append(here.objective)
-        if stopping.callback is not None and stopping.callback(_step(stopping.start, n_iter, here)):
+        if _is_stopped(stopping, n_iter, here):
             return Run(here.theta, here.objective, history, Status.STOPPED)
         little = little + 1 if gain <= stopping.tol * here.objective else 0
         if little and (fit.sure or little == _PATIENCE):
             return Run(here.theta, here.objective, history, Status.CONVERGED)
-        if _next_to_zero(fit.problem, here.objective) and _falls_for_ever(fit.problem, here):
+        if _is_unbounded(fit.problem, here, _NOTHING):
             break
     return Run(here.theta, here.objective, history, Status.MAX_ITER)
 
 
-def _step(start: int, n_iter: int, here: Place) -> Step:
+def _is_stopped(stopping: Stopping, n_iter: int, here: Iterate) -> bool:
+    if stopping.callback is None:
+        return False
     theta = here.theta.view()
     theta.flags.writeable = False
-    return Step(start, n_iter, here.objective, theta)
+    return bool(stopping.callback(Step(stopping.start, n_iter, here.objective, theta)))
 
 
-def _shorter(fit: Fit, here: Place, there: Place) -> Place:
-    """Halve a step that raised the objective, unless by rounding only, until it lowers it."""
+def _shorter(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
+    """Halve a step that raised the objective by more than rounding, until it no longer does."""
     for _ in range(_HALVINGS):
         if there.objective - here.objective <= _ROUNDING * abs(here.objective):
             break
@@ -124,21 +127,13 @@ def _shorter(fit: Fit, here: Place, there: Place) -> Place:
     return there
 
 
-def _judged(problem: Problem, run: Run) -> Status:
-    """Tell a minimum from an objective that only falls towards zero as theta grows."""
-    small = is_linear(problem.loss) and run.objective <= 1e-2 * problem.kept_weight
-    if run.status is not Status.STOPPED and small and _falls_for_ever(problem, run):
-        return Status.UNBOUNDED
-    return run.status
+def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
+    """Return whether a small objective falls towards zero as theta grows, as for separable classes.
 
-
-def _next_to_zero(problem: Problem, objective: float) -> bool:
-    return is_linear(problem.loss) and objective <= _NOTHING * problem.kept_weight
-
-
-def _falls_for_ever(problem: Problem, here: Place | Run) -> bool:
-    """Tell whether twice the theta costs less, though not nothing: as for classes that can be told apart."""
-    if not is_linear(problem.loss) or problem.l2 or not here.objective > 0:
+    Then twice the theta costs less, though not nothing.
+    """
+    linear = isinstance(problem.loss, PredictorLoss)
+    if not linear or problem.l2 or not 0 < here.objective <= small * problem.kept_weight:
         return False
     try:
         losses = problem.loss.values(2 * here.theta, problem.X, problem.y)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 from duramen.arrays import Array, row_products, take_rows
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.centres import DistanceLoss
-from duramen.losses.nearest import FEW_COLUMNS
+from duramen.losses.nearest import sum_by_centre
 from duramen.parallel import rows_per_chunk, sum_over_chunks
-from duramen.solvers.nearest import ScreenedCentres, nearest_of
-from duramen.solvers.problem import Fit, Place, Problem
+from duramen.solvers.nearest import nearest_of
+from duramen.solvers.problem import Fit, Iterate, Problem
 from duramen.trimming import kept_sum
-
-__all__ = ["BregmanFit", "DistanceFit", "KMeansFit", "cluster_sums", "refilled"]
-
 
 # of the mean distance: a centre this close to a point lies on it, or beside it
 _COINCIDENT, _BESIDE = 1e-12, 1e-3
+_CORRECTIONS = 64  # after so many, sums are computed from scratch
+_CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
 
 
 class DistanceFit(Fit):
@@ -34,15 +32,14 @@ class DistanceFit(Fit):
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
 
     def restart(self) -> None:
-        """Forget bounds that add up."""
-        self.nearest = self.nearest.restarted()
+        self.nearest.restart()
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(self._centres(theta))
         self.squared = self.nearest.squared()
         return self.loss.height(self.squared)
 
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         centres = self._centres(here.theta)
         pulls = here.kept * self.loss.pull(self.squared)
         if self.kink > 1e-50:
@@ -50,10 +47,10 @@ class DistanceFit(Fit):
         else:
             mass, total = cluster_sums(self.problem.X, self.nearest.numbers, pulls, centres)
             means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return refilled(means, mass, here, self.problem).reshape(here.theta.shape)
+        return refill(means, mass, here, self.problem).reshape(here.theta.shape)
 
     def _past_kinks(self, centres: Array, kept: Array, pulls: Array) -> tuple[Array, Array]:
-        """Take weighted means where a point under or beside a centre holds it back.
+        """Compute weighted means where a point under or beside a centre holds it back.
 
         Vardi and Zhang (2000): with R the pull of the other points, a centre on a point of weight w stays
         there if ``w >= |R|``; else it is free to move ``1 - w / |R|`` of the way that the others ask for.
@@ -100,37 +97,37 @@ class BregmanFit(Fit):
         self.numbers = np.empty(0, dtype=np.intp)
 
     def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.assigned(theta, self.problem.X)
+        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
         self.numbers = numbers.astype(np.intp)
         return values
 
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         mass, total = cluster_sums(self.problem.X, self.numbers, here.kept, here.theta)
         means = here.theta + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return self.loss.divergence.inside(refilled(means, mass, here, self.problem))
+        return self.loss.divergence.inside(refill(means, mass, here, self.problem))
 
 
 def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
-    """Give each cluster's weight (k,), and the weighted sum of its rows less its centre (k, d).
+    """Compute the weight of each cluster (k,), and the weighted sum of its rows less its centre (k, d).
 
     The difference is taken row by row, so that data far from the origin lose no digits.
     """
-    k = len(centres)
 
     def work(chunk: slice) -> tuple[Array, Array]:
-        owners, heavy = numbers[chunk], weights[chunk]
-        gaps = X[chunk] - centres.take(owners, axis=0)
-        gaps[(heavy == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
-        ends = np.arange(len(heavy) + 1)
-        total = sparse.csc_array((heavy, owners, ends), shape=(k, len(heavy))) @ gaps
-        return np.bincount(owners, heavy, minlength=k), total
+        gaps = X[chunk] - centres.take(numbers[chunk], axis=0)
+        return _sum_clusters(gaps, numbers[chunk], weights[chunk], len(centres))
 
     mass, total = sum_over_chunks(work, len(weights), rows_per_chunk(16 * X.shape[1]))
     return mass, total
 
 
-def refilled(centres: Array, mass: Array, here: Place, problem: Problem) -> Array:
-    """Put each centre that owns no kept point on the kept point with the largest loss that is left."""
+def _sum_clusters(gaps: Array, numbers: Array, weights: Array, k: int) -> tuple[Array, Array]:
+    gaps[(weights == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
+    return np.bincount(numbers, weights, minlength=k), sum_by_centre(gaps, numbers, weights, k)
+
+
+def refill(centres: Array, mass: Array, here: Iterate, problem: Problem) -> Array:
+    """Put each centre without kept points on the kept point with the largest loss that is left."""
     filled = mass > 0
     if filled.all():
         return centres
@@ -145,13 +142,8 @@ def refilled(centres: Array, mass: Array, here: Place, problem: Problem) -> Arra
     return centres
 
 
-_CORRECTIONS = 64  # after so many, sums are taken afresh
-_FEW_ROWS = 512  # up to here one count of all sums takes less time than sparse products
-_CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
-
-
 class KMeansFit(Fit):
-    """Means of the kept points of each cluster, and all of it kept up to date."""
+    """Means of the kept points of each cluster, updated by the rows that changed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -161,70 +153,52 @@ class KMeansFit(Fit):
         self.sums = _ClusterSums(problem.X)
 
     def restart(self) -> None:
-        """Forget what rounding makes dependent on the way that was taken: sums, and bounds that add up."""
         self.sums = _ClusterSums(self.problem.X)
-        self.nearest = self.nearest.restarted()
+        self.nearest.restart()
 
     def losses(self, theta: Array) -> Array:
         self.nearest.move(theta)
         return self.nearest.squared()
 
-    def evaluate(self, theta: Array) -> Place:
+    def evaluate(self, theta: Array) -> Iterate:
         moved = self.nearest.move(theta)
         rows, before = self._trim(moved)
         self.sums.update(rows, before, self.kept, self.nearest.numbers, theta)
-        return Place(theta, np.empty(0), self.kept, self.sums.cost(theta))
+        return Iterate(theta, np.empty(0), self.kept, self.sums.cost(theta))
 
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         mass, means = self.sums.means()
         if not mass.all():
             here = here._replace(losses=self.nearest.squared())
-        return refilled(means, mass, here, self.problem)
+        return refill(means, mass, here, self.problem)
 
     def _trim(self, moved: Array) -> tuple[Array, Array]:
-        """Set aside anew; return the rows that may count differently, and what was kept of them before."""
+        """Set weight aside; return the rows that may count differently, and what was kept of them before."""
         weights = self.problem.points.weights
-        if isinstance(self.nearest, ScreenedCentres):
-            return self._trim_few(moved, weights)
         aside, kept = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
-            above, left = self.trim.among(self._beyond, self.nearest.squared)
-            touched = np.flatnonzero(left < weights.take(above))
+            above, left = self.trim.among(self.nearest.beyond, self.nearest.squared)
+            touched = (left < weights.take(above)).nonzero()[0]
             aside, kept = above.take(touched), left.take(touched)
-        mark = np.zeros(len(weights), dtype=bool)
+        changed = np.zeros(len(weights), dtype=bool)
         for rows in (moved, self.aside, aside):
-            mark[rows] = True
-        rows = np.flatnonzero(mark)
+            changed[rows] = True
+        rows = changed.nonzero()[0]
         before = self.kept.take(rows)
         self.kept[self.aside] = weights.take(self.aside)
         self.kept[aside] = kept
         self.aside = aside
         return rows, before
 
-    def _trim_few(self, moved: Array, weights: Array) -> tuple[Array, Array]:
-        """Do the same in fewer steps, each on all rows."""
-        before, self.kept = self.kept, weights.copy()
-        if self.problem.z > 0:
-            above, left = self.trim.among(self._beyond, self.nearest.squared)
-            self.kept[above] = left
-        mark = before != self.kept
-        mark[moved] = True
-        rows = mark.nonzero()[0]
-        return rows, before.take(rows)
-
-    def _beyond(self, level: float) -> tuple[Array, Array]:
-        rows, squared = self.nearest.beyond(float(np.sqrt(level)))
-        above = squared >= level
-        return (rows, squared) if above.all() else (rows[above], squared[above])
-
 
 class _ClusterSums:
-    """The sums M, S and Q of each cluster."""
+    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares."""
 
     def __init__(self, X: Array) -> None:
         self.X = X
         self.owners = np.empty(0, dtype=np.intp)  # the cluster that each row is counted in
         self.corrections = 0
+        self.sums: list[Array] = []
 
     def update(self, rows: Array, before: Array, kept: Array, numbers: Array, centres: Array) -> None:
         """Follow what happened to ``rows``, of which ``before`` was kept; all others are as they were."""
@@ -237,16 +211,19 @@ class _ClusterSums:
             self._fill(kept, numbers, centres)
             return
         if rows.size:
-            now = numbers.take(rows)
-            self._exchange(rows, (self.owners.take(rows), -before), (now, kept.take(rows)))
-            self.owners[rows] = now
+            owners = np.concatenate((self.owners.take(rows), numbers.take(rows)))
+            weights = np.concatenate((-before, kept.take(rows)))
+            self.owners[rows] = owners[len(rows) :]
+            parts = self._sum(np.concatenate((rows, rows)), owners, weights)
+            self.sums = [one + other for one, other in zip(self.sums, parts, strict=True)]
         self.corrections += 1
         self.kept, self.numbers = kept, numbers
 
     def means(self) -> tuple[Array, Array]:
-        """Give each cluster's weight (zero where it keeps no point), and the mean of its points."""
-        mass = np.where(self.counts > 0, self.mass, 0.0)
-        return mass, self.origins + self.total / np.where(mass > 0, mass, 1.0)[:, None]
+        """Compute the weight of each cluster (zero where it keeps no point), and the mean of its points."""
+        mass, total, counts = self.sums
+        mass = np.where(counts > 0, mass, 0.0)
+        return mass, self.origins + total[:, :-1] / np.where(mass > 0, mass, 1.0)[:, None]
 
     def cost(self, centres: Array) -> float:
         """Evaluate the cost of all kept points."""
@@ -257,66 +234,33 @@ class _ClusterSums:
         return max(float(cost), 0.0)
 
     def _cost(self, centres: Array) -> tuple[float, float]:
+        mass, total, _ = self.sums
         gaps = centres - self.origins
-        shift = self.mass @ row_products(gaps, gaps)
-        cross = 2 * float((gaps * self.total).sum())
-        squares = float(self.squares.sum())
+        shift = float(mass @ row_products(gaps, gaps))
+        cross = 2 * float((gaps * total[:, :-1]).sum())
+        squares = float(total[:, -1].sum())
         return squares - cross + shift, squares + abs(cross) + shift
 
     def _fill(self, kept: Array, numbers: Array, centres: Array) -> None:
         self.origins, self.corrections = centres, 0
         self.kept, self.numbers, self.owners = kept, numbers, numbers.copy()
+        self.sums = self._sum(None, numbers, kept)
+
+    def _sum(self, rows: Array | None, numbers: Array, weights: Array) -> list[Array]:
+        """Sum over ``rows`` (None for all), for each cluster.
+
+        Return its weight (k,), the sums of the gaps to its origin and, last, of their squares (k, d + 1), and
+        how many points have weight, less those that lose it (k,).
+        """
+        k, d = self.origins.shape
 
         def work(chunk: slice) -> tuple[Array, ...]:
-            return self._sums(self.X[chunk], numbers[chunk], kept[chunk])
+            owners, parts = numbers[chunk], weights[chunk]
+            block = self.X[chunk] if rows is None else take_rows(self.X, rows[chunk])
+            gaps = np.empty((len(block), d + 1))
+            np.subtract(block, self.origins.take(owners, axis=0), out=gaps[:, :d])
+            gaps[:, d] = row_products(gaps[:, :d], gaps[:, :d])
+            counts = np.bincount(owners, np.sign(parts), minlength=k)
+            return *_sum_clusters(gaps, owners, parts, k), counts
 
-        rows = rows_per_chunk(24 * self.X.shape[1])
-        self.mass, self.total, self.squares, self.counts = sum_over_chunks(work, len(kept), rows)
-
-    def _exchange(self, rows: Array, before: tuple[Array, Array], after: tuple[Array, Array]) -> None:
-        """Add rows twice: to the clusters, with the weights, given as ``before``, then as ``after``."""
-        if len(rows) <= _FEW_ROWS and self.X.shape[1] <= FEW_COLUMNS:
-            parts = self._both_sums(take_rows(self.X, rows), before, after)
-        else:
-            parts = [self._chunked(rows, *side) for side in (before, after)]
-        for mass, total, squares, counts in parts:
-            self.mass = self.mass + mass
-            self.total = self.total + total
-            self.squares = self.squares + squares
-            self.counts = self.counts + counts
-
-    def _chunked(self, rows: Array, numbers: Array, weights: Array) -> tuple[Array, ...]:
-        def work(chunk: slice) -> tuple[Array, ...]:
-            return self._sums(take_rows(self.X, rows[chunk]), numbers[chunk], weights[chunk])
-
-        return sum_over_chunks(work, len(rows), rows_per_chunk(24 * self.X.shape[1]))
-
-    def _sums(self, block: Array, numbers: Array, weights: Array) -> tuple[Array, Array, Array, Array]:
-        """Sum over a block; ``counts`` is how many points have weight, less those that lose it."""
-        k = len(self.origins)
-        gaps = block - self.origins.take(numbers, axis=0)
-        gaps[(weights == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
-        ends = np.arange(len(weights) + 1)
-        total = sparse.csc_array((weights, numbers, ends), shape=(k, len(weights))) @ gaps
-        mass = np.bincount(numbers, weights, minlength=k)
-        squares = np.bincount(numbers, weights * row_products(gaps, gaps), minlength=k)
-        counts = np.bincount(numbers, np.sign(weights), minlength=k)
-        return mass, total, squares, counts
-
-    def _both_sums(
-        self, block: Array, before: tuple[Array, Array], after: tuple[Array, Array]
-    ) -> list[tuple[Array, ...]]:
-        """Do what ``_sums`` does, twice for a short block, in one count: sums in the order of the rows."""
-        (k, d), width = self.origins.shape, self.origins.shape[1] + 3
-        numbers, weights = np.concatenate((before[0], after[0])), np.concatenate((before[1], after[1]))
-        gaps = np.concatenate((block, block)) - self.origins.take(numbers, axis=0)
-        gaps[(weights == 0).nonzero()] = 0.0
-        terms = np.empty((len(weights), width))
-        np.multiply(gaps, weights[:, None], out=terms[:, :d])
-        np.multiply(row_products(gaps, gaps), weights, out=terms[:, d])
-        terms[:, d + 1], terms[:, d + 2] = weights, np.sign(weights)
-        numbers[len(block) :] += k
-        places = (numbers * width)[:, None] + np.arange(width)
-        sums = np.bincount(places.ravel(), terms.ravel(), minlength=2 * k * width).reshape(2, k, width)
-        total, (squares, mass, counts) = sums[:, :, :d].copy(), sums[:, :, d:].transpose(2, 0, 1).copy()
-        return [(mass[side], total[side], squares[side], counts[side]) for side in (0, 1)]
+        return list(sum_over_chunks(work, len(weights), rows_per_chunk(24 * d)))

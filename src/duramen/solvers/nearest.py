@@ -4,46 +4,82 @@ For each row we keep an upper bound on the distance to its own centre and a
 lower bound on the distance to every other (Hamerly 2010). When the centres
 move, the first grows by the move of its centre, the second falls by the longest
 move of any. While the first is below the second, the row's nearest centre is
-what it was, and the row is not looked at: in the last iterations that is nearly
-all of them. All distances that are given out are computed from the differences
-themselves.
+what it was, and the row is skipped: in the last iterations nearly all are. All
+distances that are returned are computed from the differences themselves.
 
 For few rows, keeping bounds takes longer than screening all centres of all rows
-by one product: these have a class of their own.
+by one product: these have their own class.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
 from duramen.ball import lengths
+from duramen.losses.base import ignore_overflow
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 
-__all__ = ["NearestCentres", "ScreenedCentres", "nearest_of"]
-
 _SAFE = 1e-9  # bounds are loosened by this, relatively, for what rounding does to them
-_SPARE = 0.05  # of a distance: how far centres may move before the rows beyond it are sought again
+_MARGIN = 0.05  # of a distance: how far centres may move before the rows beyond it are found again
 _FEW = 1 << 18  # rows times centres up to which one product takes less time than bounds: measured
 _MODERATE = 1e150  # coordinates up to here have finite squares
 _VANISHING = 1e-300  # squares below it may have lost their digits
 
 
 def nearest_of(X: Array, k: int) -> ScreenedCentres | NearestCentres:
-    """Choose how to find the nearest of k centres, again and again."""
+    """Choose how to find the nearest of k moving centres."""
     few = len(X) * k <= _FEW and X.shape[1] <= FEW_COLUMNS
     if few and max(float(X.max()), -float(X.min())) <= _MODERATE:
         return ScreenedCentres(X)
     return NearestCentres(X)
 
 
-class ScreenedCentres:
+class _MovingCentres(ABC):
+    """The nearest centre of each row, its ``numbers``, as ``centres`` move."""
+
+    def __init__(self, X: Array) -> None:
+        self.X = X
+        self.centres = np.empty((0, X.shape[1]))
+        self.numbers = np.zeros(len(X), dtype=np.intp)
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget all that depends on earlier moves."""
+
+    @abstractmethod
+    def move(self, centres: Array) -> Array:
+        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
+
+    @abstractmethod
+    def beyond(self, level: float) -> tuple[Array, Array]:
+        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
+
+    def squared(self, rows: Array | None = None) -> Array:
+        """Compute the squared distances of rows (None for all) to their own centres."""
+        squared = np.empty(len(self.X) if rows is None else len(rows))
+
+        def work(chunk: slice) -> None:
+            which = chunk if rows is None else rows[chunk]
+            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
+
+        with ignore_overflow():
+            for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
+        return squared
+
+    def _at_least(self, level: float, rows: Array) -> tuple[Array, Array]:
+        squared = self.squared(rows)
+        far = squared >= level
+        return (rows, squared) if far.all() else (rows[far], squared[far])
+
+
+class ScreenedCentres(_MovingCentres):
     """Each row's nearest centre, by one product of all rows and centres.
 
     With x and c relative to a fixed place, ``|c|^2 - 2 <x, c>`` ranks the centres c of a row x. Where
@@ -52,17 +88,14 @@ class ScreenedCentres:
     """
 
     def __init__(self, X: Array) -> None:
-        self.X = X
-        self.centres = np.empty((0, X.shape[1]))
+        super().__init__(X)
         # what rounding makes of a score, at most, relative to |x|^2 + |c|^2; doubled, for a difference
         self.unit = 2 * 8 * (X.shape[1] + 8) * float(np.finfo(np.float64).eps)
 
-    def restarted(self) -> ScreenedCentres:
-        """Return this, which keeps no bounds: it finds the same whatever was sought before."""
-        return self
+    def restart(self) -> None:
+        """Do nothing: no bounds are kept."""
 
     def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
         if self.centres.shape != centres.shape:
             self._begin(centres)
         self.centres = centres.copy()
@@ -85,17 +118,8 @@ class ScreenedCentres:
         self.numbers[rows] = numbers[rows]
         return rows
 
-    def squared(self, rows: Array | None = None) -> Array:
-        """Compute the squared distances of rows (None for all) to their own centres."""
-        block = _block(self.X, slice(None) if rows is None else rows)
-        return _gaps(block, self.centres, self.numbers if rows is None else self.numbers.take(rows))
-
-    def beyond(self, distance: float) -> tuple[Array, Array]:
-        """Find the rows whose own centre is at ``distance`` or more, and their squared distances."""
-        rows = (self.least + self.most >= distance**2 - self.spare).nonzero()[0]
-        squared = self.squared(rows)
-        far = squared >= distance**2
-        return (rows, squared) if far.all() else (rows[far], squared[far])
+    def beyond(self, level: float) -> tuple[Array, Array]:
+        return self._at_least(level, (self.least + self.most >= level - self.spare).nonzero()[0])
 
     def _begin(self, centres: Array) -> None:
         n, k = len(self.X), len(centres)
@@ -105,37 +129,34 @@ class ScreenedCentres:
         self.columns = np.vstack((there.T, np.ones(n)))
         self.doubt = self.unit * squares
         self.most = squares + self.doubt
-        self.numbers, self.every = np.zeros(n, dtype=np.intp), np.arange(n)
+        self.numbers[:], self.every = 0, np.arange(n)
         self.factors = np.empty((k, self.X.shape[1] + 1))
         self.scores, self.near, self.least = np.empty((k, n)), np.empty((k, n), dtype=bool), np.empty(n)
 
 
-class NearestCentres:
-    """Each row's nearest centre, kept up to date as the centres move.
+class NearestCentres(_MovingCentres):
+    """Each row's nearest centre, with bounds that are kept up to date as the centres move.
 
     ``reach + moved[numbers]`` bounds the distance of a row to its own centre
     from above. ``slack`` is what ``reach`` lacks to a bound from below on the
     distance to every other centre: the row keeps its centre for sure while
-    ``slack > moved[numbers] + travelled``. A row's entries stay as they are
-    while it is not looked at.
+    ``slack > moved[numbers] + travelled``. The entries of a row stay as they are
+    while it is skipped.
     """
 
     def __init__(self, X: Array) -> None:
-        self.X = X
-        self.centres = np.empty((0, X.shape[1]))
-        self.numbers = np.zeros(len(X), dtype=np.intp)
-        self.reach = np.zeros(len(X))
-        self.slack = np.zeros(len(X))
+        super().__init__(X)
+        self.reach, self.slack = np.zeros(len(X)), np.zeros(len(X))
+        self.restart()
+
+    def restart(self) -> None:
+        self.centres = self.centres[:0]
         self.moved = np.empty(0)  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
-        self.front: _Front | None = None
-
-    def restarted(self) -> NearestCentres:
-        """Return what finds nearest centres as if none had been sought before."""
-        return NearestCentres(self.X)
+        self.far_level, self.far_until = -1.0, -1.0
+        self.far_rows = np.empty(0, dtype=np.intp)  # may lie beyond the level until travelled so far
 
     def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
         before, self.centres = self.centres, centres.copy()
         if not len(before):
             self.moved = np.zeros(len(centres))
@@ -147,32 +168,16 @@ class NearestCentres:
         limits = self.moved + self.travelled
         return self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
 
-    def squared(self, rows: Array | None = None) -> Array:
-        """Compute the squared distances of rows (None for all) to their own centres."""
-        squared = np.empty(len(self.X) if rows is None else len(rows))
-
-        def work(chunk: slice) -> None:
-            which = chunk if rows is None else rows[chunk]
-            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
-
-        with _quiet():
-            for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
-        return squared
-
-    def beyond(self, distance: float) -> tuple[Array, Array]:
-        """Find the rows whose own centre is at ``distance`` or more, and their squared distances.
-
-        The rows that may be are found with something to spare, and serve until the centres have moved by it.
-        """
-        front = self.front
-        if front is None or front.distance != distance or self.travelled > front.until:
-            spare = _SPARE * distance
-            least = (distance - spare) * (1 - _SAFE)
-            rows = self._rows_where(lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at]))
-            front = self.front = _Front(distance, self.travelled + spare, rows)
-        squared = self.squared(front.rows)
-        far = squared >= distance**2
-        return front.rows[far], squared[far]
+    def beyond(self, level: float) -> tuple[Array, Array]:
+        # the rows that may be are found with a margin, and serve until the centres have moved by it
+        if self.far_level != level or self.travelled > self.far_until:
+            distance = float(np.sqrt(level))
+            least = distance * (1 - _MARGIN) * (1 - _SAFE)
+            self.far_rows = self._rows_where(
+                lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at])
+            )
+            self.far_level, self.far_until = level, self.travelled + _MARGIN * distance
+        return self._at_least(level, self.far_rows)
 
     def _rows_where(self, test: Callable[[slice], Array]) -> Array:
         found: dict[int, Array] = {}
@@ -180,7 +185,7 @@ class NearestCentres:
         def work(chunk: slice) -> None:
             found[chunk.start] = np.flatnonzero(test(chunk)) + chunk.start
 
-        with _quiet():
+        with ignore_overflow():
             for_each_chunk(work, len(self.X))
         return np.concatenate([found[start] for start in sorted(found)])
 
@@ -198,7 +203,7 @@ class NearestCentres:
             if rows is None:
                 block = _block(self.X, chunk)
             else:
-                block, which = self._narrowed(rows[chunk], limits, half)
+                block, which = self._narrow(rows[chunk], limits, half)
             numbers, squared, others = compare(block, self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
             if isinstance(which, np.ndarray):
@@ -208,13 +213,13 @@ class NearestCentres:
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
         calm = nullcontext() if few else one_blas_thread()  # few columns make no products
-        with calm, _quiet():
+        with calm, ignore_overflow():
             for_each_chunk(
                 work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
             )
         return np.concatenate([changed[start] for start in sorted(changed)]) if changed else self.numbers[:0]
 
-    def _narrowed(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
+    def _narrow(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
         """Make the upper bounds of rows exact, and keep those that are still in doubt."""
         block, numbers = _block(self.X, rows), self.numbers.take(rows)
         own = np.sqrt(_gaps(block, self.centres, numbers))
@@ -227,23 +232,11 @@ class NearestCentres:
         return block.take(doubt, axis=0), rows.take(doubt)
 
 
-class _Front(NamedTuple):
-    """The rows that may lie at a distance or beyond, for as long as ``travelled`` is not past ``until``."""
-
-    distance: float
-    until: float
-    rows: Array
-
-
 def _half_gaps(centres: Array) -> Array:
     """Halve the distance of each centre to the next one: a row closer than that has no nearer centre."""
     gaps = squared_differences(centres, centres)
     gaps.reshape(-1)[:: len(gaps) + 1] = np.inf
     return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
-
-
-def _quiet() -> np.errstate:
-    return np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 
 def _block(X: Array, which: slice | Array) -> Array:

@@ -7,15 +7,14 @@ from abc import abstractmethod
 import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.special import softmax
 
 from duramen.arrays import Array, Rows
+from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.solvers.problem import Fit, Place, Problem
-
-__all__ = ["DampedNewton", "NewtonFit", "SoftmaxFit"]
-
+from duramen.solvers.problem import Fit, Iterate, Problem
 
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
@@ -27,12 +26,13 @@ _LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
 class DampedNewton(Fit):
-    """Damped Newton steps on a loss of linear predictors; a subclass gives the derivatives."""
+    """Damped Newton steps on a loss of linear predictors; a subclass computes the derivatives."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, max_curvature: float) -> None:
         super().__init__(problem)
-        self.frame = problem.coordinates()
-        self.ridge = problem.ridge()
+        self.max_curvature = max_curvature  # of the loss in a predictor
+        self.frame = problem.coordinates
+        self.ridge = problem.ridge
         self.units = np.broadcast_to(self.frame.units(), self.ridge.shape).ravel()
         self.damping = 0.0
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
@@ -44,18 +44,13 @@ class DampedNewton(Fit):
         q is the number of parameters, one predictor's after the other's.
         """
 
-    @property
-    @abstractmethod
-    def most_curved(self) -> float:
-        """How far the loss can be curved in a predictor."""
-
     def losses(self, theta: Array) -> Array:
         if self.ready is not None and self.ready[0] is theta:
             return self.ready[1]
         return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
     @one_blas_thread()
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         slope, bend, system = self._system(here)
         for _ in range(_ATTEMPTS):
             move = -system.solve(slope, self.damping)
@@ -63,7 +58,7 @@ class DampedNewton(Fit):
             there = self._after(here.theta, move)
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
                 break
-            losses = self._losses_if_any(there)
+            losses = self._try_values(there)
             gain = here.objective - self.problem.objective(there, losses, here.kept)
             promised = downhill - float(move @ bend @ move) / 2
             if gain > 0 and gain >= 1e-4 * promised:
@@ -77,7 +72,7 @@ class DampedNewton(Fit):
         return here.theta
 
     @one_blas_thread()
-    def finished(self, theta: Array) -> Array:
+    def polish(self, theta: Array) -> Array:
         here, last = self.evaluate(theta), np.inf
         for _ in range(_FINISHING):
             slope, _, system = self._system(here)
@@ -89,37 +84,37 @@ class DampedNewton(Fit):
             here, last = there, length
         return here.theta
 
-    def _system(self, here: Place) -> tuple[Array, Array, _DampedSystem]:
-        """Give the gradient, the Hessian, and what solves with it."""
+    def _system(self, here: Iterate) -> tuple[Array, Array, _DampedSystem]:
+        """Compute the gradient, the Hessian, and the system to solve."""
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         _add_to_diagonal(bend, self.ridge.ravel())
-        steepest = self.problem.kept_weight * self.most_curved / self.units**2
+        steepest = self.problem.kept_weight * self.max_curvature / self.units**2
         return slope, bend, _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
 
     def _after(self, theta: Array, move: Array) -> Array:
-        return theta + self.frame.turned_back(move.reshape(theta.shape))
+        return theta + self.frame.to_theta(move.reshape(theta.shape))
 
     def _block(self, chunk: slice) -> Rows:
-        """Give the rows of a chunk, less the middle and with a column of ones for the intercept."""
+        """Return the rows of a chunk, less the middle and with a column of ones for the intercept."""
         X, intercept = self.problem.X[chunk], self.frame.fit_intercept
         if sparse.issparse(X):
             ones = sparse.csr_array(np.ones((X.shape[0], int(intercept))))
             return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr")
         block = np.ones((X.shape[0], X.shape[1] + intercept))
-        with np.errstate(over="ignore"):
+        with ignore_overflow():
             np.subtract(X, self.frame.middle, out=block[:, : X.shape[1]])
         return block
 
-    def _losses_if_any(self, theta: Array) -> Array:
+    def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self._values_again(theta)
+            return self._values(theta)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 
-    def _values_again(self, theta: Array) -> Array:
-        """Compute the losses of rows that were looked at before."""
+    def _values(self, theta: Array) -> Array:
+        """Compute the losses of rows and labels that were checked before."""
         return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
 
@@ -127,54 +122,50 @@ class NewtonFit(DampedNewton):
     """Damped Newton steps on a linear loss: one pass over the data for each."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
         assert isinstance(problem.loss, LinearLoss)
         assert problem.y is not None
-        self.loss = problem.loss
-        self.rows = max(rows_per_chunk(16 * len(self.ridge)), 8 * len(self.ridge))  # of a chunk
-        everything = slice(0, len(problem.points))
-        self.only = self._part(everything) if everything.stop <= self.rows else None
+        super().__init__(problem, problem.loss.max_curvature or 1.0)
+        self.loss, self.labels = problem.loss, problem.y
+        n, p = len(problem.points), len(self.ridge)
+        self.chunk_rows = max(rows_per_chunk(16 * p), 8 * p)
+        self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
-    @property
-    def most_curved(self) -> float:
-        return self.loss.max_curvature or 1.0
-
-    def _values_again(self, theta: Array) -> Array:
-        assert self.problem.y is not None
-        return self.loss.values_again(theta, self.problem.X, self.problem.y)
+    def _values(self, theta: Array) -> Array:
+        return self.loss.values_again(theta, self.problem.X, self.labels)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.inside(theta)
+        inside = self.frame.from_theta(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self._part(chunk) if self.only is None else self.only
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                return self._part_derivatives(block @ inside, block, labels, kept[chunk])
+            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
+            with ignore_overflow():
+                slope, curvature = self.loss.slope_and_curvature(block @ inside, labels)
+                pull = _weigh(slope, kept[chunk])
+                scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept[chunk])))
+                return block.T @ pull, _product(scaled, scaled), float(np.abs(pull).sum())
 
-        slope, bend, pulls = sum_over_chunks(work, self.problem.X.shape[0], self.rows)
-        return slope, bend, pulls
+        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian, pulls
 
     def _part(self, chunk: slice) -> tuple[Rows, Array]:
-        """Give the rows of a chunk, and their labels."""
-        assert self.problem.y is not None
-        labels = self.loss.encode_labels(self.problem.y[chunk], np.float64)
-        return self._block(chunk), labels
+        """Return the rows of a chunk, and their labels."""
+        return self._block(chunk), self.loss.encode_labels(self.labels[chunk], np.float64)
 
-    def _part_derivatives(
-        self, m: Array, block: Rows, labels: Array, kept: Array
-    ) -> tuple[Array, Array, float]:
-        slope, curvature = self.loss.slope_and_curvature(m, labels)
-        # a row that is set aside counts for nothing, even where its loss overflows
-        counts = kept > 0
-        pull = np.where(counts, kept * slope, 0.0)
-        root = np.sqrt(np.where(counts, kept * curvature, 0.0))
-        if sparse.issparse(block):
-            scaled = sparse.csr_array(block.multiply(root[:, None]))
-            bend = (scaled.T @ scaled).toarray()
-        else:
-            scaled = block * root[:, None]
-            bend = scaled.T @ scaled
-        return block.T @ pull, bend, float(np.abs(pull).sum())
+
+def _weigh(values: Array, kept: Array) -> Array:
+    """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
+    return np.where(kept > 0, kept * values, 0.0)
+
+
+def _scale_rows(block: Rows, factors: Array) -> Rows:
+    if sparse.issparse(block):
+        return sparse.csr_array(block.multiply(factors[:, None]))
+    return block * factors[:, None]
+
+
+def _product(one: Rows, two: Rows) -> Array:
+    product = one.T @ two
+    return product.toarray() if sparse.issparse(product) else product
 
 
 def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
@@ -197,7 +188,7 @@ class _DampedSystem:
         self.share = np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))
 
     def solve(self, slope: Array, damping: float) -> Array:
-        """Give v for ``slope`` g."""
+        """Compute v for ``slope`` g."""
         units = 1 / np.sqrt(self.floored if damping else self.plain)
         scaled, right = self.bend * units * units[:, None], slope * units
         if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
@@ -231,50 +222,34 @@ class SoftmaxFit(DampedNewton):
     """Damped Newton steps on a softmax loss: for each one pass, and a product for each pair of classes."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+        super().__init__(problem, max_curvature=0.25)
         assert isinstance(problem.loss, SoftmaxLoss)
         assert problem.y is not None
-        self.classes = np.arange(problem.loss.n_classes)
-        self.labels = problem.y.astype(np.intp)
-
-    @property
-    def most_curved(self) -> float:
-        return 0.25
+        self.labels, self.classes = problem.y, np.arange(problem.loss.n_classes)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.inside(theta)
+        inside = self.frame.from_theta(theta)
 
         def work(chunk: slice) -> tuple[Array, Array, float]:
             block = self._block(chunk)
-            shares = _softmax(block @ inside.T)
-            pull = shares - (self.labels[chunk, None] == self.classes)
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                pull = np.where(kept[chunk, None] > 0, kept[chunk, None] * pull, 0.0)
-                bend = _bend(block, shares, kept[chunk])
-            return (block.T @ pull).T.ravel(), bend, float(np.abs(pull).sum())
+            with ignore_overflow():
+                shares = softmax(block @ inside.T, axis=1)
+                pull = _weigh(shares - (self.labels[chunk, None] == self.classes), kept[chunk, None])
+                hessian = _softmax_hessian(block, shares, kept[chunk])
+            return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
 
         rows = max(rows_per_chunk(16 * theta.size), 8 * theta.shape[1])
-        slope, bend, pulls = sum_over_chunks(work, len(kept), rows)
-        return slope, bend, pulls
+        gradient, hessian, pulls = sum_over_chunks(work, len(kept), rows)
+        return gradient, hessian, pulls
 
 
-def _softmax(m: Array) -> Array:
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        shares = np.exp(m - m.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
-
-
-def _bend(block: Rows, shares: Array, kept: Array) -> Array:
+def _softmax_hessian(block: Rows, shares: Array, kept: Array) -> Array:
     """Sum the Hessian over a block: (k, p, k, p), as a matrix."""
     k, p = shares.shape[1], block.shape[1]
-    bend = np.empty((k, p, k, p))
+    hessian = np.empty((k, p, k, p))
     for one in range(k):
         for two in range(one + 1):
-            weights = kept * shares[:, one] * ((one == two) - shares[:, two])
-            weights = np.where(kept > 0, weights, 0.0)
-            if sparse.issparse(block):
-                part = (block.T @ block.multiply(weights[:, None]).tocsr()).toarray()
-            else:
-                part = block.T @ (block * weights[:, None])
-            bend[one, :, two], bend[two, :, one] = part, part.T
-    return bend.reshape(k * p, k * p)
+            weights = _weigh(shares[:, one] * ((one == two) - shares[:, two]), kept)
+            part = _product(block, _scale_rows(block, weights))
+            hessian[one, :, two], hessian[two, :, one] = part, part.T
+    return hessian.reshape(k * p, k * p)

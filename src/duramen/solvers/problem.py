@@ -13,86 +13,69 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from duramen.arrays import Array, Rows, take_rows
-from duramen.losses.base import Loss
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
+from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.centres import CentreLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import Trimmer, check_points_and_loss, kept_sum, outlier_weight
 
-__all__ = [
-    "Coordinates",
-    "Fit",
-    "GradientFit",
-    "Place",
-    "Problem",
-    "Solution",
-    "Status",
-    "Step",
-    "coordinates_of",
-    "count_distinct",
-    "is_linear",
-    "is_number",
-    "is_of_centres",
-    "problem_of",
-]
-
-
-_ROWS = 1000  # looked at
+_ROWS = 1000  # on which coordinates are measured
 
 
 class Coordinates(NamedTuple):
-    """The middle of each column, zero where no intercept can take it up; and its spread, never zero."""
+    """Well-conditioned coordinates for linear losses: (w, b'), b' being the predictor at the middle of X.
+
+    ``middle`` is the median of each column, or zero without an intercept; ``spread`` is never zero.
+    """
 
     middle: Array
     spread: Array
     fit_intercept: bool
 
-    def inside(self, theta: Array) -> Array:
-        """Give (w, b') for theta."""
-        if not self.fit_intercept:
-            return theta
-        inside = theta.copy()
-        inside[..., -1] += theta[..., :-1] @ self.middle
-        return inside
+    def from_theta(self, theta: Array) -> Array:
+        """Convert theta = (w, b) to (w, b')."""
+        return self._shift_intercept(theta, 1)
 
-    def turned(self, slope: Array) -> Array:
-        """Turn a gradient in theta into one in (w, b')."""
+    def to_theta(self, inside: Array) -> Array:
+        """Convert (w, b'), or a step in it, to theta."""
+        return self._shift_intercept(inside, -1)
+
+    def gradient(self, slope: Array) -> Array:
+        """Convert a gradient in theta to one in (w, b')."""
         if not self.fit_intercept:
             return slope
-        turned = slope.copy()
-        turned[..., :-1] -= self.middle * slope[..., -1:]
-        return turned
+        converted = slope.copy()
+        converted[..., :-1] -= self.middle * slope[..., -1:]
+        return converted
 
-    def turned_back(self, step: Array) -> Array:
-        """Turn a step in (w, b') into one in theta."""
+    def _shift_intercept(self, theta: Array, sign: int) -> Array:
         if not self.fit_intercept:
-            return step
-        turned = step.copy()
-        turned[..., -1] -= step[..., :-1] @ self.middle
-        return turned
+            return theta
+        shifted = theta.copy()
+        shifted[..., -1] += sign * (theta[..., :-1] @ self.middle)
+        return shifted
 
     def units(self) -> Array:
-        """Give the size of each parameter: one over the spread of its column."""
+        """Return the scale of each parameter: one over the spread of its column."""
         return np.append(1 / self.spread, 1.0) if self.fit_intercept else 1 / self.spread
 
 
-def coordinates_of(X: Rows, weights: Array, share: float, fit_intercept: bool) -> Coordinates:
+def measure_coordinates(X: Rows, weights: Array, share: float, fit_intercept: bool) -> Coordinates:
     """Measure middle and spread on a thousand rows, evenly spaced by weight.
 
-    The middle is the median; the spread the root mean square distance from it, the farthest values left
-    out, a ``share`` of them. A column that is constant but for those has the spread of all its values;
-    one that is constant altogether has the size of its value, or 1.
+    The middle is the median; the spread is the root mean square distance from it, without the ``share`` of
+    values that lie farthest. A column that is constant but for those has the spread of all its values; one
+    that is constant altogether has the size of its value, or 1.
     """
     steps = np.cumsum(weights)
     rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none without weight
     if sparse.issparse(X):
-        return _of_sparse(X[rows], share, fit_intercept)
+        return _measure_sparse(X[rows], share, fit_intercept)
     columns = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
     columns.sort(axis=1)
     middle = columns[:, columns.shape[1] // 2].copy()
-    with np.errstate(over="ignore"):
+    with ignore_overflow():
         far = np.square(np.subtract(columns, middle[:, None], out=columns), out=columns)
         far.sort(axis=1)
         kept = max(1, round(far.shape[1] * (1 - share)))
@@ -100,29 +83,20 @@ def coordinates_of(X: Rows, weights: Array, share: float, fit_intercept: bool) -
     return Coordinates(middle if fit_intercept else np.zeros_like(middle), spread, fit_intercept)
 
 
-def _of_sparse(X: Rows, share: float, fit_intercept: bool) -> Coordinates:
-    """Sparse columns stay where they are: most of their values are zero, and must remain so."""
-    inner = _without_largest(X, round(X.shape[0] * share))
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, squares = _moments(inner)
-        spread = _first_positive(squares - mean**2, squares, _moments(X)[1])
+def _measure_sparse(X: Rows, share: float, fit_intercept: bool) -> Coordinates:
+    """Measure sparse columns, whose middle stays zero: most of their values are, and must remain so."""
+    inner = X.tocsc(copy=True)
+    numbers = np.repeat(np.arange(inner.shape[1]), np.diff(inner.indptr))
+    order = np.lexsort((np.abs(inner.data), numbers))
+    from_the_end = inner.indptr[numbers + 1] - np.arange(len(numbers))  # 1 for the largest of a column
+    inner.data[order[from_the_end <= round(X.shape[0] * share)]] = 0.0
+    with ignore_overflow():
+        mean, squares, all_squares = (
+            np.asarray(part.mean(axis=0), dtype=np.float64).ravel()
+            for part in (inner, inner.multiply(inner), X.multiply(X))
+        )
+        spread = _first_positive(squares - mean**2, squares, all_squares)
         return Coordinates(np.zeros_like(mean), spread, fit_intercept)
-
-
-def _without_largest(X: Rows, n: int) -> Rows:
-    """Put zero for the ``n`` largest values of each column, by their size."""
-    columns = X.tocsc(copy=True)
-    numbers = np.repeat(np.arange(columns.shape[1]), np.diff(columns.indptr))
-    order = np.lexsort((np.abs(columns.data), numbers))
-    from_the_end = columns.indptr[numbers + 1] - np.arange(len(numbers))  # 1 for the largest of a column
-    columns.data[order[from_the_end <= n]] = 0.0
-    return columns
-
-
-def _moments(X: Rows) -> tuple[Array, Array]:
-    """Average the values of each column, and their squares."""
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    return mean, np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel()
 
 
 def _first_positive(*squares: Array) -> Array:
@@ -134,13 +108,13 @@ def _first_positive(*squares: Array) -> Array:
 
 
 class Status(enum.Enum):
-    """Why a solver stopped; the value says it in words."""
+    """Why a solver stopped; the value describes it."""
 
     CONVERGED = "the objective fell by less than tol of itself"
-    SETTLED = "nothing moves any more"
+    SETTLED = "no further step lowers the objective"
     UNBOUNDED = "the objective has no minimum: it falls towards zero as theta grows"
     MAX_ITER = "max_iter was reached"
-    STOPPED = "the callback asked for it"
+    STOPPED = "stopped by the callback"
 
     @property
     def converged(self) -> bool:
@@ -149,7 +123,7 @@ class Status(enum.Enum):
 
 
 class Step(NamedTuple):
-    """Where a solver stands, for a callback: after ``n_iter`` iterations of start number ``start``."""
+    """The state of a solver after ``n_iter`` iterations of start number ``start``, for a callback."""
 
     start: int
     n_iter: int
@@ -166,24 +140,24 @@ class Solution:
     theta : array
         The parameters; intercept last, or (k, d) centres.
     objective : float
-        What was minimised: f_z(theta, X), and ``penalty`` where there is one.
+        The value that was minimised: f_z(theta, X) plus ``penalty``.
     penalty : float
         ``l2 / 2`` times the squared length of the coefficients; 0 for centres.
     outliers : array of int64
-        The ids of the points that were set aside, the largest loss first. Of
-        the last one a part may be kept.
+        The ids of the points that were set aside, the largest loss first. A
+        part of the last one may be kept.
     aside : array
-        How much weight of each of them was set aside; in sum z.
+        The weight of each that was set aside; in sum z.
     history : array (n_iter + 1,)
         The objective at the start and after each iteration; it never rises.
     status : Status
         Why it stopped.
     n_iter : int
-        How many iterations the best start took.
+        The number of iterations of the best start.
     start_objectives : array
         The objective that each start reached.
     loss, n_points, total_weight
-        What was solved.
+        The problem that was solved.
     """
 
     theta: Array
@@ -213,7 +187,7 @@ class Solution:
 
     @property
     def n_iter(self) -> int:
-        """How many iterations the best start took."""
+        """The number of iterations of the best start."""
         return len(self.history) - 1
 
     @property
@@ -223,7 +197,7 @@ class Solution:
 
     def __repr__(self) -> str:
         kept = self.total_weight - self.n_outliers
-        mean = f" ({(self.objective - self.penalty) / kept:.6g} a unit of kept weight)"
+        mean = f" ({(self.objective - self.penalty) / kept:.6g} per unit of kept weight)"
         penalty = f", {self.penalty:.4g} of it the penalty" if self.penalty else ""
         starts = f", best of {len(self.start_objectives)} starts" if len(self.start_objectives) > 1 else ""
         verdict = "converged" if self.converged else "NOT CONVERGED"
@@ -238,10 +212,10 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Minimise f_z(theta) + l2 / 2 times the squared length of theta, its intercept left out.
+    """Minimise f_z(theta) + l2 / 2 times the squared length of theta without its intercept.
 
-    ``scales`` (p,) weigh the coefficients in that length; None stands for ones, and for losses of centres.
-    ``frame`` are the coordinates to take steps in, if they were measured before.
+    ``scales`` weigh the coefficients in that length, all alike by default. ``frame`` are the coordinates to
+    take steps in, if they were measured before.
     """
 
     points: WeightedPoints
@@ -266,140 +240,112 @@ class Problem:
         """The weight that is not set aside."""
         return self.points.total_weight - self.z
 
+    @cached_property
     def ridge(self) -> Array:
-        """Give the second derivative of the penalty in each coefficient; zero for intercepts."""
-        assert isinstance(self.loss, (LinearLoss, SoftmaxLoss))
+        """The second derivative of the penalty in each coefficient of a linear loss; zero for intercepts."""
+        assert isinstance(self.loss, PredictorLoss)
         shape = self.loss.parameter_shape(self.points.n_columns)
         ridge = np.full(shape, self.l2) if self.scales is None else self.l2 * self.scales
         if self.loss.fit_intercept:
             ridge[..., -1] = 0.0
         return ridge
 
-    def coordinates(self) -> Coordinates:
-        """Give the coordinates to take steps in."""
-        return self._measured if self.frame is None else self.frame
-
     @cached_property
-    def _measured(self) -> Coordinates:
-        assert isinstance(self.loss, (LinearLoss, SoftmaxLoss))
-        weights = self.points.weights
-        return coordinates_of(self.X, weights, self.z / self.points.total_weight, self.loss.fit_intercept)
+    def coordinates(self) -> Coordinates:
+        """The coordinates to take steps in, for a linear loss."""
+        if self.frame is not None:
+            return self.frame
+        assert isinstance(self.loss, PredictorLoss)
+        share = self.z / self.points.total_weight
+        return measure_coordinates(self.X, self.points.weights, share, self.loss.fit_intercept)
 
     def penalty(self, theta: Array) -> float:
         """Evaluate the penalty."""
-        return float((self.ridge() * theta**2).sum()) / 2 if self.l2 else 0.0
+        return float((self.ridge * theta**2).sum()) / 2 if self.l2 else 0.0
 
     def trimmer(self) -> Trimmer:
-        """Make what computes kept weights from losses."""
+        """Return a function from losses to kept weights."""
         return Trimmer(self.points.weights, self.z, self.points.ids)
 
     def objective(self, theta: Array, losses: Array, kept: Array) -> float:
-        """Evaluate what is minimised, for given losses and kept weights."""
+        """Evaluate the objective for given losses and kept weights."""
         return kept_sum(losses, kept) + self.penalty(theta)
 
 
 def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
-    """Check everything that can be checked before solving.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the value, and the way out.
-    """
+    """Build a problem, and check all that can be checked before solving it."""
     check_points_and_loss(points, loss)
     if not (is_number(l2) and 0 <= l2 < np.inf):
         raise ValueError(f"l2={l2!r} must be zero or a positive finite number")
-    if l2 > 0 and not is_linear(loss):
-        raise ValueError(
-            f"l2={l2} is for losses of a linear predictor; {loss!r} has no penalty. Leave l2 out"
-        )
+    if l2 > 0 and not isinstance(loss, PredictorLoss):
+        raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")
     if not len(points):
         raise ValueError("there are no points to solve on; pass at least one")
     if not points.total_weight > 0:
-        raise ValueError("all weights are zero: nothing is left to solve on; pass some positive weights")
+        raise ValueError("all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
-    if is_of_centres(loss):
-        loss._rows(points.X)  # refuses sparse rows
-    if isinstance(loss, LinearLoss):
+    if isinstance(loss, PredictorLoss):
         _check_labels(points, loss, z)
-    elif isinstance(loss, SoftmaxLoss):
-        _check_classes(points, loss)
-    elif getattr(loss, "k", 1) > 1:
-        _check_distinct(points, loss)
+    elif isinstance(loss, CentreLoss):
+        loss._rows(points.X)  # refuses sparse rows
+        _check_distinct(points, int(getattr(loss, "k", 1)))
     return Problem(points, loss, z, float(l2))
 
 
-def is_of_centres(loss: Loss) -> bool:
-    """Tell whether theta is centres, of which each point has a nearest one."""
-    return isinstance(loss, (DistanceLoss, BregmanLoss))
-
-
-def is_linear(loss: Loss) -> bool:
-    """Tell whether theta is coefficients: of one linear predictor, or of one a class."""
-    return isinstance(loss, (LinearLoss, SoftmaxLoss))
-
-
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number, and not True or False."""
+    """Return whether a value is a real number, other than True and False."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def _check_labels(points: WeightedPoints, loss: LinearLoss, z: float) -> None:
+def _check_labels(points: WeightedPoints, loss: PredictorLoss, z: float) -> None:
+    name = type(loss).__name__
     if points.y is None:
-        raise ValueError(f"{type(loss).__name__} needs labels; pass dm.points(X, y), one label a row")
+        raise ValueError(f"{name} needs labels; pass dm.points(X, y), one label per row")
     loss.check_labels(points.y)
-    if not loss.classifies:
-        return
-    positive = points.y > 0
-    lower, upper = (float(np.einsum("i,i->", points.weights, side)) for side in (~positive, positive))
-    if not min(upper, lower) > 0:
-        only = points.y[positive if upper else ~positive][0]
-        raise ValueError(
-            f"all points of positive weight have the label {only}; {type(loss).__name__} needs two classes"
-        )
-    if z >= min(upper, lower):
-        rare = points.y[positive if upper < lower else ~positive][0]
-        raise ValueError(
-            f"n_outliers={z:g} could set aside the whole class {rare}, of weight {min(upper, lower):g}; "
-            "take fewer outliers than the smaller class weighs"
-        )
+    if isinstance(loss, SoftmaxLoss):
+        weight = np.bincount(points.y.astype(np.intp), points.weights, minlength=loss.n_classes)
+        if not (weight > 0).all():
+            raise ValueError(
+                f"no point of positive weight has the label {int(np.argmin(weight > 0))}; {loss!r} needs all "
+                "its classes; lower n_classes and encode the labels that occur"
+            )
+    elif isinstance(loss, LinearLoss) and loss.classifies:
+        positive = points.y > 0
+        lower, upper = (float(np.einsum("i,i->", points.weights, side)) for side in (~positive, positive))
+        rare = points.y[positive if upper < lower else ~positive]
+        if not min(upper, lower) > 0:
+            only = points.y[positive if upper else ~positive][0]
+            raise ValueError(f"all points of positive weight have the label {only}; {name} needs two classes")
+        if z >= min(upper, lower):
+            raise ValueError(
+                f"n_outliers={z:g} could set aside the whole class {rare[0]}, of weight "
+                f"{min(upper, lower):g}; take fewer outliers than the smaller class weighs"
+            )
 
 
-def _check_classes(points: WeightedPoints, loss: SoftmaxLoss) -> None:
-    if points.y is None:
-        raise ValueError(f"{loss!r} needs labels; pass dm.points(X, y), one label a row")
-    loss.check_labels(points.y)
-    heavy = np.bincount(points.y.astype(np.intp), points.weights, minlength=loss.n_classes)
-    if not (heavy > 0).all():
-        raise ValueError(
-            f"no point of positive weight has the label {int(np.argmin(heavy > 0))}; {loss!r} needs all its "
-            "classes: take fewer, and encode those that are there"
-        )
-
-
-def _check_distinct(points: WeightedPoints, loss: Any) -> None:
+def _check_distinct(points: WeightedPoints, k: int) -> None:
     """Refuse more centres than there are distinct points."""
-    found = count_distinct(points.X, points.weights, loss.k)
-    if found < loss.k:
+    found = count_distinct(points.X, points.weights, k) if k > 1 else k
+    if found < k:
         raise ValueError(
-            f"k={loss.k} is above the number of distinct points of positive weight, {found}; "
+            f"k={k} is above the number of distinct points of positive weight, {found}; "
             f"take k={found} or less"
         )
 
 
 def count_distinct(X: Array, weights: Array | None, enough: int) -> int:
-    """Count the distinct rows of positive weight, up to ``enough``, looking at no more rows than it takes."""
+    """Count the distinct rows of positive weight, up to ``enough``, reading no more rows than necessary."""
     heavy = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
-    looked = 4 * enough
+    n = 4 * enough
     while True:
-        found = len(np.unique(X[heavy[:looked]], axis=0))
-        if found >= enough or looked >= len(heavy):
+        found = len(np.unique(X[heavy[:n]], axis=0))
+        if found >= enough or n >= len(heavy):
             return min(found, enough)
-        looked *= 8
+        n *= 8
 
 
-class Place(NamedTuple):
-    """A theta, the losses there, what is kept of each weight, and the trimmed objective."""
+class Iterate(NamedTuple):
+    """A theta, the losses there, the kept part of each weight, and the trimmed objective."""
 
     theta: Array
     losses: Array
@@ -408,59 +354,62 @@ class Place(NamedTuple):
 
 
 class Fit(ABC):
-    """One problem being fitted."""
+    """Refit the parameters of one problem, again and again."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.trim = problem.trimmer()
         self.sure = True
-        """Whether the last refit went as far as it could: only then does a small gain mean little left."""
+        """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
 
-    def evaluate(self, theta: Array) -> Place:
+    def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
         losses = self.losses(theta)
         kept = self.trim(losses)
-        return Place(theta, losses, kept, self.problem.objective(theta, losses, kept))
+        return Iterate(theta, losses, kept, self.problem.objective(theta, losses, kept))
 
     @abstractmethod
     def losses(self, theta: Array) -> Array:
         """Compute the loss of every point."""
 
     @abstractmethod
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         """Find parameters that are no worse on the weights kept here, or return those here."""
 
-    def finished(self, theta: Array) -> Array:
-        """Find the last digits of a minimum, which the objective no longer shows."""
+    def polish(self, theta: Array) -> Array:
+        """Compute the last digits of a minimum, which the objective no longer shows."""
         return theta
+
+    def restart(self) -> None:  # noqa: B027 (nothing to forget)
+        """Forget all that depends on the steps before, so that the next run is independent of them."""
 
 
 class GradientFit(Fit):
-    """L-BFGS, for any loss with gradients: what a loss of your own, or one of very many columns, gets."""
+    """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
 
     steps = 100  # of L-BFGS between two trimmings
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.last: tuple[Array, Array] | None = None
-        self.frame = problem.coordinates() if is_linear(problem.loss) else None
+        self.frame = problem.coordinates if isinstance(problem.loss, PredictorLoss) else None
 
     def losses(self, theta: Array) -> Array:
         if self.last is None or not np.array_equal(self.last[0], theta):
             self.last = theta, self.problem.loss.values(theta, self.problem.X, self.problem.y)
         return self.last[1]
 
-    def refit(self, here: Place) -> Array:
+    def refit(self, here: Iterate) -> Array:
         problem, total = self.problem, self.problem.kept_weight
 
         def objective(step: Array) -> tuple[float, Array]:
             theta = self._after(here.theta, step)
-            value = kept_sum(self.losses(theta), here.kept) + problem.penalty(theta)
+            value = problem.objective(theta, self.losses(theta), here.kept)
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept)
             if problem.l2:
-                slope = slope + problem.ridge() * theta
+                slope = slope + problem.ridge * theta
             if self.frame is not None:
-                slope = self.frame.turned(slope) * self.frame.units()
+                slope = self.frame.gradient(slope) * self.frame.units()
             return value / total, slope.ravel() / total
 
         options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
@@ -472,4 +421,4 @@ class GradientFit(Fit):
     def _after(self, theta: Array, step: Array) -> Array:
         """Take a step, which for linear losses is in well-conditioned coordinates."""
         step = step.reshape(theta.shape)
-        return theta + (step if self.frame is None else self.frame.turned_back(step * self.frame.units()))
+        return theta + (step if self.frame is None else self.frame.to_theta(step * self.frame.units()))

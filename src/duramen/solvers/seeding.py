@@ -1,17 +1,17 @@
-"""Where to start with centres: seedings, with and without an eye on outliers.
+"""Where to start with centres: seedings, plain and robust against outliers.
 
 Plain k-means++ draws far points, and outliers are far. Two remedies:
 
 * thresholded k-means++ (Bhaskara, Vadgama and Xu 2019): a point's cost counts
-  only up to a threshold, OPT / z for a guess of the optimum OPT. All guesses in
-  a geometric row are tried, and the one with the lowest trimmed cost wins.
+  only up to a threshold, OPT / z for a guess of the optimum OPT. A geometric
+  series of guesses is tried, and the one with the lowest trimmed cost wins.
 * local search (Gupta et al. 2017): swap a centre for a point while that lowers
-  the trimmed cost, z set aside afresh for each swap. Candidates are drawn by
-  their thresholded cost, as in Lattanzi and Sohler (2019), instead of all tried,
+  the trimmed cost, with z set aside again for each swap. Candidates are drawn by
+  their thresholded cost, as in Lattanzi and Sohler (2019), instead of trying all,
   and a swap is judged after a few refits.
 
-Costs are those of the loss itself, so that all of them serve k-median and
-Bregman clustering too.
+Costs are those of the loss itself, so all seedings serve k-median and Bregman
+clustering too.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.losses.base import ignore_overflow
 from duramen.losses.bregman import BregmanLoss
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
 from duramen.solvers.alternate import Stopping, alternate, fit_of
-from duramen.solvers.lloyd import cluster_sums
 from duramen.solvers.problem import Problem
 from duramen.trimming import Trimmer, kept_sum
-
-__all__ = ["SEEDINGS", "local_search", "plus_plus", "random_centres", "thresholded"]
 
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
 _SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
@@ -51,42 +49,33 @@ class _Costs:
         self.few = (
             isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
         )
-        # whether a point costs the same, bit for bit, computed for one centre or for several
-        self.alike = not self.few or self.X.dtype == np.float64
         self._scratch = np.empty((2, 0, 0))
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
-    def centre(self, row: int) -> Array:
-        """Make a centre of a data point, moved off the edge of the domain where the loss has one."""
-        here = np.asarray(self.X[row], dtype=np.float64)
-        if isinstance(self.loss, BregmanLoss) and self.loss.divergence.outside_centres(here[None]).any():
-            return self.loss.divergence.inside(0.9 * here + 0.1 * self._middle)
-        return here
-
-    def centres_of(self, rows: Array) -> Array:
-        """Make centres (q, d) of some data points."""
+    def centres_at(self, rows: Array) -> Array:
+        """Make centres (q, d) of data points, moved off the edge of the domain where the loss has one."""
+        centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
         if isinstance(self.loss, BregmanLoss):
-            return np.stack([self.centre(row) for row in rows])
-        return np.asarray(self.X[rows], dtype=np.float64, order="C")
+            edge = self.loss.divergence.outside_centres(centres).any(axis=1)
+            if edge.any():
+                centres[edge] = self.loss.divergence.inside(0.9 * centres[edge] + 0.1 * self._mean)
+        return centres
 
     @functools.cached_property
-    def _middle(self) -> Array:
-        mass, total = cluster_sums(
-            self.X, np.zeros(len(self.X), dtype=np.intp), self.weights, np.zeros((1, self.X.shape[1]))
-        )
-        return total[0] / mass[0]
+    def _mean(self) -> Array:
+        return np.average(self.X, axis=0, weights=self.weights)
 
     def theta(self, centres: Array) -> Array:
-        """Give centres (k, d) the shape that the loss takes."""
+        """Convert centres (k, d) to the shape that the loss takes."""
         return centres.reshape(self.loss.parameter_shape(centres.shape[1]))
 
     def centres(self, theta: Array) -> Array:
-        """Give theta the shape (k, d)."""
+        """Convert theta to the shape (k, d)."""
         return theta.reshape(self.k, -1)
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
-        if self.few and self.alike:
+        if self.few:  # as for several centres, bit for bit
             return self.of_each(centre[None])[0].copy()
         theta = centre.reshape(self.one.parameter_shape(len(centre)))
         return self.one.values(theta, self.X).astype(np.float64)
@@ -95,7 +84,7 @@ class _Costs:
         """Compute the cost of every point under each of some centres: (q, n), valid until the next call."""
         if not self.few:
             return np.stack([self.of(centre) for centre in centres])
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with ignore_overflow():
             squared = squared_differences(self._columns, centres, self._scratch_for(len(centres)))
             return self.loss.height(squared).astype(np.float64, copy=False)
 
@@ -112,21 +101,25 @@ class _Costs:
         """Compute the cost of every point under each centre: (k, n)."""
         return self.of_each(self.centres(theta))
 
-    def trimmed(self, costs: Array) -> float:
-        """Sum what is left once weight z is set aside, as :func:`duramen.trimming.trimmed_sum` does."""
+    def trimmed_sum(self, costs: Array) -> float:
+        """Sum weight times cost once weight z is set aside."""
         return kept_sum(costs, self.trim(costs))
 
     def largest_kept(self, costs: Array) -> float:
-        """Find the largest cost of which weight is kept when weight z is set aside."""
+        """Find the largest cost of the points that are not set aside altogether."""
         return float(costs[self.trim(costs) > 0].max(initial=0.0))
 
     def draw(self, costs: Array, n: int, rng: np.random.Generator) -> Array:
-        """Draw rows in proportion to weight times cost; by weight alone where nothing costs anything."""
+        """Draw rows in proportion to weight times cost; by weight alone if all costs are zero."""
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
             steps = np.cumsum(self.weights)
         picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
         return np.minimum(picks, len(steps) - 1)
+
+    def draw_centre(self, rng: np.random.Generator) -> Array:
+        """Draw a point by weight, as a centre."""
+        return self.centres_at(self.draw(np.ones(len(self.weights)), 1, rng))[0]
 
 
 def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
@@ -135,20 +128,17 @@ def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
     heavy = np.flatnonzero(costs.weights > 0)
     share = costs.weights[heavy] / costs.weights[heavy].sum()
     rows = rng.choice(heavy, size=min(costs.k, heavy.size), replace=False, p=share)
-    return costs.theta(costs.centres_of(np.resize(rows, costs.k)))
+    return costs.theta(costs.centres_at(np.resize(rows, costs.k)))
 
 
 def plus_plus(problem: Problem, rng: np.random.Generator) -> Array:
-    """k-means++, blind to outliers: each centre is a point drawn by its cost so far."""
+    """Seed by k-means++, without regard to outliers: each centre is a point drawn by its cost so far."""
     costs = _Costs(problem)
-    return costs.theta(_grown(costs, np.inf, rng)[0])
+    return costs.theta(_grow(costs, np.inf, rng)[0])
 
 
 def thresholded(problem: Problem, rng: np.random.Generator, rounds: int = 1) -> Array:
-    """k-means++ with costs capped at a guess of the optimum over z; the best of several guesses.
-
-    Each guess is tried ``rounds`` times.
-    """
+    """Seed by k-means++ with costs capped at a guess of the optimum over z, ``rounds`` times per guess."""
     costs = _Costs(problem)
     return costs.theta(_best_guess(costs, rng, rounds))
 
@@ -157,16 +147,16 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
     """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
     costs, fit = _Costs(problem), fit_of(problem)
     run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping(), fit)
-    ranked = _Ranked.of(costs.table(run.theta))
+    cheapest = _CheapestTwo.of(costs.table(run.theta))
     for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
         cap = run.objective / max(costs.z, 1.0)
-        centre = costs.centre(costs.draw(np.minimum(ranked.least, cap), 1, rng)[0])
+        centre = costs.centres_at(costs.draw(np.minimum(cheapest.least, cap), 1, rng))[0]
         swapped = costs.centres(run.theta).copy()
-        swapped[_least_missed(costs, ranked, costs.of(centre))] = centre
+        swapped[_least_needed(costs, cheapest, costs.of(centre))] = centre
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
         if tried.objective < run.objective:
             run = tried
-            ranked = _Ranked.of(costs.table(run.theta))
+            cheapest = _CheapestTwo.of(costs.table(run.theta))
     return run.theta
 
 
@@ -180,70 +170,69 @@ SEEDINGS = {
 
 def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Array:
     if costs.z == 0:
-        return _grown(costs, np.inf, rng)[0]
-    first = costs.of(costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0]))
-    caps = costs.trimmed(first) * _GUESSES / costs.z
-    tried = [_grown(costs, cap, rng) for _ in range(rounds) for cap in caps]
-    scores = [costs.trimmed(least) for _, least in tried]
+        return _grow(costs, np.inf, rng)[0]
+    first = costs.of(costs.draw_centre(rng))
+    caps = costs.trimmed_sum(first) * _GUESSES / costs.z
+    tried = [_grow(costs, cap, rng) for _ in range(rounds) for cap in caps]
+    scores = [costs.trimmed_sum(least) for _, least in tried]
     return tried[int(np.argmin(scores))][0]
 
 
-def _grown(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
     """Add centre after centre: of a few points drawn by their capped cost, the one that leaves the least.
 
     Return the centres, and the cost of every point under its cheapest.
     """
     tries = 2 + int(np.log(costs.k))
-    centres = [costs.centre(costs.draw(np.ones(len(costs.weights)), 1, rng)[0])]
+    centres = [costs.draw_centre(rng)]
     least = costs.of(centres[0])
     while len(centres) < costs.k:
         rows = costs.draw(np.minimum(least, cap), tries, rng)
-        candidates = costs.centres_of(rows)
+        candidates = costs.centres_at(rows)
         left = costs.of_each(candidates)
         np.minimum(left, least, out=left)
         chosen = int(np.argmin(np.minimum(left, cap) @ costs.weights))
         centres.append(candidates[chosen])
         least = left[chosen].copy()
-    grown = np.stack(centres)
-    return grown, least if costs.alike else costs.table(grown).min(axis=0)
+    return np.stack(centres), least
 
 
-class _Ranked(NamedTuple):
-    """Of a table (k, n) of costs: each point's cheapest centre, what it costs, and what the next one does."""
+class _CheapestTwo(NamedTuple):
+    """For each column of a table (k, n) of costs: the cheapest centre, its cost, and that of the next one."""
 
     first: Array
     least: Array
     second: Array
 
     @classmethod
-    def of(cls, table: Array) -> _Ranked:
-        """Rank a table, which is overwritten."""
+    def of(cls, table: Array) -> _CheapestTwo:
+        """Find them in a table, which is overwritten."""
         first, every = table.argmin(axis=0), np.arange(table.shape[1])
         least = table[first, every]
         table[first, every] = np.inf
         return cls(first, least, table.min(axis=0))
 
 
-def _least_missed(costs: _Costs, ranked: _Ranked, new: Array) -> int:
-    """Find the centre without which, once a new one is there, the trimmed cost is least.
+def _least_needed(costs: _Costs, cheapest: _CheapestTwo, new: Array) -> int:
+    """Find the centre whose replacement by a new one leaves the least trimmed cost.
 
-    By the trimmed cost itself: capped costs would make a centre on a far cluster of outliers look needed.
-    But capped costs bound it: whatever weight z is set aside, a cap saves it no more than z caps, so
+    Capped costs alone would make a centre on a far cluster of outliers look necessary. But they bound the
+    trimmed cost: whatever weight z is set aside, it saves at most z caps more than capping does, so
 
         trimmed cost >= sum of w min(cost, cap) - z cap,
 
-    for any cap; with one that is near the largest cost that is kept, few centres are left to evaluate.
+    for any cap. With one near the largest cost that is kept, few centres are left to evaluate.
     """
-    least, without = np.minimum(ranked.least, new), np.minimum(ranked.second, new)
+    least, without = np.minimum(cheapest.least, new), np.minimum(cheapest.second, new)
     cap = costs.largest_kept(least)
-    with np.errstate(over="ignore", invalid="ignore"):  # an infinite cap bounds nothing
+    with ignore_overflow():  # an infinite cap bounds nothing
         capped = np.minimum(least, cap)
         rises = costs.weights * (np.minimum(without, cap) - capped)
         saved = (costs.z + _ROUNDING * float(costs.weights.sum())) * cap
-        bounds = np.bincount(ranked.first, rises, minlength=costs.k) + (costs.weights @ capped - saved)
+        bounds = np.bincount(cheapest.first, rises, minlength=costs.k) + (costs.weights @ capped - saved)
     best = np.inf, costs.k
     for centre in np.argsort(bounds):
         if not bounds[centre] > best[0]:
-            left = costs.trimmed(np.where(ranked.first == centre, without, least))
+            left = costs.trimmed_sum(np.where(cheapest.first == centre, without, least))
             best = min(best, (left, int(centre)))
     return best[1]

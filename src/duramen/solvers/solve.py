@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -10,7 +11,9 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, check_k, ignore_overflow
+from duramen.losses.centres import CentreLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn
@@ -21,39 +24,21 @@ from duramen.solvers.problem import (
     Solution,
     Status,
     Step,
-    is_linear,
     is_number,
-    is_of_centres,
     problem_of,
 )
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import kept_sum, kept_weights
 
-__all__ = ["SETTINGS", "WAYS_OUT", "solve", "solved", "warn_of"]
-
-
-SETTINGS: tuple[str, ...] = (
-    "loss",
-    "n_outliers",
-    "l2",
-    "init",
-    "n_starts",
-    "random_state",
-    "max_iter",
-    "tol",
-)
-SETTINGS += ("callback", "progress")
-"""What :func:`solve` takes, beside the points."""
-
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol to be content with less",
     "bounded": "pass l2 above 0, or take fewer outliers or columns",
 }
-"""What a caller of :func:`solve` can do about a solution that is none."""
+"""What a caller of :func:`solve` can do if there is no solution."""
 
 
 class CoresetLike(Protocol):
-    """Points that know what they are for: a coreset."""
+    """A coreset: points with their loss, number of outliers and anchor."""
 
     @property
     def points(self) -> WeightedPoints: ...
@@ -69,17 +54,9 @@ class CoresetLike(Protocol):
 
 
 class DynamicLike(Protocol):
-    """A summary that changes, and remembers where the last search ended."""
-
-    @property
-    def solution(self) -> Solution | None: ...
-
-    @property
-    def _has_moved_on(self) -> bool: ...
+    """A dynamic coreset."""
 
     def coreset(self) -> CoresetLike: ...
-
-    def _remember(self, solution: Solution) -> None: ...
 
 
 def solve(
@@ -98,49 +75,49 @@ def solve(
 ) -> Solution:
     """Find parameters that fit the points well after the worst weight ``n_outliers`` is set aside.
 
-    By turns, weight is set aside where it costs most and the parameters are
-    refitted to the rest, until an iteration gains too little. The objective ::
+    The points that cost most are set aside and the parameters are refitted to
+    the rest, by turns, until an iteration gains too little. The objective ::
 
         f_z(theta, X) + l2 / 2 * |coefficients|^2
 
-    never rises. It has many local minima; where the search starts decides in
-    which it ends, so starts are sought with an eye on outliers.
+    never rises. It has many local minima, and the start decides in which the
+    search ends, so starts are chosen to be robust against outliers.
 
     Parameters
     ----------
     points : WeightedPoints, Coreset or DynamicCoreset
         As made by :func:`duramen.points`. X is never copied.
     loss : Loss
-        The learning problem, built in or of your own. A coreset knows its own.
+        The learning problem, built in or custom. A coreset has its own.
     n_outliers : float
         The weight to set aside: a count (1 or more), or a fraction (below 1).
-        None is 0 for points, and what a coreset was made for.
+        None stands for 0 for points, and for that of a coreset.
     l2 : float
         The penalty on the coefficients of a linear loss; the intercept is free.
     init : array, str or None
         A theta to start from, or the name of a seeding. For centres:
         "local-search" (the default), "thresholded", "k-means++" or "random".
-        For linear losses: "zero", or "subsets" (handfuls of points, some of
-        them free of outliers); by default zero, unless subsets do clearly
-        better on a sample. Losses of your own start from zero. A coreset
-        starts for linear losses from zero, with outliers also from a fit in
-        which points far out count for less, and from its anchor too where that
-        is clearly better; for all others from its anchor. A dynamic coreset
-        starts from its latest solution, once there is one; and as points do
-        too, if more than a tenth of them or of the outliers changed since.
+        For linear losses: "zero", or "subsets" (small subsets of the points,
+        some of them free of outliers); by default zero, unless subsets do
+        clearly better on a sample. Custom losses start from zero. A coreset
+        starts from its anchor; for linear losses from zero, with outliers also
+        from a fit in which points far out count for less, and from its anchor
+        where that is clearly better. A dynamic coreset starts from its latest
+        solution, if there is one; also as points do, if more than a tenth of
+        them or of the outliers changed since.
     n_starts : int
-        How often to start, each time from another place; the best is kept.
-        What a coreset adds, as ``init`` says, comes on top. A
-        theta given as ``init``, or zero, is the first of them only.
+        The number of starts, each elsewhere; the best is kept. The additional
+        starts of a coreset, as under ``init``, are not counted. A theta given
+        as ``init``, or zero, is the first start only.
     random_state : None, int or numpy Generator
-        Decides the starts.
+        Determines the starts.
     max_iter : int
-        How many iterations a start may take.
+        The largest number of iterations of a start.
     tol : float, optional
         Stop when an iteration gains less than this share of the objective; by
-        default 1e-4, and 1e-6 for centres, whose iterations take little time.
+        default 1e-4, and 1e-6 for centres, whose iterations are fast.
     callback : callable, optional
-        Called with a :class:`Step` after each iteration; a true answer stops.
+        Called with a :class:`Step` after each iteration; a true result stops.
     progress : bool
         Show a bar (needs the extra ``duramen[progress]``).
 
@@ -158,7 +135,7 @@ def solve(
     -----
     ConvergenceWarning
         If there was more to gain after ``max_iter`` iterations, or the
-        objective has no minimum; it says what to do.
+        objective has no minimum.
 
     Examples
     --------
@@ -171,12 +148,11 @@ def solve(
            [1., 1.]])
     >>> solution
     Solution: KMeansLoss(k=2) on 102 points, theta (2, 2)
-      objective 0 (0 a unit of kept weight)
+      objective 0 (0 per unit of kept weight)
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
-    live: Any = points if hasattr(points, "_remember") else None
-    solution = solved(
+    solution = solve_quietly(
         points,
         loss,
         n_outliers,
@@ -190,15 +166,19 @@ def solve(
         progress=progress,
     )
     warn_of(solution, "solve", **WAYS_OUT)
-    if live is not None:
-        live._remember(solution)
+    if hasattr(points, "_remember"):  # a dynamic coreset
+        points._remember(solution)
     return solution
 
 
-def solved(
+SETTINGS = tuple(inspect.signature(solve).parameters)[1:]
+"""The names of the settings that :func:`solve` takes."""
+
+
+def solve_quietly(
     points: Any,
-    loss: Any,
-    n_outliers: Any,
+    loss: Any = None,
+    n_outliers: Any = None,
     *,
     l2: Any = 0.0,
     init: Any = None,
@@ -209,23 +189,33 @@ def solved(
     callback: Any = None,
     progress: bool = False,
 ) -> Solution:
-    """Do what :func:`solve` does, and leave it to the caller to say how it went."""
-    resort, cold = None, False
+    """Do what :func:`solve` does, without its warnings."""
+    anchor, moved_on = None, False
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
-        last = getattr(points, "solution", None)
-        cold = init is None and hasattr(points, "_has_moved_on") and points._has_moved_on
-        core = points.coreset() if hasattr(points, "coreset") else points
-        points, loss, n_outliers, init, resort = _unpacked(core, loss, n_outliers, init, last)
+        moved_on = init is None and getattr(points, "_has_moved_on", False)
+        points, loss, n_outliers, init, anchor = _unpack(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
     _check_numbers(n_starts, max_iter, tol, callback)
-    ready = check_init(problem, init)
-    enough = float(tol) if tol is not None else 1e-6 if is_of_centres(problem.loss) else 1e-4
+    init = check_init(problem, init)
+    if tol is None:
+        tol = 1e-6 if isinstance(problem.loss, CentreLoss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
-    more = int(cold) + int(_misleads(problem, ready, resort))
-    with solver_progress(callback, progress, len(rngs) + more, max_iter) as report:
-        runs: list[Run] = []
-        for theta in _places(problem, ready, rngs, resort, cold, runs):
-            runs.append(alternate(problem, theta, Stopping(int(max_iter), enough, report, len(runs))))
+    damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
+
+    def starts() -> Iterator[Array]:
+        for number, rng in enumerate(rngs):
+            yield start(problem, init, rng, number)
+            if moved_on and number == 0:
+                yield start(problem, None, rng, 0)
+        if anchor is not None and _is_clearly_better(problem, anchor, runs):
+            yield anchor
+        if damped:  # outliers far out may mislead the start from zero
+            yield damped_start(problem)
+
+    runs: list[Run] = []
+    with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
+        for theta in starts():
+            runs.append(alternate(problem, theta, Stopping(int(max_iter), float(tol), report, len(runs))))
             if runs[-1].status is Status.STOPPED:
                 break
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
@@ -233,100 +223,73 @@ def solved(
     return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
-def _unpacked(
-    core: CoresetLike, loss: Loss | None, n_outliers: float | None, init: Any, last: Solution | None
+def _unpack(
+    source: Any, loss: Loss | None, n_outliers: float | None, init: Any
 ) -> tuple[WeightedPoints, Loss, float, Any, Array | None]:
-    """Take from a coreset what was not given: also where to start, and a last resort.
+    """Take from a coreset what was not given, its start too; and its anchor, if it is to be tried after that.
 
     A linear loss starts at zero, though the anchor is closer: the anchor fits a small sample, and the set of
     points that it would set aside is a local minimum that the alternation hardly leaves (docs/solving.md).
     """
+    core = source.coreset() if hasattr(source, "coreset") else source
     if loss is not None and loss != core.loss:
         raise ValueError(f"this coreset was made for {core.loss!r}, not {loss!r}; leave loss out")
-    total = core.points.total_weight
-    z = n_outliers
-    if z is None:
-        z = core.n_outliers / total if core.n_outliers < total else core.n_outliers
+    if n_outliers is None:
+        total = core.points.total_weight
+        n_outliers = core.n_outliers / total if core.n_outliers < total else core.n_outliers
+    anchor = None if core.anchor is None or init is not None else core.anchor.theta
+    last = getattr(source, "solution", None)
     if init is None and last is not None:
-        return core.points, core.loss, z, last.theta, None if core.anchor is None else core.anchor.theta
-    if init is not None or core.anchor is None:
-        return core.points, core.loss, z, init, None
-    if is_linear(core.loss):
-        return core.points, core.loss, z, "zero", core.anchor.theta
-    return core.points, core.loss, z, core.anchor.theta, None
-
-
-def _places(
-    problem: Problem,
-    init: Any,
-    rngs: list[np.random.Generator],
-    resort: Array | None,
-    cold: bool,
-    runs: list[Run],
-) -> Iterator[Array]:
-    """Go through the places to start from: those asked for, and what a coreset adds to them.
-
-    ``runs`` are those from the places before, by the time that the next is asked for.
-    """
-    for number, rng in enumerate(rngs):
-        yield start(problem, init, rng, number)
-        if cold and number == 0:
-            yield start(problem, None, rng, 0)
-    if resort is not None and _is_clearly_better(problem, resort, runs):
-        yield resort
-    if _misleads(problem, init, resort):
-        yield damped_start(problem)
-
-
-def _misleads(problem: Problem, init: Any, resort: Array | None) -> bool:
-    """Tell whether outliers far out may mislead the start of a coreset: if that is zero."""
-    return resort is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
+        init = last.theta
+    elif anchor is not None and isinstance(core.loss, PredictorLoss):
+        init = "zero"
+    elif anchor is not None:
+        init, anchor = anchor, None
+    return core.points, core.loss, n_outliers, init, anchor
 
 
 def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
-    """Tell whether ``theta`` as it is beats what was found: then outliers misled the start from zero.
+    """Return whether ``theta``, unrefined, beats the best run: then outliers misled the start from zero.
 
-    Penalties apart: where they are large, ``theta`` is yet to be shrunken.
+    Without penalties: where they are large, ``theta`` is yet to be shrunk.
     """
     best = min(runs, key=lambda run: run.objective)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    with ignore_overflow():
         losses = problem.loss.values(theta, problem.X, problem.y)
     cost = kept_sum(losses, problem.trimmer()(losses))
     return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
-    for name, value in (("n_starts", n_starts), ("max_iter", max_iter)):
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not (whole and value >= 1):
-            raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+    check_k(n_starts, "n_starts", "starts")
+    check_k(max_iter, "max_iter", "iterations")
     if tol is not None and not (is_number(tol) and 0 <= tol < np.inf):
         raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback={callback!r} cannot be called; pass a function of one Step")
+        raise TypeError(f"callback={callback!r} must be a function of one Step")
 
 
 def _refuse_overflow(problem: Problem, run: Run) -> None:
-    """Raise ValueError if nothing moved from zero because the squares of the rows are no numbers."""
+    """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
     if len(run.history) > 1 or run.theta.any():
         return
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    with ignore_overflow():
         fit = fit_of(problem)
         if not isinstance(fit, DampedNewton):
             return
-        _, bend, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
-    if not np.isfinite(bend).all():
+        _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
+    if not np.isfinite(hessian).all():
         raise ValueError(
             "the squares of the rows overflow float64, so no step can be taken; scale the columns"
         )
 
 
-def warn_of(solution: Solution, who: str, *, more: str, bounded: str, stacklevel: int = 3) -> None:
-    """Warn if a solution is none, and say the way out: ``more`` iterations, or how to make it ``bounded``."""
+def warn_of(solution: Solution, caller: str, *, more: str, bounded: str, stacklevel: int = 3) -> None:
+    """Warn if a solution did not converge; ``more`` and ``bounded`` say what the user can do about it."""
     if solution.status is Status.MAX_ITER:
         gain = 1 - solution.history[-1] / solution.history[-2]
         message = (
-            f"{who} stopped after {solution.n_iter} iterations (max_iter), the last of which still gained "
+            f"{caller} stopped after {solution.n_iter} iterations (max_iter), the last of which still gained "
             f"{gain:.2g} of the objective; {more}"
         )
     elif solution.status is Status.UNBOUNDED:

@@ -10,60 +10,56 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.losses.linear import LinearLoss
+from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.centres import CentreLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
-from duramen.solvers.problem import Problem, is_linear, is_of_centres
+from duramen.solvers.problem import Problem
 from duramen.solvers.seeding import SEEDINGS, thresholded
 from duramen.trimming import kept_weights, trimmed_sum
 
-__all__ = [
-    "CLEARLY",
-    "QUICK",
-    "THOROUGH",
-    "Effort",
-    "Search",
-    "Subsampler",
-    "check_init",
-    "damped_start",
-    "rough",
-    "search",
-    "start",
-]
-
 
 class Subsampler:
-    """Draw points in proportion to their weight, with replacement; the weight to set aside shrinks along.
+    """Draw points in proportion to their weight, with replacement, and the weight to set aside with them.
 
-    A point drawn twice has weight 2. Where two classes are told apart, each has
-    its share of the sample, exactly: the rare one does not go missing. A sample
-    may hold more outliers than its share, so two standard deviations more may
-    be set aside.
+    A point drawn twice has weight 2. Each of two classes has exactly its share of
+    the sample, so the rare one is never missing. A sample may hold more outliers
+    than its share, so two standard deviations more may be set aside.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.total = problem.points.total_weight
-        weights = problem.points.weights
-        even = bool((weights == weights[0]).all())
+        self.even = bool((problem.points.weights == problem.points.weights[0]).all())
+        self.strata: list[Array | None] = [None]  # None for all rows
         self.classes = isinstance(problem.loss, LinearLoss) and problem.loss.classifies
         if self.classes:
             assert problem.y is not None
-            positive = problem.y > 0
-            self.strata = [_Stratum(weights, np.flatnonzero(side), even) for side in (positive, ~positive)]
-        else:
-            self.strata = [_Stratum(weights, None, even)]
+            self.strata = [np.flatnonzero(problem.y > 0), np.flatnonzero(~(problem.y > 0))]
 
     def draw(self, size: int, rng: np.random.Generator) -> Problem:
         """Draw ``size`` points."""
-        points, share = self.problem.points, size / self.total
-        rows, counts = np.unique(
-            np.concatenate([stratum.draw(share, rng) for stratum in self.strata]), return_counts=True
-        )
-        part = points.take_unchecked(rows, counts.astype(np.float64))
+        share = size / self.total
+        drawn = np.concatenate([self._draw_rows(stratum, share, rng) for stratum in self.strata])
+        rows, counts = np.unique(drawn, return_counts=True)
+        part = self.problem.points.take_unchecked(rows, counts.astype(np.float64))
         z = min(self._aside(size), 0.9 * self._most(part))
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)
+
+    def _draw_rows(self, stratum: Array | None, share: float, rng: np.random.Generator) -> Array:
+        weights = self.problem.points.weights
+        if self.even:
+            n = len(weights) if stratum is None else len(stratum)
+            picks = rng.integers(n, size=max(1, round(share * (n * float(weights[0])))))
+        else:
+            weights = weights if stratum is None else weights[stratum]
+            steps = np.cumsum(weights)
+            size = max(1, round(share * float(weights.sum())))
+            picks = np.searchsorted(steps, rng.random(size) * steps[-1], side="right")
+            picks = np.minimum(picks, np.flatnonzero(weights)[-1])
+        return picks if stratum is None else stratum[picks]
 
     def score(self, samples: list[Problem], theta: Array) -> float:
         """Evaluate the trimmed objective on all samples together.
@@ -75,36 +71,16 @@ class Subsampler:
         return trimmed_sum(losses, weights, min(self._aside(weights.sum()), 0.9 * weights.sum()))
 
     def _aside(self, size: float) -> float:
-        """Give the weight to set aside in a sample: its share, and two standard deviations."""
+        """Compute the weight to set aside in a sample: its share, and two standard deviations."""
         z = self.problem.z * size / self.total
         return float(z + 2 * z**0.5)
 
     def _most(self, part: WeightedPoints) -> float:
-        """Weigh what must not all be set aside: everything, or a class."""
+        """Weigh what must not be set aside altogether: all points, or the smaller class."""
         if not self.classes:
             return part.total_weight
         assert part.y is not None
         return float(np.bincount(part.y > 0, part.weights, minlength=2).min())
-
-
-class _Stratum:
-    """Rows (None for all) to draw from by weight; where all weigh the same, nothing is looked up."""
-
-    def __init__(self, weights: Array, rows: Array | None, even: bool) -> None:
-        self.rows, self.even = rows, even
-        self.n = len(weights) if rows is None else len(rows)
-        self.weights = weights if even or rows is None else weights[rows]
-        self.total = self.n * float(weights[0]) if even else float(self.weights.sum())
-
-    def draw(self, share: float, rng: np.random.Generator) -> Array:
-        n = max(1, round(share * self.total))
-        if self.even:
-            picks = rng.integers(self.n, size=n)
-        else:
-            steps = np.cumsum(self.weights)
-            picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
-            picks = np.minimum(picks, np.flatnonzero(self.weights)[-1])
-        return picks if self.rows is None else self.rows[picks]
 
 
 _A_LITTLE = Stopping(max_iter=3)
@@ -113,14 +89,14 @@ CLEARLY = 0.98  # of the objective from zero
 
 
 class Effort(NamedTuple):
-    """How many handfuls to fit, how many of the best to refine, and how far.
+    """How many subsets to fit, how many of the best to refine, and how far.
 
-    They are as many as make a clean one as likely as ``sure``, but no more than ``handfuls``, nor than have
-    ``columns`` together, which is what they cost. Refined to the end is only what comes within ``near`` times
-    the objective from zero in a few iterations.
+    As many subsets are fitted as make a clean one as likely as ``sure``, but at most ``subsets``, and at most
+    ``columns`` over the number of parameters, since that is what they cost. Those that come within ``near``
+    times the objective from zero in a few iterations are refined to the end.
     """
 
-    handfuls: int
+    subsets: int
     columns: float
     sure: float
     refined: int
@@ -132,17 +108,17 @@ THOROUGH = Effort(30, math.inf, 1.0, 3, 1.05, Stopping(max_iter=30))
 QUICK = Effort(30, 48, 0.99, 1, 1.0, Stopping(max_iter=4, tol=3e-3))
 
 
-class Search(NamedTuple):
-    """What was found on a sample: the ways from zero, from the centre, and the best from handfuls, if any."""
+class SearchResult(NamedTuple):
+    """The runs on a sample from zero, from its middle, and the best from subsets, if there are any."""
 
     from_zero: Run
-    from_centre: Run | None = None
-    from_handful: Run | None = None
+    from_middle: Run | None = None
+    from_subset: Run | None = None
 
     @property
     def best(self) -> Run:
-        """The way from zero, unless it is beaten clearly."""
-        others = [run for run in (self.from_centre, self.from_handful) if run is not None]
+        """The run from zero, unless another is clearly better."""
+        others = [run for run in (self.from_middle, self.from_subset) if run is not None]
         best = min(others, key=_objective, default=self.from_zero)
         return best if best.objective < CLEARLY * self.from_zero.objective else self.from_zero
 
@@ -151,116 +127,118 @@ def _objective(run: Run) -> float:
     return run.objective
 
 
-def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Search:
-    """Solve a sample from zero, from its middle, and from handfuls.
+def search(part: Problem, rng: np.random.Generator, effort: Effort) -> SearchResult:
+    """Solve a sample from zero, from its middle, and from subsets.
 
-    Everything is shrunken a little towards zero: a sample has a few rows of each rare kind only, and a
-    start that fits those perfectly, or sets them aside, stays stuck there on the full data.
+    All fits are shrunk a little towards zero: a sample has only a few rows of each rare kind, and a start
+    that fits those perfectly, or sets them aside, stays stuck there on the full data.
     """
-    zero = np.zeros(part.ridge().shape)
-    part = _shrunken(part)
-    from_zero = alternate(part, zero, effort.stopping)
+    part = _shrink(part)
+    from_zero = alternate(part, np.zeros(part.ridge.shape), effort.stopping)
     if part.z == 0:
-        return Search(from_zero)
-    handfuls = _best_handfuls(part, zero, rng, effort)
+        return SearchResult(from_zero)
+    subsets = _best_subsets(part, rng, effort)
     runs = []
     far = _distances(part)
-    for theta in [_central(part, zero, far), _damped(part, zero, far), *handfuls]:
+    for theta in [_central_fit(part, far), _damped_fit(part, far), *subsets]:
         run = alternate(part, theta, _A_LITTLE)
         if run.objective < effort.near * from_zero.objective:
             run = alternate(part, run.theta, effort.stopping)
         runs.append(run)
-    return Search(from_zero, min(runs[:2], key=_objective), min(runs[2:], key=_objective, default=None))
+    from_subset = min(runs[2:], key=_objective, default=None)
+    return SearchResult(from_zero, min(runs[:2], key=_objective), from_subset)
 
 
 def damped_start(problem: Problem) -> Array:
-    """Find where to start on points that are few: from a fit in which those far out count for less."""
-    part = _shrunken(problem)
-    return _damped(part, np.zeros(part.ridge().shape), _distances(part))
+    """Find a start for few points: a fit in which points far out count for less."""
+    part = _shrink(problem)
+    return _damped_fit(part, _distances(part))
 
 
 def _distances(part: Problem) -> Array:
-    """Compute how far points lie from the middle, sparse ones from zero: squared, in each column's spread."""
+    """Compute the squared distance of points from the middle (sparse ones: from zero), in column spreads."""
     assert part.frame is not None
-    with np.errstate(over="ignore", under="ignore"):
+    with ignore_overflow():
         if sparse.issparse(part.X):
             return np.asarray(part.X.multiply(1 / part.frame.spread).power(2).sum(axis=1)).ravel()
         return np.asarray(np.square((part.X - part.frame.middle) / part.frame.spread).sum(axis=1))
 
 
+def _fit_weights(part: Problem, weights: Array, share: float) -> Array:
+    """Fit points under other weights, a ``share`` of theirs, from zero and without outliers."""
+    rows = np.flatnonzero(weights)
+    points = part.points.take_unchecked(rows, weights[rows])
+    weighted = replace(part, points=points, z=0.0, l2=part.l2 * share)
+    return alternate(weighted, np.zeros(part.ridge.shape), _A_LITTLE).theta
+
+
 def _nearer_half(part: Problem, far: Array) -> Array:
-    """Give the weights of the half that lies nearest."""
+    """Keep the half of the weight that lies nearest."""
     points = part.points
     return kept_weights(far, points.weights, points.total_weight / 2, points.ids)
 
 
-def _damped(part: Problem, zero: Array, far: Array) -> Array:
-    """Fit all points, those beyond the usual distance by the less weight the farther they lie.
+def _damped_fit(part: Problem, far: Array) -> Array:
+    """Fit all points, with less weight the farther they lie beyond the usual distance.
 
-    Usual is what half of the weight does not exceed; the least distance there is, where that is none.
+    Usual is the distance that half of the weight does not exceed; if that is zero, the least other distance.
     """
     points = part.points
     usual = far[_nearer_half(part, far) > 0].max()
     usual = usual if usual > 0 else far[far > 0].min(initial=np.inf)
-    with np.errstate(under="ignore"):
+    with ignore_overflow():
         weights = points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
-    rows = np.flatnonzero(weights)
-    share = weights.sum() / points.total_weight
-    near = replace(part, points=points.take_unchecked(rows, weights[rows]), z=0.0, l2=part.l2 * share)
-    return alternate(near, zero, _A_LITTLE).theta
+    return _fit_weights(part, weights, weights.sum() / points.total_weight)
 
 
-def _central(part: Problem, zero: Array, far: Array) -> Array:
-    """Fit the half of the weight that lies nearest to the middle, which outliers far out are not in."""
-    points = part.points
-    kept = _nearer_half(part, far)
-    rows = np.flatnonzero(kept)
-    half = replace(part, points=points.take_unchecked(rows, kept[rows]), z=0.0, l2=part.l2 / 2)
-    return alternate(half, zero, _A_LITTLE).theta
+def _central_fit(part: Problem, far: Array) -> Array:
+    """Fit the half of the weight that lies nearest to the middle, where outliers far out are not."""
+    return _fit_weights(part, _nearer_half(part, far), 0.5)
 
 
-def _best_handfuls(part: Problem, zero: Array, rng: np.random.Generator, effort: Effort) -> list[Array]:
-    n_handfuls = _n_handfuls(part, zero.size, effort)
-    if not n_handfuls:
+def _best_subsets(part: Problem, rng: np.random.Generator, effort: Effort) -> list[Array]:
+    """Fit small subsets, and return the best fits."""
+    p = part.ridge.size
+    n_subsets = _n_subsets(part, p, effort)
+    if not n_subsets:
         return []
-    judge = fit_of(part)
-    fitted = []
-    for number in range(n_handfuls):  # small ones are more often clean, larger ones less noisy
-        few = _handful(part, (zero.size + 1) * (1 + number % 2), rng)
-        fitted.append(judge.evaluate(alternate(few, zero, _A_LITTLE).theta))
-    fitted.sort(key=lambda place: place.objective)
-    return [place.theta for place in fitted[: effort.refined]]
+    fit, zero = fit_of(part), np.zeros(part.ridge.shape)
+    fits = []
+    for number in range(n_subsets):  # small ones are more often clean, larger ones less noisy
+        few = _subset(part, (p + 1) * (1 + number % 2), rng)
+        fits.append(fit.evaluate(alternate(few, zero, _A_LITTLE).theta))
+    fits.sort(key=lambda iterate: iterate.objective)
+    return [iterate.theta for iterate in fits[: effort.refined]]
 
 
-def _n_handfuls(part: Problem, p: int, effort: Effort) -> int:
-    """Choose how many handfuls of p + 1 points and more to fit."""
+def _n_subsets(part: Problem, p: int, effort: Effort) -> int:
+    """Choose how many subsets of p + 1 points and more to fit."""
     clean = (1 - part.z / part.points.total_weight) ** (p + 1)  # the chance of one
-    most = int(min(effort.handfuls, effort.columns / p))
-    if clean * most < 0.1:  # none to be expected without an outlier
+    most = int(min(effort.subsets, effort.columns / p))
+    if clean * most < 0.1:  # none without an outlier is to be expected
         return 0
     if effort.sure == 1:
         return most
     return min(most, math.ceil(math.log1p(-effort.sure) / math.log1p(-min(clean, 1 - 1e-9))))
 
 
-def _handful(part: Problem, size: int, rng: np.random.Generator) -> Problem:
+def _subset(part: Problem, size: int, rng: np.random.Generator) -> Problem:
     weights = part.points.weights
     heavy = np.flatnonzero(weights > 0)
     share = weights[heavy] / weights[heavy].sum()
     rows = rng.choice(heavy, size=min(size, heavy.size), replace=False, p=share)
     few = part.points.take(rows)
-    scale = few.total_weight / part.points.total_weight
-    return replace(part, points=few, z=0.0, l2=part.l2 * scale)
+    return replace(part, points=few, z=0.0, l2=part.l2 * (few.total_weight / part.points.total_weight))
 
 
-def _shrunken(part: Problem) -> Problem:
+def _shrink(part: Problem) -> Problem:
     """Add a ridge, in units of each column's spread, that counts as a small share of all the data."""
-    bend = float(part.points.weights @ _curvature_at_zero(part))
+    curvature = float(part.points.weights @ _curvature_at_zero(part))
     # a column that is constant here would share the intercept's part, and be wrong where it is not constant:
     # it has a spread too
-    frame = part.coordinates()
-    spread = np.append(frame.spread, 0.0)[: part.ridge().shape[-1]]
-    return replace(part, l2=1.0, scales=part.ridge() + _SHRINKAGE * bend * spread**2, frame=frame)
+    frame = part.coordinates
+    spread = np.append(frame.spread, 0.0)[: part.ridge.shape[-1]]
+    return replace(part, l2=1.0, scales=part.ridge + _SHRINKAGE * curvature * spread**2, frame=frame)
 
 
 def _curvature_at_zero(part: Problem) -> Array:
@@ -273,58 +251,52 @@ def _curvature_at_zero(part: Problem) -> Array:
     return part.loss.curvature(np.zeros(len(part.points)), part.loss.encode_labels(part.y, np.float64))
 
 
-_ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is taken for a good one more often
-_BLIND = ("k-means++", "random")  # as everybody does them: on all points, no refining
+_ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is more often mistaken for a good one
+_PLAIN = ("k-means++", "random")  # on all points, without refining
 
 
 def check_init(problem: Problem, init: Any) -> Any:
-    """Check a theta, or the name of a seeding; return it ready for use.
-
-    Raises
-    ------
-    ValueError
-        Naming what is wrong with it, and what there is.
-    """
-    loss, d = problem.loss, problem.points.n_columns
+    """Check a theta, or the name of a seeding, and return it ready for use."""
+    loss, shape = problem.loss, problem.loss.parameter_shape(problem.points.n_columns)
     if init is None or isinstance(init, str):
-        names = _names(problem)
+        names = _names(loss)
         if init is not None and init not in names:
-            raise ValueError(f"init={init!r} is not known for {loss!r}; take a theta, or one of {names}")
-        if init is None and not names and loss.parameter_shape(d) is None:
-            raise ValueError(f"{loss!r} does not give the shape of theta; pass init=, a theta to start from")
+            raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
+        if init is None and not names and shape is None:
+            raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
         return init
     try:
         given = np.array(init)
     except ValueError:  # NumPy's, of a ragged list
         given = np.array(None)
     if given.dtype.kind not in "biuf":
-        raise ValueError(
-            f"init={init!r} is no theta: it must be an array of numbers, or the name of a seeding"
-        )
+        raise ValueError(f"init={init!r} must be a theta, an array of numbers, or the name of a seeding")
     theta = given.astype(np.float64)
-    shape = loss.parameter_shape(d)
     if shape is not None and theta.shape != tuple(shape):
-        raise ValueError(f"init has shape {theta.shape}; {loss!r} on {d} columns needs shape {tuple(shape)}")
+        raise ValueError(
+            f"init has shape {theta.shape}; {loss!r} on {problem.points.n_columns} columns needs shape "
+            f"{tuple(shape)}"
+        )
     if not np.isfinite(theta).all():
         raise ValueError("init must hold finite numbers; it has NaN or infinity")
     return theta
 
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
-    """Choose where start ``number`` begins, as :func:`check_init` allowed it."""
-    loss = problem.loss
-    if isinstance(init, np.ndarray) and number == 0:
-        return init.copy()
-    if not (is_linear(loss) or is_of_centres(loss)):
-        about = init if isinstance(init, np.ndarray) else _zero(problem)
+    """Choose where start ``number`` begins, for an init that :func:`check_init` returned."""
+    loss, theta = problem.loss, init if isinstance(init, np.ndarray) else None
+    if theta is not None and number == 0:
+        return theta.copy()
+    if not isinstance(loss, (PredictorLoss, CentreLoss)):
+        about = _zero(problem) if theta is None else theta
         return about + (number > 0) * (1 + np.abs(about)) * rng.normal(size=about.shape)
-    if isinstance(init, np.ndarray) or (init == "zero" and number > 0):
+    if theta is not None or (init == "zero" and number > 0):
         init = None
-    if init in _BLIND:
+    if init in _PLAIN:
         return SEEDINGS[init](problem, rng)
     if init == "zero":
         return _zero(problem)
-    if is_linear(loss):
+    if isinstance(loss, PredictorLoss):
         return _linear_start(problem, init, rng, number)
     part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
     return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
@@ -332,19 +304,17 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
 
 def rough(part: Problem, init: Any, rng: np.random.Generator) -> Array:
     """Solve a sample roughly, in little time."""
-    if isinstance(init, np.ndarray):
-        return alternate(part, init, Stopping(max_iter=30)).theta
-    if is_linear(part.loss):
+    if init is None and isinstance(part.loss, PredictorLoss):
         return search(part, rng, QUICK).best.theta
-    if is_of_centres(part.loss):
+    if init is None and isinstance(part.loss, CentreLoss):
         return alternate(part, thresholded(part, rng, _ROUNDS), Stopping()).theta
-    return alternate(part, _zero(part), Stopping(max_iter=30)).theta
+    return alternate(part, _zero(part) if init is None else init, Stopping(max_iter=30)).theta
 
 
-def _names(problem: Problem) -> list[str]:
-    if is_linear(problem.loss):
+def _names(loss: Loss) -> list[str]:
+    if isinstance(loss, PredictorLoss):
         return ["subsets", "zero"]
-    return list(SEEDINGS) if is_of_centres(problem.loss) else []
+    return list(SEEDINGS) if isinstance(loss, CentreLoss) else []
 
 
 def _zero(problem: Problem) -> Array:
@@ -359,11 +329,11 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 
 def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number: int) -> Array:
-    """Begin at zero unless a handful does clearly better; later starts begin at handfuls anyhow."""
+    """Begin at zero unless a subset does clearly better; later starts always begin at subsets."""
     if problem.z == 0:  # nothing to mistake: one minimum, and zero is where Newton steps are at their best
         return _zero(problem)
-    part = _part(problem, max(5000, 20 * problem.ridge().size), rng)
+    part = _part(problem, max(5000, 20 * problem.ridge.size), rng)
     found = search(part, rng, THOROUGH)
     if number > 0 or init == "subsets":
-        return (found.from_handful or found.from_centre or found.from_zero).theta
+        return (found.from_subset or found.from_middle or found.from_zero).theta
     return _zero(problem) if found.best is found.from_zero else found.best.theta
