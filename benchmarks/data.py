@@ -11,7 +11,7 @@ Z = 10_000
 
 
 def contaminated_rows() -> tuple[str, np.ndarray, np.ndarray]:
-    """Give Covertype's training set with 10,000 planted rows: a name, X and y."""
+    """Return Covertype's training set with 10,000 planted rows: a name, X and y."""
     rng = np.random.default_rng(0)
     path = _folder() / "covertype.parquet"
     if path.exists():
@@ -30,7 +30,7 @@ def contaminated_rows() -> tuple[str, np.ndarray, np.ndarray]:
 
 
 def contaminated_survey() -> tuple[str, np.ndarray]:
-    """Give britain_magnetic_3d with 10,000 planted points: a name and X."""
+    """Return britain_magnetic_3d with 10,000 planted points: a name and X."""
     rng = np.random.default_rng(0)
     path = _folder() / "britain_magnetic_3d.parquet"
     if path.exists():

@@ -122,7 +122,7 @@ class Result(NamedTuple):
     trials: list[Trial]
 
     def column(self, setting: Setting, name: str) -> np.ndarray:
-        """Give one figure of one kind of coreset, trial by trial."""
+        """Return one figure of one kind of coreset, trial by trial."""
         return np.array([getattr(trial.measured[setting], name) for trial in self.trials])
 
     def mean(self, variant: str, name: str, *, calibrated: bool) -> float:

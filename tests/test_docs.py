@@ -1,4 +1,4 @@
-"""The documentation keeps its word: links lead somewhere, Python runs, and commands are ones that there are."""
+"""The documentation: links work, Python runs, and commands exist."""
 
 import doctest
 import re
@@ -31,12 +31,12 @@ every_page = pytest.mark.parametrize("page", ALL, ids=lambda page: page.relative
 
 
 def blocks(page):
-    """Go through the fenced blocks of a page: what stands after the fence, and the text."""
+    """List the fenced blocks of a page: the word after the fence, and the text."""
     return [(found["kind"].strip(), found["text"]) for found in BLOCK.finditer(page.read_text())]
 
 
 def prose(page):
-    """Give a page without what is code."""
+    """Return a page without its code."""
     return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", BLOCK.sub("", page.read_text()))
 
 
@@ -85,7 +85,7 @@ def test_all_python_runs(page):
 
 
 def commands(text):
-    """Give the commands of a line of shell as lists of words: pipes split, redirections and comments left out."""
+    """Split a line of shell into commands, each a list of words, without redirections and comments."""
     words = shlex.shlex(
         re.sub(r"\d?[<>]+(&\d|\s*[^\s|;&()<>]+)", " ", text), posix=True, punctuation_chars=True
     )
@@ -100,7 +100,7 @@ def commands(text):
 
 
 def shell_lines(kind, text):
-    """Give the lines that are commands: after a prompt, or in a block of bare commands all of them."""
+    """List the lines that are commands: those after a prompt, or all in a block of bare commands."""
     lines = text.replace("\\\n", " ").splitlines()
     prompted = [line[2:] for line in lines if line.startswith("$ ")]
     return prompted if kind in ("console", "text") else lines
@@ -108,12 +108,12 @@ def shell_lines(kind, text):
 
 @pytest.fixture(scope="module")
 def parser():
-    """The parser of the command line, which takes a moment to make."""
+    """Make the parser of the command line once: it takes a moment."""
     return make_parser()
 
 
 def exit_code(call, words):
-    """Give the code with which a call that may exit ends; 0 if it does not."""
+    """Return the exit code of a call; 0 if it does not exit."""
     try:
         call(words)
     except SystemExit as exit:
@@ -122,7 +122,7 @@ def exit_code(call, words):
 
 
 @every_page
-def test_commands_are_ones_that_there_are(page, parser, capsys):
+def test_commands_exist(page, parser, capsys):
     lines = [line for kind, text in blocks(page) if kind in SHELLS for line in shell_lines(kind, text)]
     ours = [words[1:] for line in lines for words in commands(line) if words[0] == "duramen"]
     for words in ours:
@@ -130,7 +130,9 @@ def test_commands_are_ones_that_there_are(page, parser, capsys):
         assert code == 0, f"duramen {shlex.join(words)}\n{capsys.readouterr().err}"
 
 
-@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize(
+    "name", [WALKED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in WALKED[1:])]
+)
 def test_the_commands_of_a_page_do_what_it_shows(name, tmp_path, monkeypatch, capsys):
     """In the order of the page, with those Python blocks that make its files; outputs as in doctests."""
     monkeypatch.chdir(tmp_path)
@@ -146,7 +148,7 @@ def test_the_commands_of_a_page_do_what_it_shows(name, tmp_path, monkeypatch, ca
 
 
 def check(command, shown, capsys):
-    """Run a command, if it is ours, and compare what it says with what the page shows."""
+    """Run a command, if it is ours, and compare its output with the page."""
     first, *then = commands(command)
     if first[0] != "duramen":
         return

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not SCRIPTS, reason="not in a checkout")
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run a script in this process, in an empty folder that must stay empty; give what it printed."""
+    """Run a script in this process, in an empty folder that must stay empty; return what it printed."""
 
     def printed(name, *options):
         monkeypatch.chdir(tmp_path)
@@ -131,7 +131,13 @@ def check_spark(out):
 CHECKS = {f"{name[6:]}.py": check for name, check in globals().items() if name.startswith("check_")}
 
 
-@pytest.mark.parametrize("name", [script.name for script in SCRIPTS])
+QUICK = ("quickstart.py", "forget_customer.py")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(script.name, marks=[] if script.name in QUICK else pytest.mark.slow) for script in SCRIPTS],
+)
 @spark_warnings
 def test_an_example_shows_what_it_should(name, run, monkeypatch):
     if name == "spark.py":
@@ -149,6 +155,7 @@ def test_every_example_is_listed_and_short():
         assert len(text.splitlines()) < 80, script
 
 
+@pytest.mark.slow
 def test_files_are_kept_where_that_is_asked_for(run, tmp_path_factory):
     kept = tmp_path_factory.mktemp("kept") / "new"
     run("dirty_table.py", "--out", str(kept))

@@ -1,4 +1,4 @@
-"""The experiments run, say the same each time, and show on small data what they are there to show."""
+"""Robust against plain coresets: the experiment is reproducible, and robust wins on small data."""
 
 import contextlib
 import io
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 robust_against_plain = pytest.importorskip("experiments.robust_against_plain", reason="not in a checkout")
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"rows": 10_000, "size": 600, "trials": 3, "seed": 0}
 ARGUMENTS = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]

@@ -67,7 +67,7 @@ def command_of(parser: Parser, options: argparse.Namespace) -> str:
 
 
 def _that_decide(options: argparse.Namespace) -> argparse.Namespace:
-    """Give the options that are not about where to write."""
+    """Return the options that are not about where to write."""
     return argparse.Namespace(**{**vars(options), "json": None, "skip": options.skip or None})
 
 

@@ -61,7 +61,7 @@ class Column:
         return {key: text for key, text in texts.items() if text != NOT_SEEN}
 
     def best(self, measured: Measured) -> str | None:
-        """Give the best figure of all contenders, as it is printed."""
+        """Return the best figure of all contenders, as it is printed."""
         return min(self.texts(measured).values(), key=self._order, default=None)
 
     def winners(self, measured: Measured) -> list[str]:
@@ -117,17 +117,17 @@ def cost(measured: Measured) -> list[Column]:
 
 
 def first_seconds(figures: Figures) -> float:
-    """Give the seconds to the first model: the best trial's, as for the others."""
+    """Return the seconds to the first model: the best trial's, as for the others."""
     return min(figures.first)
 
 
 def absorb_seconds(figures: Figures) -> float:
-    """Give the seconds to a model that knows one row more."""
+    """Return the seconds to a model that knows one row more."""
     return min(figures.absorb)
 
 
 def forget_seconds(figures: Figures) -> float:
-    """Give the seconds to a model that knows one row less: anew where there is no other way."""
+    """Return the seconds to a model that knows one row less: from scratch where there is no other way."""
     return min(figures.forget or figures.first)
 
 

@@ -64,17 +64,17 @@ class Contender(ABC):
         return self.task.nbytes, self.task.nbytes
 
     def next_row(self) -> int:
-        """Say which row comes next."""
+        """Report which row comes next."""
         self._arrived += 1
         return self.task.n + self._arrived - 1
 
 
 class Forgetting(Contender):
-    """A contender that can let a row go, short of beginning anew."""
+    """A contender that can forget a row without starting over."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Let a row go, and have a model that does not know it."""
+        """Forget a row, and update the model."""
 
 
 class Refitted(Forgetting):
@@ -201,7 +201,7 @@ def linear_theta(model: Any) -> np.ndarray:
 
 
 def centres_of(model: Any) -> np.ndarray:
-    """Give the centres of a clustering."""
+    """Return the centres of a clustering."""
     return np.asarray(model.cluster_centers_, dtype=np.float64)
 
 

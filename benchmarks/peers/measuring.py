@@ -76,7 +76,7 @@ class Measured:
     informed: Figures
 
     def as_json(self) -> dict[str, Any]:
-        """Give everything that was measured, as plain values."""
+        """Return everything that was measured, as plain values."""
         contenders = {
             entry.key: {"name": entry.name, "ours": entry.ours, **asdict(self.figures[entry.key])}
             for entry in self.entries
@@ -119,7 +119,7 @@ def measure(
 
 
 def _judge(part: Part, task: Task, best: np.ndarray) -> Callable[[np.ndarray], tuple[float, float]]:
-    """Give what finds the loss of parameters, over that of the informed fit, and their score."""
+    """Return what finds the loss of parameters, over that of the informed fit, and their score."""
     X, y = task.clean()
     least = part.loss(best, X, y)
     return lambda theta: (part.loss(theta, X, y) / least, part.score.of(theta, task))

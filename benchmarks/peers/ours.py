@@ -1,4 +1,4 @@
-"""Our own: an estimator as it comes and one that keeps its rows, a coreset and a solver, a live coreset."""
+"""Our own: an estimator by default and one that keeps its rows, a coreset and a solver, a live coreset."""
 
 from __future__ import annotations
 

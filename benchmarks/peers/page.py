@@ -121,7 +121,7 @@ def _installed(name: str) -> Distribution | None:
 
 
 def absent(entries: Iterable[Entry], skipped: Iterable[str]) -> list[str]:
-    """Say which peers are not in the tables, and why."""
+    """Report which peers are not in the tables, and why."""
     listed, skipped = list(entries), set(skipped)
     away = [entry for entry in listed if entry.key not in skipped and not entry.is_here]
     said = (
@@ -191,7 +191,7 @@ def _cells(measured: Measured, entry: Entry, columns: list[Column]) -> list[str]
 
 
 def _units(measured: Measured) -> str:
-    """Say what 1 is, and which figures were not timed as they stand."""
+    """Report what 1 is, and which figures were not timed as they stand."""
     estimator, dynamic = measured.figures[ESTIMATOR], measured.figures[DYNAMIC]
     said = (
         f"1 is {_time(first_seconds(estimator))} for a first model, {_time(absorb_seconds(dynamic))} to "

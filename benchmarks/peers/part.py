@@ -70,7 +70,7 @@ class Part:
 
 
 def counts_of(rows: int) -> Counts:
-    """Say how many rows are planted and held out of so many: 2% and 10%, but no more than 10,000."""
+    """Report how many rows are planted and held out of so many: 2% and 10%, but no more than 10,000."""
     return Counts(min(_MOST, rows // 50), min(_MOST, rows // 10))
 
 

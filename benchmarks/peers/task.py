@@ -49,11 +49,11 @@ class Task:
         return sum(column[: self.n].nbytes for column in (self.X, self.y) if column is not None)
 
     def first(self, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Give so many rows, without a copy."""
+        """Return so many rows, without a copy."""
         return self.X[:count], None if self.y is None else self.y[:count]
 
     def clean(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Give the training rows that nothing is wrong with."""
+        """Return the training rows that nothing is wrong with."""
         X, y = self.first(self.n)
         return X[~self.planted], None if y is None else y[~self.planted]
 

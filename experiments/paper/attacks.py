@@ -340,7 +340,7 @@ def _reaches(sheet: Sheet, attack: Attack) -> str:
 
 
 def _compared(sheet: Sheet, attack: Attack) -> str:
-    """Say which of plain and robust holds further; it may be neither."""
+    """Report which of plain and robust holds further; it may be neither."""
     return "".join(
         f"- {named}, {measure.name}: {_further(sheet, measure, attack, *pair)}\n"
         for named, pair in PAIRS.items()
@@ -360,7 +360,7 @@ def _further(sheet: Sheet, measure: Measure, attack: Attack, plain: str, robust:
 
 
 def _set_aside(sheet: Sheet, attack: Attack) -> str:
-    """Say which part of the planted rows z takes, on everything and on the robust coreset."""
+    """Report which part of the planted rows z takes, on everything and on the robust coreset."""
     shares = [share for share in sheet.shares if share > 0]
     said = []
     for way in (TRIMMED, ROBUST):
@@ -566,7 +566,7 @@ def _on_coreset(data: Contaminated, size: int, seed: int, z: float, **building: 
 
 
 def _measured(yardstick: Yardstick, fit: Fit) -> dict[str, float]:
-    """Say what a fit came to: f_z, the loss of clean rows, accuracy, and which planted rows z takes."""
+    """Report what a fit came to: f_z, the loss of clean rows, accuracy, and which planted rows z takes."""
     planted, z = yardstick.data.planted, yardstick.z
     losses: Array = LOGISTIC.values(fit.theta, yardstick.data.X, yardstick.data.y)
     kept = kept_weights(losses, np.ones(len(losses)), z)

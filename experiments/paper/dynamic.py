@@ -90,13 +90,13 @@ class Stream:
         self._fits: dict[tuple[int, int, float], Everything] = {}
 
     def ids(self, stop: Stop) -> Array:
-        """Give the ids of the rows that are live at a stop, going up."""
+        """Return the ids of the rows that are live at a stop, going up."""
         live = np.arange(len(self.data.X)) < stop.came
         live[self.leaving[: stop.gone]] = False
         return np.flatnonzero(live)
 
     def live(self, stop: Stop) -> WeightedPoints:
-        """Give the rows that are live at a stop."""
+        """Return the rows that are live at a stop."""
         rows: Any = self.ids(stop) if stop.gone else slice(0, stop.came)
         return dm.points(self.data.X[rows], self.data.y[rows])
 
@@ -110,7 +110,7 @@ class Stream:
         return self._fits[key]
 
     def changes(self, dyn: dm.DynamicCoreset, before: Stop, stop: Stop, batch: int) -> Iterator[_Change]:
-        """Give the calls that lead from one stop to the next, and how many rows each changes."""
+        """Return the calls that lead from one stop to the next, and how many rows each changes."""
         coming = np.arange(before.came, stop.came)
         for rows in (coming, self.leaving[stop.gone : before.gone][::-1]):  # the last to leave returns first
             for part in _parts(rows, batch):
@@ -212,7 +212,7 @@ def _one_by_one(stream: Stream, dyn: dm.DynamicCoreset) -> Records:
 
 
 def _compared(one: dm.Coreset, other: dm.Coreset) -> Records:
-    """Say which share of the ids two coresets have in common, and how far apart the weights of these are."""
+    """Compute the share of common ids of two coresets, and how far apart their weights are."""
     _, ours, theirs = np.intersect1d(one.ids, other.ids, return_indices=True)
     apart = np.abs(one.weights[ours] / other.weights[theirs] - 1)
     return {
@@ -295,7 +295,7 @@ def draw_costs(lives: Lives, figure: Any) -> None:
 
 
 def _only_if(fact: bool) -> float:
-    """Give a factor that leaves a gap in a line where something is not so."""
+    """Return a factor that leaves a gap in a line where something is not so."""
     return 1.0 if fact else np.nan
 
 
@@ -323,13 +323,13 @@ _UNITS = (
 def _along(
     trials: list[list[Records]], of: Callable[[Records], float], part: str
 ) -> tuple[list[int], list[list[float]]]:
-    """Collect a figure where stops have it: numbers of these stops from 1, and a row a trial."""
+    """Collect a figure where stops have it: numbers of these stops from 1, and one row per trial."""
     places = [place for place, stop in enumerate(trials[0]) if stop.get(part)]
     return [place + 1 for place in places], [[of(trial[place]) for place in places] for trial in trials]
 
 
 def _spans(stops: list[Records]) -> list[tuple[str, float, float]]:
-    """Give each phase with where it begins and ends; a phase begins where the one before it ended."""
+    """Return each phase with where it begins and ends; a phase begins where the one before it ended."""
     spans, start = [], 0.5
     for phase, group in groupby(stops, key=lambda stop: str(stop["phase"])):
         end = start + len(list(group))
@@ -459,7 +459,7 @@ class Life(NamedTuple):
         return [record["stops"] for record in self.records]
 
     def phases(self) -> Iterator[tuple[str, list[Records]]]:
-        """Give each phase with its stops in all trials; every z is a phase of its own."""
+        """Return each phase with its stops in all trials; every z is a phase of its own."""
         for (phase, times), group in groupby(
             enumerate(self.stops[0]), key=lambda pair: (pair[1]["phase"], pair[1]["times"])
         ):
@@ -468,7 +468,7 @@ class Life(NamedTuple):
             yield title, [trial[place] for trial in self.stops for place in places]
 
     def at(self, place: int) -> list[Records]:
-        """Give one stop in all trials."""
+        """Return one stop in all trials."""
         return [trial[place] for trial in self.stops]
 
 
@@ -657,7 +657,7 @@ def _of(facts: Iterable[bool]) -> str:
 
 
 def _end(lives: list[Life]) -> str:
-    """Say whether the live coreset was in the end what is built anew, and what it had been before."""
+    """Report whether the live coreset was in the end what is built anew, and what it had been before."""
     ranked, tree = (life.records for life in lives)
     lines = ["In the end, the ranked engine's coreset was compared with"]
     for other, what in (

@@ -84,11 +84,11 @@ class Results:
     machines: tuple[str, ...]
 
     def of(self) -> list[Records]:
-        """Give the records of all steps, in their order."""
+        """Return the records of all steps, in their order."""
         return list(self.records.values())
 
     def where(self) -> str:
-        """Say on what they ran; several machines, if it was not the same throughout."""
+        """Report on what they ran; several machines, if it was not the same throughout."""
         return "; and ".join(self.machines)
 
 

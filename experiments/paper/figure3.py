@@ -187,7 +187,7 @@ class Figure3(InTrials):
         return table(["method", *(f"{size:,}:" for size in self.sizes)], rows)
 
     def _compared(self, results: Results) -> str:
-        """Say at which sizes the robust coreset has the lower mean loss, and at which the plain one."""
+        """Report at which sizes the robust coreset has the lower mean loss, and at which the plain one."""
         lines = []
         for method in SAMPLERS:
             plain, robust = (self._figures(results, f"{method}{mark}", _above).mean(0) for mark in ("", "+"))

@@ -140,7 +140,7 @@ class Figure3c(InTrials):
         ]
 
     def _seen(self, trials: _Trials) -> str:
-        """Say which height is best, and how the ranked engine compares."""
+        """Report which height is best, and how the ranked engine compares."""
         means = {height: float(np.mean(trials.speed_ups(str(height)))) for height in self.heights}
         best = max(means, key=lambda height: means[height])
         ranked = float(np.mean(trials.speed_ups(RANKED)))
@@ -173,7 +173,7 @@ class _Trials:
         self.records = records
 
     def each(self, seconds: Callable[[Records], float]) -> list[float]:
-        """Give one figure a trial."""
+        """Return one figure a trial."""
         return [seconds(trial) for trial in self.records]
 
     def median(self, height: str, part: str) -> float:
@@ -206,7 +206,7 @@ def _anew(trial: Records) -> float:
 
 
 def _change(trial: Records, height: str) -> float:
-    """Give the seconds of a change of either kind, with the coreset after it."""
+    """Return the seconds of a change of either kind, with the coreset after it."""
     one = trial["updates"][height]
     return float(np.median(one["insert"]) + np.median(one["delete"])) / 2
 

@@ -169,7 +169,7 @@ class Yardstick:
         return float((positive == (self.data.y_test > 0)).mean())
 
     def measure(self, fit: Fit) -> dict[str, float]:
-        """Say what a fit came to."""
+        """Report what a fit came to."""
         return {
             "loss": self.loss(fit.theta),
             "accuracy": self.accuracy(fit.theta),

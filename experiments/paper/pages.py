@@ -100,7 +100,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def machine() -> str:
-    """Say when, with what and on what this runs, and how busy the machine is with other things."""
+    """Report when, with what and on what this runs, and how busy the machine is with other things."""
     versions = (
         f"Python {platform.python_version()}, NumPy {np.__version__}, scikit-learn {sklearn.__version__}, "
         f"duramen {__version__}"
@@ -187,7 +187,7 @@ def legend_below(figure: Any, panels: Sequence[Any], columns: int = 3) -> None:
 
 
 def _decades(first: float, last: float) -> list[float]:
-    """Give ``first``, ten times that and so on, up to ``last``; at least one if there is anything to reach.
+    """Return ``first``, ten times that and so on, up to ``last``; at least one if there is anything to reach.
 
     Examples
     --------

@@ -134,7 +134,7 @@ class Sheet:
         return table(head, rows)
 
     def verdict(self, reported: Mapping[tuple[str, int], Reported]) -> str:
-        """Say of how many rows of the paper each column is as good, and which it misses."""
+        """Report of how many rows of the paper each column is as good, and which it misses."""
         lines = []
         for column, title in (("paper", "The paper's methods here"), ("best", "Our best")):
             cells = {

@@ -8,7 +8,7 @@ import pytest
 import duramen as dm
 from tests.data import Z
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 SEEDS = range(5)
 

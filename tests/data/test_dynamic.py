@@ -1,4 +1,4 @@
-"""Covertype with half of its rows replaced: the live coreset is the one built anew, and fits as well."""
+"""Covertype with half of its rows replaced: the live coreset is the one built from scratch, and fits as well."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from tests.data import Z
 
 pytestmark = [
     pytest.mark.data,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the solution is"),  # how far from the anchor is not the matter here
 ]
 

@@ -1,7 +1,7 @@
-"""The estimators on the real data with planted outliers: loss against the full fit, outliers found, sizes picked.
+"""The estimators on the real data with planted outliers: loss against the full fit, outliers found, sizes chosen.
 
 Targets are stated for the mean over five seeds. Here one contamination serves all of them, and the seeds decide
-the coresets; experiments/covertype.py and experiments/survey.py plant anew for each seed.
+the coresets.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import pytest
 import duramen as dm
 from tests.data import Z
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 SEEDS = range(5)
 LOGISTIC, KMEANS = dm.LogisticLoss(), dm.KMeansLoss(10)
@@ -66,14 +66,14 @@ def test_the_trimmed_loss_of_an_estimator_is_f_z_over_all_rows(contaminated):
     assert len(model.outliers_) == Z
 
 
-def test_a_size_picked_for_covertype_keeps_its_promise(contaminated, trimmed_fit, record_property):
+def test_the_size_chosen_for_covertype_keeps_its_promise(contaminated, trimmed_fit, record_property):
     """The relative standard error is below tol. tol = 0.002 makes it go beyond the size it begins with."""
     points, full = contaminated[0], trimmed_fit.objective
     for tol in (0.01, 0.002):
         model = dm.RobustLogisticRegression(Z, tol=tol, C=np.inf, random_state=0).fit(points.X, points.y)
         record_property(
             "figures",
-            f"covertype, tol={tol}: {model.coreset_size_:,} rows picked, loss ratio {model.trimmed_loss_ / full:.4f}",
+            f"covertype, tol={tol}: {model.coreset_size_:,} rows, loss ratio {model.trimmed_loss_ / full:.4f}",
         )
         assert model.objective_.std_error < tol * model.objective_.value
         assert model.coreset_size_ < len(points) / 10
@@ -120,9 +120,9 @@ def test_from_the_same_seeds_a_coreset_of_the_survey_ends_where_everything_does(
     assert np.mean(ratios) <= 1.003
 
 
-def test_a_size_picked_for_the_survey_keeps_its_promise(contaminated_survey, record_property):
+def test_the_size_chosen_for_the_survey_keeps_its_promise(contaminated_survey, record_property):
     points, _ = contaminated_survey
     model = dm.RobustKMeans(10, Z, n_init=1, random_state=0).fit(points.X)
-    record_property("figures", f"survey, tol=0.01: {model.coreset_size_:,} rows picked")
+    record_property("figures", f"survey, tol=0.01: {model.coreset_size_:,} rows")
     assert model.objective_.std_error < model.tol * model.objective_.value
     assert model.coreset_size_ < len(points) / 10

@@ -1,4 +1,4 @@
-"""The lowest layer on the real data: right numbers, and bounds that hold on rows nobody made up."""
+"""The lowest layer on the real data: right numbers, and bounds that hold on real rows."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import pairwise_distances_argmin_min
 
 import duramen as dm
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 
 def test_logistic_loss_on_covertype(covertype):

@@ -1,4 +1,8 @@
-"""The table of estimators that the laws run over: how to make one, data that suits it, and its loss."""
+"""The table of estimators that the laws run over: how to make one, data that suits it, and its loss.
+
+The law that ties them to ``robust_coreset`` and ``solve`` runs over all of them in the first tier of tests, the others
+over one of each kind.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 import duramen as dm
 
@@ -87,3 +92,15 @@ CASES = [
         dm.TruthDiscoveryLoss(),
     ),
 ]
+CASE = {case.name: case for case in CASES}
+QUICK = ("logistic", "squared", "k-means", "truth")
+
+every_case = pytest.mark.parametrize(
+    "case",
+    [pytest.param(one, id=one.name, marks=[] if one.name in QUICK else pytest.mark.slow) for one in CASES],
+)
+
+
+def take(y, rows):
+    """Take labels, where there are any."""
+    return None if y is None else y[rows]

@@ -1,4 +1,4 @@
-"""Rows go and come: the coreset is what building it anew would give, and a change that fails changes nothing."""
+"""forget and absorb: the coreset is the one built from scratch, and a change that fails changes nothing."""
 
 import pickle
 
@@ -7,32 +7,14 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import duramen as dm
 from duramen.estimators import base
-from tests.estimators.cases import CASES
-from tests.estimators.test_scikit_learn import known_failures
-
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-CASE = {case.name: case for case in CASES}
-
-CHECKED = [
-    dm.RobustLogisticRegression(updatable=True),
-    dm.RobustLinearRegression(updatable=True),
-    dm.RobustKMeans(n_init=1, updatable=True),
-    dm.RobustKMedians(n_init=1, updatable=True),
-    dm.RobustBregmanClustering(n_init=1, updatable=True),
-    dm.TruthDiscovery(updatable=True),
-]
+from tests.estimators.cases import every_case, take
 
 
 def fitted(case, X, y, **settings):
     return case.fit(X, y, updatable=True, **{"coreset_size": 500, **settings})
-
-
-def some(y, rows):
-    return None if y is None else y[rows]
 
 
 def assert_same_coreset(one, two):
@@ -94,26 +76,17 @@ def assert_unchanged(model, before):
     live.check_invariants()
 
 
-@parametrize_with_checks(CHECKED, expected_failed_checks=known_failures)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of data with few distinct rows
-@pytest.mark.filterwarnings("ignore:all rows of the class")  # of three rows, of which one is an outlier
-def test_scikit_learns_own_checks(estimator, check):
-    if check.func.__name__ == "check_array_api_input":
-        pytest.skip("NumPy arrays are needed: scikit-learn runs this check only under SCIPY_ARRAY_API=1")
-    check(estimator)
-
-
-@every
+@every_case
 class TestEveryEstimator:
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    @pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
     @pytest.mark.parametrize(
         ("n", "settings"),
         [
             (3000, {}),
-            (3000, {"n_rounds": 1}),
-            (3000, {"coreset_size": "auto"}),
             (200, {"coreset_size": "auto"}),
-            (3000, {"sampler": "uniform", "coreset_size": 300}),
+            pytest.param(3000, {"n_rounds": 1}, marks=pytest.mark.slow),
+            pytest.param(3000, {"coreset_size": "auto"}, marks=pytest.mark.slow),
+            pytest.param(3000, {"sampler": "uniform", "coreset_size": 300}, marks=pytest.mark.slow),
         ],
         ids=str,
     )
@@ -137,16 +110,16 @@ class TestEveryEstimator:
         left = np.setdiff1d(np.arange(3000), gone)
         anchor = model.coreset_.anchor
         assert model.forget(gone[::-1]) is model
-        assert_same_coreset(model.coreset_, rebuilt(case, model, X[left], some(y, left), left))
+        assert_same_coreset(model.coreset_, rebuilt(case, model, X[left], take(y, left), left))
         assert dm.dynamic.anchoring.same_anchor(model.coreset_.anchor, anchor)
-        assert_is_a_fit_of(case, model, X[left], some(y, left), left)
+        assert_is_a_fit_of(case, model, X[left], take(y, left), left)
 
     def test_rows_that_are_absorbed_are_as_good_as_there_from_the_start(self, case):
         X, y, _ = case.data(n=3600)
-        model = fitted(case, X[:3000], some(y, slice(3000)))
-        assert model.absorb(X[3000:3400], some(y, slice(3000, 3400))) is model
+        model = fitted(case, X[:3000], take(y, slice(3000)))
+        assert model.absorb(X[3000:3400], take(y, slice(3000, 3400))) is model
         np.testing.assert_array_equal(model.absorbed_ids_, np.arange(3000, 3400))
-        model.absorb(X[3400:], some(y, slice(3400, None)))
+        model.absorb(X[3400:], take(y, slice(3400, None)))
         np.testing.assert_array_equal(model.absorbed_ids_, np.arange(3400, 3600))
         assert_same_coreset(model.coreset_, rebuilt(case, model, X, y, np.arange(3600)))
         assert_is_a_fit_of(case, model, X, y, np.arange(3600))
@@ -154,55 +127,57 @@ class TestEveryEstimator:
 
     def test_to_absorb_and_forget_again_is_to_do_nothing(self, case):
         X, y, _ = case.data(n=3100)
-        model = fitted(case, X[:3000], some(y, slice(3000)))
+        model = fitted(case, X[:3000], take(y, slice(3000)))
         before = model.coreset_, model.solution_.theta, model.trimmed_loss_
-        model.absorb(X[3000:], some(y, slice(3000, None))).forget(model.absorbed_ids_)
+        model.absorb(X[3000:], take(y, slice(3000, None))).forget(model.absorbed_ids_)
         assert_same_coreset(model.coreset_, before[0])
         assert model.trimmed_loss_ == pytest.approx(before[2], rel=0.01)
 
+    @pytest.mark.slow
     def test_weights_and_rows_without_any(self, case):
         X, y, _ = case.data(n=2200)
         weights = np.random.default_rng(1).integers(0, 3, size=2200).astype(float)
         weights[[0, 1999, 2000, 2199]] = 0
-        model = fitted(case, X[:2000], some(y, slice(2000)), sample_weight=weights[:2000])
-        model.absorb(X[2000:], some(y, slice(2000, None)), weights[2000:])
+        model = fitted(case, X[:2000], take(y, slice(2000)), sample_weight=weights[:2000])
+        model.absorb(X[2000:], take(y, slice(2000, None)), weights[2000:])
         np.testing.assert_array_equal(model.absorbed_ids_, np.arange(2000, 2200))
         live = np.flatnonzero(weights)
-        assert_same_coreset(model.coreset_, rebuilt(case, model, X[live], some(y, live), live, weights[live]))
+        assert_same_coreset(model.coreset_, rebuilt(case, model, X[live], take(y, live), live, weights[live]))
         gone = live[::7]
         model.forget(gone)
         left = np.setdiff1d(live, gone)
-        core = rebuilt(case, model, X[left], some(y, left), left, weights[left])
+        core = rebuilt(case, model, X[left], take(y, left), left, weights[left])
         assert_same_coreset(model.coreset_, core)
-        assert_is_a_fit_of(case, model, X[left], some(y, left), left, weights[left])
+        assert_is_a_fit_of(case, model, X[left], take(y, left), left, weights[left])
         with pytest.raises(KeyError, match="id 2199 is not here"):
             model.forget(2199)
-        model.absorb(X[:1], some(y, slice(1)))
+        model.absorb(X[:1], take(y, slice(1)))
         assert model.absorbed_ids_ == [2200]
 
     def test_everything_is_kept_where_everything_was_fitted_on(self, case):
         X, y, _ = case.data(n=800, share=0.01)  # fewer than are set aside, whichever rows are taken
-        model = fitted(case, X[:700], some(y, slice(700)), coreset_size=None)
-        model.forget(np.arange(100)).absorb(X[700:], some(y, slice(700, None)))
+        model = fitted(case, X[:700], take(y, slice(700)), coreset_size=None)
+        model.forget(np.arange(100)).absorb(X[700:], take(y, slice(700, None)))
         assert model.coreset_ is None
         assert model.coreset_size_ == 700
         assert model.objective_.std_error == 0
         rest = np.arange(100, 800)
         np.testing.assert_array_equal(model.dynamic_.coreset().ids, rest)
-        found = case.fit(X[rest], some(y, rest), coreset_size=None)
+        found = case.fit(X[rest], take(y, rest), coreset_size=None)
         assert model.trimmed_loss_ <= 1.05 * found.trimmed_loss_
 
+    @pytest.mark.slow
     def test_few_rows_are_all_kept_until_they_are_many(self, case):
         X, y, _ = case.data(n=900)
-        model = fitted(case, X[:300], some(y, slice(300)))
+        model = fitted(case, X[:300], take(y, slice(300)))
         first = model.dynamic_
-        model.forget(np.arange(20)).absorb(X[300:500], some(y, slice(300, 500)))
+        model.forget(np.arange(20)).absorb(X[300:500], take(y, slice(300, 500)))
         assert model.coreset_size_ == 480
         assert model.dynamic_ is first
-        model.absorb(X[500:], some(y, slice(500, None)))
+        model.absorb(X[500:], take(y, slice(500, None)))
         assert model.dynamic_ is not first
         left = np.arange(20, 900)
-        assert_is_a_fit_of(case, model, X[left], some(y, left), left, n_outliers=0.02)
+        assert_is_a_fit_of(case, model, X[left], take(y, left), left, n_outliers=0.02)
         anew = case.fit(
             X, y, coreset_size=500, sample_weight=(np.arange(900) >= 20).astype(float)
         )  # as if the model had been fitted to these rows
@@ -217,11 +192,11 @@ class TestEveryEstimator:
         bad[3, 1] = np.nan
         new = pd.DataFrame(X[:5], columns=list("abc"))
         with pytest.raises(ValueError, match="NaN in row 3, column 1"):
-            model.absorb(pd.DataFrame(bad, columns=list("abc")), some(y, slice(5)))
+            model.absorb(pd.DataFrame(bad, columns=list("abc")), take(y, slice(5)))
         with pytest.raises(ValueError, match="feature names"):
-            model.absorb(new[["b", "a", "c"]], some(y, slice(5)))
+            model.absorb(new[["b", "a", "c"]], take(y, slice(5)))
         with pytest.raises(ValueError, match=r"(?i)weight"):
-            model.absorb(new, some(y, slice(5)), sample_weight=-np.ones(5))
+            model.absorb(new, take(y, slice(5)), sample_weight=-np.ones(5))
         with pytest.raises(KeyError, match="id 3000 is not here; it was deleted or never inserted"):
             model.forget([5, 3000])
         with pytest.raises(ValueError, match="distinct"):
@@ -234,21 +209,18 @@ class TestEveryEstimator:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(base, "refit", failing)
-        for change in (
-            lambda: model.forget(np.arange(0, 3000, 3)),
-            lambda: model.absorb(new, some(y, slice(5))),
-        ):
-            with pytest.raises(KeyboardInterrupt):
-                change()
-            assert_unchanged(model, before)
-        monkeypatch.undo()
-        monkeypatch.setattr(type(model), "_say", failing)  # when all but this is done
-        for change in (lambda: model.forget([5]), lambda: model.absorb(new, some(y, slice(5)))):
-            with pytest.raises(KeyboardInterrupt):
-                change()
-            assert_unchanged(model, before)
-        monkeypatch.undo()
-        model.absorb(new, some(y, slice(5)))
+        changes = (lambda: model.forget(np.arange(0, 3000, 3)), lambda: model.absorb(new, take(y, slice(5))))
+        for where, name in (
+            (base, "refit"),
+            (type(model), "_print_sizes"),
+        ):  # before anything is set, and after
+            monkeypatch.setattr(where, name, failing)
+            for change in changes:
+                with pytest.raises(KeyboardInterrupt):
+                    change()
+                assert_unchanged(model, before)
+            monkeypatch.undo()
+        model.absorb(new, take(y, slice(5)))
         np.testing.assert_array_equal(model.absorbed_ids_, np.arange(3000, 3005))
         assert model.coreset_.columns == ("a", "b", "c")
 
@@ -260,6 +232,7 @@ class TestEveryEstimator:
             with pytest.raises(ValueError, match=r"fitted with updatable=False.* set updatable=True and fit"):
                 change(case.fit(X, y))
 
+    @pytest.mark.slow
     def test_pickled_and_cloned(self, case):
         X, y, _ = case.data()
         model = fitted(case, X, y)
@@ -276,13 +249,14 @@ class TestEveryEstimator:
     def test_a_fit_starts_over(self, case):
         X, y, _ = case.data(n=1000)
         model = fitted(case, X, y)
-        model.forget([0, 1]).absorb(X[:2], some(y, slice(2)))
+        model.forget([0, 1]).absorb(X[:2], take(y, slice(2)))
         model.fit(X, y)
         np.testing.assert_array_equal(model.dynamic_.ids, np.arange(1000))
         assert not hasattr(model, "absorbed_ids_")
         model.set_params(updatable=False).fit(X, y)
         assert not hasattr(model, "dynamic_")
 
+    @pytest.mark.slow
     def test_settings_changed_after_a_fit_wait_for_the_next(self, case):
         X, y, _ = case.data()
         one, two = fitted(case, X, y), fitted(case, X, y)
@@ -292,17 +266,18 @@ class TestEveryEstimator:
                 two.set_params(**{name: 7.0})
         two.dynamic_.set_outliers(5)
         for model in (one, two):
-            model.forget([3]).absorb(X[3:4], some(y, slice(3, 4)))
+            model.forget([3]).absorb(X[3:4], take(y, slice(3, 4)))
         np.testing.assert_allclose(one.solution_.theta, two.solution_.theta, rtol=1e-4)
         assert len(one.outliers_) == len(two.outliers_) == 60
         assert one.trimmed_loss_ == pytest.approx(two.trimmed_loss_)
 
-    def test_after_a_new_anchor_to_forget_nobody_is_to_fit_again(self, case):
+    @pytest.mark.slow
+    def test_forgetting_no_rows_after_a_new_anchor_fits_again(self, case):
         X, y, _ = case.data()
         model = fitted(case, X, y).forget(np.arange(300))
         model.dynamic_.reanchor()
         model.forget([])
         assert model.coreset_.anchor is model.dynamic_.anchor
         left = np.arange(300, 3000)
-        assert_same_coreset(model.coreset_, rebuilt(case, model, X[left], some(y, left), left))
-        assert_is_a_fit_of(case, model, X[left], some(y, left), left)
+        assert_same_coreset(model.coreset_, rebuilt(case, model, X[left], take(y, left), left))
+        assert_is_a_fit_of(case, model, X[left], take(y, left), left)

@@ -1,4 +1,4 @@
-"""Rows go and come: what a refit minds, case by case."""
+"""forget and absorb, case by case: classes, distinct rows, sizes, ids and warnings."""
 
 import pickle
 import warnings
@@ -9,16 +9,12 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from tests.estimators.test_forget_and_absorb import (
-    CASE,
-    assert_same_coreset,
-    assert_unchanged,
-    fitted,
-    state,
-)
+from tests.estimators.cases import CASE
+from tests.estimators.test_forget_and_absorb import assert_same_coreset, assert_unchanged, fitted, state
 from tests.estimators.test_size_and_arguments import Halves
 
 
+@pytest.mark.slow
 def test_a_model_that_was_misled_recovers():
     """2.7% of the first rows are planted, and 2% are set aside; of all rows they are 1.3%."""
     rng = np.random.default_rng(0)
@@ -44,6 +40,7 @@ def test_single_precision_stays():
         model.absorb([[0.0, 0.0, 0.0], [0.0, 1e50, 0.0]], [0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_scales_stay_those_of_the_fit():
     X, y, _ = CASE["huber"].data()
     huber = dm.RobustLinearRegression("huber", updatable=True, random_state=0).fit(X, y)
@@ -57,6 +54,7 @@ def test_scales_stay_those_of_the_fit():
     assert len(truth.outliers_) == 60
 
 
+@pytest.mark.slow
 def test_classes_by_name():
     case = CASE["multinomial"]
     X, y, _ = case.data()
@@ -65,7 +63,8 @@ def test_classes_by_name():
     twin = fitted(case, X, y)
     before = state(model)
     with pytest.raises(
-        ValueError, match=r"y holds the class 'other', and the model knows \['high', 'low', 'middle'\]; fit"
+        ValueError,
+        match=r"y holds the class 'other', and the model knows \['high', 'low', 'middle'\]; call fit",
     ):
         model.absorb(X[:2], ["low", "other"])
     with pytest.raises(ValueError, match="the class 'middle' would be left; keep some, or fit again without"):
@@ -123,7 +122,7 @@ def test_few_distinct_rows():
     ):
         model.forget(np.arange(50))
     assert_unchanged(model, before)
-    with pytest.warns(ConvergenceWarning, match="take n_clusters=3 or less"):
+    with pytest.warns(ConvergenceWarning, match="pass n_clusters=3 or less"):
         five = dm.RobustKMeans(5, n_outliers=0, updatable=True, random_state=0).fit(X)
     five.forget(np.arange(10))
     assert five.cluster_centers_.shape == (5, 2)
@@ -162,9 +161,9 @@ def test_a_size_by_error_bars_grows_with_the_error():
 def test_what_cannot_be_kept_is_refused():
     X, y, _ = CASE["squared"].data(n=300)
     for model in (dm.RobustLinearRegression(updatable=True), dm.RobustLogisticRegression(updatable=True)):
-        with pytest.raises(TypeError, match=r"keeps dense rows, and X is sparse; pass X\.toarray\(\)"):
+        with pytest.raises(TypeError, match=r"needs dense rows, and X is sparse; pass X\.toarray\(\)"):
             model.fit(sparse.csr_array(X), y > 0)
-    with pytest.raises(TypeError, match=r"Halves\(\) does not; take one of ours, make it a RankedSampler"):
+    with pytest.raises(TypeError, match=r"Halves\(\) does not; use a built-in sampler or a RankedSampler"):
         dm.RobustKMeans(2, sampler=Halves(), coreset_size=50, updatable=True).fit(X)
     with pytest.raises(TypeError, match="updatable='yes' must be True or False"):
         dm.RobustKMeans(2, updatable="yes").fit(X)
@@ -197,7 +196,7 @@ def test_labels_are_in_the_order_of_the_ids():
 )
 def test_warnings_point_to_the_call(settings, message):
     X, y, _ = CASE["multinomial"].data()
-    y[:3] = 7  # wherever they lie, nobody would expect them
+    y[:3] = 7  # wherever they lie, the model does not expect them
     model = dm.RobustLogisticRegression(100, updatable=True, random_state=0, **settings)
     for call in (
         lambda: model.fit(X, y),

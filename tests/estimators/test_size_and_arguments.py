@@ -1,4 +1,4 @@
-"""The size that is picked by error bars; arguments that make no sense; fits that do not end well."""
+"""The size chosen by error bars, invalid arguments, and fits that do not converge."""
 
 import numpy as np
 import pandas as pd
@@ -6,12 +6,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from tests.estimators.cases import CASES
-
-every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+from tests.estimators.cases import CASES, every_case, take
 
 
-@every
+@every_case
 @pytest.mark.parametrize("tol", [0.05, 0.01])
 def test_the_size_picked_has_the_error_asked_for(case, tol):
     X, y, _ = case.data(n=30_000)
@@ -22,6 +20,7 @@ def test_the_size_picked_has_the_error_asked_for(case, tol):
     assert all(trial.relative_error >= tol for trial in model.size_trials_[:-1])
 
 
+@pytest.mark.slow
 def test_a_smaller_tolerance_picks_a_larger_size_up_to_everything():
     X, _, _ = CASES[5].data(n=20_000)
     sizes = [
@@ -40,13 +39,13 @@ def test_it_says_what_it_picked(capsys):
     said = capsys.readouterr().out
     for trial in model.size_trials_:
         assert f"coreset of {trial.size:,} rows: relative standard error {trial.relative_error:.2%}" in said
-    assert f"{model.coreset_size_:,} rows picked" in said
+    assert f"{model.coreset_size_:,} rows; " in said
     assert "converged" in said
     dm.RobustKMeans(2, coreset_size=300, random_state=0).fit(X)
     assert capsys.readouterr().out == ""
 
 
-@every
+@every_case
 def test_few_rows_are_all_kept(case):
     X, y, _ = case.data(n=200)
     model = case.fit(X, y)
@@ -55,6 +54,7 @@ def test_few_rows_are_all_kept(case):
     assert model.objective_.std_error == 0
 
 
+@pytest.mark.slow
 def test_two_rounds_undo_what_a_fit_to_few_rows_overdoes():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50_000, 20))
@@ -80,13 +80,13 @@ def test_two_rounds_undo_what_a_fit_to_few_rows_overdoes():
 
 def test_more_clusters_than_distinct_rows():
     X = np.repeat([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]], 50, axis=0)
-    with pytest.warns(ConvergenceWarning, match=r"n_clusters=5 is above .* 3: .*take n_clusters=3 or less"):
+    with pytest.warns(ConvergenceWarning, match=r"n_clusters=5 is above .* 3; .*pass n_clusters=3 or less"):
         model = dm.RobustKMeans(5, n_outliers=0, random_state=0).fit(X)
     assert model.cluster_centers_.shape == (5, 2)
     assert len(np.unique(model.cluster_centers_, axis=0)) == 3
     assert model.inertia_ == 0
     np.testing.assert_array_equal(model.predict(X), model.labels_)
-    with pytest.raises(ValueError, match=r"n_samples=3 should be >= n_clusters=5; take fewer clusters"):
+    with pytest.raises(ValueError, match=r"n_samples=3 should be >= n_clusters=5; use fewer clusters"):
         dm.RobustKMeans(5).fit(X[::50])
 
 
@@ -127,7 +127,7 @@ def test_a_fit_that_does_not_end_says_what_to_do():
         ({"random_state": "seed"}, "random_state='seed' must be None, a seed"),
     ],
 )
-@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[5], CASES[8]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=lambda case: case.name)
 def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message):
     X, y, _ = case.data(n=300)
     with pytest.raises(ValueError, match=message):
@@ -158,7 +158,7 @@ def test_parameters_of_their_own_are_refused_by_name(model, message):
         model.fit(X, y - 5 if getattr(model, "loss", "") == "poisson" else y)
 
 
-@every
+@every_case
 def test_bad_rows_are_named(case):
     X, y, _ = case.data(n=300)
     X[17, 2] = np.nan
@@ -187,7 +187,7 @@ class Halves(dm.Sampler):
 
 def test_a_sampler_without_error_bars_needs_a_size():
     X, _, _ = CASES[5].data()
-    with pytest.raises(ValueError, match=r"goes by error bars, and Halves\(\) gives none; pass a number"):
+    with pytest.raises(ValueError, match=r"needs error bars, and Halves\(\) gives none; pass a number"):
         dm.RobustKMeans(2, sampler=Halves()).fit(X)
     assert dm.RobustKMeans(2, sampler=Halves(), coreset_size=300).fit(X).coreset_size_ == 300
 
@@ -206,7 +206,7 @@ def test_a_sampler_that_leaves_out_too_much_is_refused(case):
         case.fit(X, y, sampler=OneClass(), coreset_size=50, n_outliers=0)
 
 
-@every
+@every_case
 def test_a_fit_that_fails_leaves_the_estimator_as_it_was(case):
     X, y, _ = case.data(n=300)
     model = case.fit(pd.DataFrame(X, columns=list("abc")), y)
@@ -222,13 +222,13 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(case):
         assert all(vars(model)[name] is value for name, value in before.items() if name != "n_outliers")
 
 
-@every
+@every_case
 def test_rows_without_weight_may_hold_anything(case):
     X, y, _ = case.data(n=300)
     weights = np.ones(300)
     weights[::3] = 0
     live = np.flatnonzero(weights)
-    short = case.fit(X[live], None if y is None else y[live])
+    short = case.fit(X[live], take(y, live))
     X[::3] = -7e7 if not case.positive else 7e7
     long = case.fit(X, y, sample_weight=weights)
     np.testing.assert_allclose(long.solution_.theta, short.solution_.theta, rtol=1e-6, atol=1e-9)
@@ -246,6 +246,7 @@ def test_one_weight_for_all_rows():
     assert two.coreset_.total_weight == 600
 
 
+@pytest.mark.slow
 def test_what_a_small_coreset_led_to_does_not_mislead_a_larger_one():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 30))
@@ -261,6 +262,7 @@ def test_what_a_small_coreset_led_to_does_not_mislead_a_larger_one():
     assert losses[0] < 1.1 * losses[1]
 
 
+@pytest.mark.slow
 def test_scales_are_medians_by_weight_of_rows_taken_by_chance():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40_000, 2))
@@ -280,7 +282,7 @@ def test_scales_are_medians_by_weight_of_rows_taken_by_chance():
         1e20 * truth.fit(X).scale_, rel=1e-3
     )
     assert np.isfinite(truth.truth_).all()
-    with pytest.raises(ValueError, match="scale=1e-50 is too small: the claims overflow float32"):
+    with pytest.raises(ValueError, match="scale=1e-50 is too small: claims divided by it overflow float32"):
         dm.TruthDiscovery(scale=1e-50).fit(X.astype(np.float32))
     X[77, 1] = np.nan
     with pytest.raises(ValueError, match="X has NaN in row 77, column 1"):

@@ -1,19 +1,19 @@
-"""What the estimators share: their common parameters, checks of the data, and fitted attributes."""
+"""The base class of the estimators: common parameters, validation, fitted attributes, forget and absorb."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from scipy import sparse as scipy_sparse
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from duramen.arrays import Array, Rows, refuse_nonfinite
+from duramen.arrays import Array, Rows, as_rows, refuse_nonfinite
 from duramen.dynamic import DynamicCoreset
 from duramen.estimators.fitting import (
     AllRows,
@@ -22,21 +22,21 @@ from duramen.estimators.fitting import (
     MemoryData,
     as_dynamic,
     check_updatable,
-    data_of,
     fit,
-    joined,
     refit,
-    remember,
     seed_of,
-    undone_on_failure,
 )
-from duramen.estimators.out_of_core import IntakeSettings, OutOfCoreData, is_out_of_core
+from duramen.estimators.out_of_core import OutOfCoreData, ProfileSettings, is_out_of_core
 from duramen.losses.base import Loss
+from duramen.points import WeightedPoints, checked_weights
+from duramen.samplers import Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
 
-_FLOATS = (np.float64, np.float32)
+N_OUTLIERS = 0.02
+"""The default of ``n_outliers``; those of the other common parameters are in :class:`RobustEstimator`."""
 
+_FLOATS = (np.float64, np.float32)
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Self = TypeVar("_Self", bound="RobustEstimator")
@@ -58,74 +58,80 @@ def atomic(fit: _Method) -> _Method:
     return wrapped  # type: ignore[return-value]
 
 
+@dataclass(eq=False, repr=False)
 class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
 
-    A subclass makes a settings of its parameters, and attributes of theta. What is
-    fitted comes from :mod:`duramen.estimators.fitting` alone, which knows only
-    coresets and solutions of them: a coreset that changes needs nothing else, but
-    that its rows are kept (:mod:`duramen.estimators.fitting`).
+    A subclass is a dataclass whose fields are its parameters, besides those here. It
+    makes :class:`FitSettings` of them, and attributes of theta; the fit itself is in
+    :mod:`duramen.estimators.fitting`.
     """
 
-    _BOUNDED = "n_outliers=0"
-    """What gives the objective a minimum, where it has none."""
+    n_outliers = N_OUTLIERS  # a field of each subclass, since its position in the signature differs
+    _: KW_ONLY
+    coreset_size: int | str | None = "auto"
+    sampler: Sampler | str = "auto"
+    n_init: int = 1
+    n_rounds: int = 2
+    max_iter: int = 300
+    tol: float = 0.01
+    verbose: bool = False
+    updatable: bool = False
+    random_state: Any = None
 
-    # parameters that a subclass has under these names; those it lacks are as in FitSettings
-    _COMMON = ("n_outliers", "tol", "sampler", "n_rounds", "max_iter", "random_state")
+    _BOUNDED = "n_outliers=0"  # the parameter that gives the objective a minimum where it has none
+    _SPARSE = False  # whether rows may be sparse
+    _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
 
     def _settings(self, loss: Loss, l2: float = 0.0) -> FitSettings:
-        """Return the settings of a fit, with one seed for all that is random in it."""
-        given = self.get_params(deep=False)
-        common = {name: given[name] for name in self._COMMON}
-        common["random_state"] = seed_of(common["random_state"])
-        return FitSettings(loss, size=given["coreset_size"], l2=l2, n_starts=given["n_init"], **common)
-
-    def _rows(self, X: Any, *, reset: bool, sparse: bool = False, **checks: Any) -> Any:
-        """Check rows (and labels, given as y) as scikit-learn does; NaN and infinity in our own passes."""
-        if reset and sparse and self._updatable and scipy_sparse.issparse(X):
-            raise TypeError(
-                "updatable=True keeps dense rows, and X is sparse; pass X.toarray(), or updatable=False"
-            )
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr" if sparse else False,
-            dtype=_FLOATS,
-            ensure_all_finite=False,
-            **checks,
+        return FitSettings(
+            loss,
+            n_outliers=self.n_outliers,
+            size=self.coreset_size,
+            tol=self.tol,
+            sampler=self.sampler,
+            l2=l2,
+            n_starts=self.n_init,
+            n_rounds=self.n_rounds,
+            max_iter=self.max_iter,
+            seed=seed_of(self.random_state),
         )
 
-    def _collect(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        settings: FitSettings,
-        needs: IntakeSettings,
-        *,
-        labelled: bool = False,
-        **checks: Any,
-    ) -> AllRows:
-        """Return all rows to fit on: checked arrays, or a first pass over a scan or a Dask collection.
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._SPARSE and not self.updatable
+        return tags
 
-        The random state of the settings must be a seed.
-        """
+    def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
+        """Check rows (and labels, given as y) as scikit-learn does, but for NaN and infinity."""
+        accepted = "csr" if self._SPARSE else False
+        checks |= {"accept_sparse": accepted, "dtype": _FLOATS, "ensure_all_finite": False}
+        return validate_data(self, X, reset=reset, **checks)
+
+    def _training_rows(self, X: Any, y: Any, *, reset: bool) -> tuple[Rows, Array | None]:
+        """Check rows and labels to fit or to absorb; labels that the estimator ignores become None."""
+        if self._SPARSE and self.updatable and issparse(X):
+            raise TypeError(
+                "updatable=True needs dense rows, and X is sparse; pass X.toarray(), or updatable=False"
+            )
+        if self._LABELS is None:
+            return self._rows(X, reset=reset), None
+        return self._rows(X, reset=reset, y=y, **self._LABELS)
+
+    def _collect(
+        self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: ProfileSettings
+    ) -> AllRows:
+        """Return all rows to fit on: checked arrays, or a first pass over a scan or a Dask collection."""
         if not is_out_of_core(X):
-            if not labelled:
-                return self._data(self._rows(X, reset=True, **checks), None, sample_weight)
-            X, y = self._rows(X, y=y, reset=True, **checks)
-            return self._data(X, y, sample_weight)
-        for name, value in (
-            ("updatable=True", self._updatable),
-            ("coreset_size=None", settings.size is None),
-        ):
-            if value:
+            return self._data(*self._training_rows(X, y, reset=True), sample_weight)
+        kept = {"updatable=True": self.updatable, "coreset_size=None": settings.size is None}
+        for name, is_set in kept.items():
+            if is_set:
                 raise TypeError(
-                    f"{name} keeps all rows in memory, which a scan or a Dask collection is meant to avoid; "
-                    "leave it out, or pass arrays"
+                    f"{name} keeps all rows in memory, and X is a scan or a Dask collection; leave it out, "
+                    "or pass arrays"
                 )
-        data = OutOfCoreData.of(X, y, sample_weight, settings, labelled=labelled, needs=needs)
+        data = OutOfCoreData.of(X, y, sample_weight, settings, needs, labelled=self._LABELS is not None)
         for name in ("feature_names_in_", "labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
         self.n_features_in_ = data.n_columns
@@ -133,32 +139,28 @@ class RobustEstimator(BaseEstimator):
             self.feature_names_in_ = data.feature_names
         return data
 
-    def _new_rows(self, X: Any, *, sparse: bool = False) -> Rows:
+    def _new_rows(self, X: Any) -> Rows:
         """Check rows to predict."""
         check_is_fitted(self)
-        rows = self._rows(X, reset=False, sparse=sparse)
+        rows = self._rows(X, reset=False)
         refuse_nonfinite(rows)
         return rows
 
-    @property
-    def _updatable(self) -> Any:
-        return self.get_params(deep=False)["updatable"]
-
     def _fit(self, settings: FitSettings, data: AllRows) -> None:
         """Fit, keep the rows if they may change, and set all attributes."""
-        check_updatable(self._updatable, settings)
+        check_updatable(self.updatable, settings)
         fitted = fit(settings, data)
         for name in ("dynamic_", "absorbed_ids_", "_fitted_settings", "_n_seen"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        if self._updatable:
+        if self.updatable:
             assert isinstance(data, MemoryData)
             self.dynamic_ = as_dynamic(settings, data, fitted)
             self._fitted_settings = settings
-            self._n_seen = data.X.shape[0] if data.ids is None else data.n_given
+            self._n_seen = data.n_rows
         self._set(fitted, data, settings)
 
     def _set(self, fitted: FitResult, data: AllRows, settings: FitSettings) -> None:
-        """Set the attributes that all estimators have, and those of this one; warn of what ended badly."""
+        """Set the common attributes and those of this estimator; warn if solving did not converge."""
         core = fitted.coreset
         if core is not None and hasattr(self, "feature_names_in_"):
             core = replace(core, columns=tuple(str(name) for name in self.feature_names_in_))
@@ -168,7 +170,7 @@ class RobustEstimator(BaseEstimator):
         self.solution_ = fitted.solution
         self.objective_ = fitted.objective
         self.trimmed_loss_ = fitted.at_solution.trimmed_loss
-        self.outliers_ = data.ids_of(fitted.at_solution.outliers)
+        self.outliers_ = fitted.at_solution.outliers
         self.threshold_ = fitted.at_solution.threshold
         self.n_iter_ = max(1, fitted.solution.n_iter)
         self._set_parameters(fitted, data)
@@ -185,132 +187,132 @@ class RobustEstimator(BaseEstimator):
     def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
         """Set the attributes of this estimator alone."""
 
-    # rows that go and come
-
     @atomic
     def forget(self: _Self, ids: Any) -> _Self:
-        """Let rows of the training data go, and fit again to those that are left.
+        """Remove rows of the training data, and fit again to the rest.
 
         The coreset is then what it would be had these rows never been there, with
-        the same anchor and seed. What else is fitted is as after ``fit``, with rows
-        named by their ids; solving starts from the last solution, and once anew.
+        the same anchor and seed. The other attributes are as after ``fit``, with rows
+        named by their ids; solving starts from the last solution, and once from scratch.
 
         Parameters
         ----------
         ids : int or array of int
-            Which rows: their numbers in ``fit``, as in ``outliers_``, or what ``absorbed_ids_`` was after
-            ``absorb``. With none, ``[]``, the model is fitted again to the rows that are there.
+            Which rows: their numbers in ``fit``, as in ``outliers_``, or their ``absorbed_ids_`` after
+            ``absorb``. With ``[]``, the model is fitted again to the same rows.
 
         Raises
         ------
         KeyError
-            If a row is not here; nothing has changed.
+            If a row is not here; the model does not change.
         ValueError
-            If the model kept no rows (``updatable=False``), or cannot do without these; nothing has changed.
+            If the model kept no rows (``updatable=False``), or needs these; the model does not change.
         """
         live = self._live()
         gone = live.points(ids)
-        there = live.ids
-        data = data_of(live.points(there[~np.isin(there, gone.ids)]))
+        rest = live.points(live.ids[~np.isin(live.ids, gone.ids)])
+        data = MemoryData(rest, len(rest))
         self._check_rows_left(data)
         live.delete(gone.ids)
-        with undone_on_failure(live, lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids)):
-            self._refit(live, data)
+        self._refit(live, data, undo=lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids))
         return self
 
     @atomic
     def absorb(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
-        """Take new rows in, and fit again to all that are there; ``absorbed_ids_`` are the ids of the new.
+        """Add new rows, and fit again to all rows; ``absorbed_ids_`` are the ids of the new ones.
 
-        What ``fit`` measured stays (the size and anchor of the coreset, the classes, scales), unless
-        the coreset no longer does: then it is made anew.
+        The size and anchor of the coreset, the classes and scales stay as ``fit`` found them. A coreset
+        that no longer suffices is built again.
 
         Parameters
         ----------
         X : array or data frame (n, d)
         y : array (n,)
-            For those estimators that take labels.
+            For estimators that take labels.
         sample_weight : array (n,), optional
-            Rows without weight get an id, but are not kept.
+            Rows of weight zero get an id, but are not kept.
 
         Raises
         ------
         TypeError, ValueError
-            As ``fit`` does, or if the model kept no rows (``updatable=False``), or y holds a class that it
-            does not know; nothing has changed.
+            As ``fit`` does, or if the model kept no rows (``updatable=False``), or y holds an unknown
+            class; the model does not change.
         """
         live = self._live()
-        there = live.points()
-        X, y = self._more_rows(X, y)
-        ids = max(self._n_seen, int(there.ids.max()) + 1) + np.arange(X.shape[0])
-        new = self._as_fitted(self._data(X, y, sample_weight), there.X.dtype)
-        new = new._replace(ids=ids if new.ids is None else ids[new.ids])
-        data = joined(there, new)
+        before = live.points()
+        X, y = self._training_rows(X, y, reset=False)
+        ids = max(self._n_seen, int(before.ids.max()) + 1) + np.arange(X.shape[0])
+        new = self._as_fitted(self._data(X, y, sample_weight, ids), before.X.dtype).points
+        data = MemoryData(WeightedPoints.concat([before, new]), len(before) + len(new))
         self._check_rows_left(data)
         live.insert(new.X, new.y, new.weights, new.ids)
-        with undone_on_failure(live, lambda: live.delete(new.ids)):
-            self._refit(live, data, anew=len(there) <= live.size < len(live))
+        rebuild = len(before) <= live.size < len(live)
+        self._refit(live, data, undo=lambda: live.delete(new.ids), rebuild=rebuild)
         self.absorbed_ids_ = ids
         self._n_seen = int(ids[-1]) + 1
         return self
 
     def _live(self) -> DynamicCoreset:
-        """Give the rows that were kept; raise, with the way out, if none were."""
+        """Return the rows that ``fit`` kept; raise ValueError if it kept none."""
         check_is_fitted(self)
         if not hasattr(self, "dynamic_"):
             raise ValueError(
-                f"this {type(self).__name__} was fitted with updatable=False, so it kept no rows that could "
-                "go or come; set updatable=True and fit again"
+                f"this {type(self).__name__} was fitted with updatable=False, so it kept no rows; set "
+                "updatable=True and fit again"
             )
         return self.dynamic_
 
-    def _refit(self, live: DynamicCoreset, data: MemoryData, *, anew: bool = False) -> None:
-        """Fit to rows that have changed; make the coreset anew where it no longer does."""
-        settings, fitted = self._fitted_settings, None
-        if not anew:
-            live.set_outliers(settings.n_outliers)
-            core = None if settings.size is None else live.coreset()
-            fitted = refit(settings, data, core, self.solution_.theta)
-        if fitted is None:
-            fitted = fit(settings, data)
-            self.dynamic_ = as_dynamic(settings, data, fitted)
-        remember(self.dynamic_, fitted)
-        self._set(fitted, data, settings)
+    def _refit(
+        self, live: DynamicCoreset, data: MemoryData, undo: Callable[[], Any], *, rebuild: bool = False
+    ) -> None:
+        """Fit to rows that have changed, on a new coreset if the old one no longer suffices.
 
-    def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
-        """Check rows to absorb, as ``fit`` checks its own; labels are ignored where it ignores them."""
-        return self._rows(X, reset=False), None
+        If that fails, ``undo`` the change; only the anchor's report then counts rows put back as new.
+        """
+        settings, solution, fitted = self._fitted_settings, live.solution, None
+        try:
+            if not rebuild:
+                live.set_outliers(settings.n_outliers)
+                core = None if settings.size is None else live.coreset()
+                fitted = refit(settings, data, core, self.solution_.theta)
+            if fitted is None:
+                fitted = fit(settings, data)
+                self.dynamic_ = as_dynamic(settings, data, fitted)
+            self.dynamic_._solution = fitted.solution
+            self._set(fitted, data, settings)
+        except BaseException:
+            undo()
+            live._solution = solution
+            raise
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        """Bring new rows into the form in which those of the fit were kept."""
-        refuse_nonfinite(new.X)
+        """Convert new rows to the form in which those of the fit were kept."""
+        refuse_nonfinite(new.points.X)
         with np.errstate(over="ignore"):
-            X = new.X.astype(dtype, copy=False)
+            X = new.points.X.astype(dtype, copy=False)
         refuse_nonfinite(X, f"X as {dtype}")
-        return new._replace(X=X)
+        return new.replace(X=X)
 
     def _check_rows_left(self, data: MemoryData) -> None:
-        """Raise ValueError if rows after a change would not do, before it is made."""
-        if not data.X.shape[0]:
+        """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
+        if not data.n_points:
             raise ValueError("no rows would be left; keep some, or fit again on others")
-        assert data.weights is not None
-        outlier_weight(self._fitted_settings.n_outliers, float(data.weights.sum()))
+        outlier_weight(self._fitted_settings.n_outliers, data.points.total_weight)
 
     def _print_sizes(self, fitted: FitResult, settings: FitSettings) -> None:
-        """Tell, where asked to, which size was picked and why."""
-        if not self.get_params(deep=False)["verbose"]:
+        """Print, with ``verbose``, which size was chosen and why."""
+        if not self.verbose:
             return
         name = type(self).__name__
         for trial in fitted.trials:
             print(
                 f"[{name}] coreset of {trial.size:,} rows: relative standard error "
-                f"{trial.relative_error:.2%} (asked: below {settings.tol:.2%})"
+                f"{trial.relative_error:.2%} (target: below {settings.tol:.2%})"
             )
-        picked = "picked" if settings.is_auto else "fitted on"
-        print(f"[{name}] {self.coreset_size_:,} rows {picked}; {fitted.solution!r}")
+        print(f"[{name}] fitted on {self.coreset_size_:,} rows; {fitted.solution!r}")
 
     def _trimmed_score(self, losses: Array, sample_weight: Any) -> float:
-        """Sum minus losses, after as large a share of the weight is set aside as in training."""
+        """Return minus the sum of losses, with the same share of the weight set aside as in training."""
         weights = self._weights(sample_weight, losses)
         z = self.solution_.n_outliers / self.solution_.total_weight * float(weights.sum())
         return -trimmed_sum(losses, weights, z)
@@ -319,14 +321,15 @@ class RobustEstimator(BaseEstimator):
     def _weights(sample_weight: Any, X: Rows) -> Array:
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _data(self, X: Rows, y: Array | None, sample_weight: Any) -> MemoryData:
-        """Put together what to fit on: rows without weight are as good as absent."""
-        if sample_weight is None:
-            return MemoryData(X, y)
-        weights = self._weights(sample_weight, X)
-        live = np.flatnonzero(weights)
-        if len(live) == len(weights):
-            return MemoryData(X, y, weights)
-        if not len(live):
+    def _data(self, X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> MemoryData:
+        """Put rows, labels and weights together; drop rows of weight zero."""
+        n = X.shape[0]
+        ids = np.arange(n) if ids is None else ids
+        weights = np.ones(n) if sample_weight is None else self._weights(sample_weight, X)
+        rows = as_rows(X, check_values=False)
+        points = WeightedPoints._from_parts(rows, y, checked_weights(weights, n), ids)
+        if not weights.all():
+            points = points.take(weights > 0)
+        if not len(points):
             raise ValueError("all of sample_weight is zero; pass some positive weights")
-        return MemoryData(X[live], None if y is None else y[live], weights[live], live, len(weights))
+        return MemoryData(points, n)

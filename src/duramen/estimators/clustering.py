@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,54 +13,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array
-from duramen.estimators.base import RobustEstimator, atomic
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, FitResult, MemoryData
-from duramen.estimators.out_of_core import IntakeSettings, is_out_of_core
+from duramen.estimators.out_of_core import ProfileSettings, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.base import check_k
-from duramen.samplers import Sampler
-from duramen.solvers.problem import count_distinct
-
-__all__ = ["RobustBregmanClustering", "RobustKMeans", "RobustKMedians"]
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
-_NO_LABELS = "labels are one value a row, and not kept for data beyond memory, a scan or a Dask collection"
-
-
+_NO_LABELS = "labels_ has one value per row, and is not kept for a scan or a Dask collection"
 _Self = TypeVar("_Self", bound="_Clustering")
 
 
+@dataclass(eq=False, repr=False)
 class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, RobustEstimator):
-    """What the clusterings share: everything but their loss."""
+    """A clustering; a subclass adds its loss."""
 
-    n_clusters: int
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        n_outliers: float = 0.02,
-        *,
-        coreset_size: int | str | None = "auto",
-        sampler: Sampler | str = "auto",
-        n_init: int = 5,
-        n_rounds: int = 2,
-        max_iter: int = 300,
-        tol: float = 0.01,
-        verbose: bool = False,
-        updatable: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_outliers = n_outliers
-        self.coreset_size = coreset_size
-        self.sampler = sampler
-        self.n_init = n_init
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
-        self.updatable = updatable
-        self.random_state = random_state
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_init: int = 5
 
     @atomic
     def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
@@ -68,67 +38,66 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : array or data frame (n, d); or data beyond memory
-            A scan or a Dask collection, read in passes as by
-            :meth:`RobustLogisticRegression.fit`. Then there are no ``labels_``: call
-            ``predict`` on batches.
+        X : array or data frame (n, d); a scan or a Dask collection
+            As in :meth:`RobustLogisticRegression.fit`. Out of core there are no
+            ``labels_``: call ``predict`` on batches.
         y : ignored
         sample_weight : array (n,), optional
-            A row of weight w counts as w rows. A Dask array or Series beside a Dask
-            collection; of a scan, its weight.
+            As in :meth:`RobustLogisticRegression.fit`.
         """
         k = check_k(self.n_clusters, "n_clusters", "clusters")
         settings = self._settings(self._loss(k))
-        needs = IntakeSettings(settings.loss, distinct=k, dense=True)
+        needs = ProfileSettings(settings.loss, distinct=k, dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)
         if data.n_rows < k:
             raise ValueError(
-                f"n_samples={data.n_rows} should be >= n_clusters={k}; take fewer clusters, or more rows"
+                f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"
             )
         self._n_asked = k
-        self._fit(replace(settings, loss=self._loss(self._distinct(data, k))), data)
-        if isinstance(data, MemoryData) and data.ids is not None:  # rows without weight have labels, too
-            rows = self._rows(X, reset=False)
-            self.labels_ = self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
+        self._fit(replace(settings, loss=self._loss(self._count_clusters(data, k))), data)
+        if data.n_rows > data.n_points:  # rows of weight zero have labels, too
+            self.labels_ = self._nearest(self._rows(X, reset=False))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
-        """Find the centres, and the nearest one of each row: (n,) of int32; of data in memory only."""
+        """Find the centres, and the nearest one of each row in memory: (n,) of int32."""
         if is_out_of_core(X):
-            raise TypeError(f"{_NO_LABELS}, call fit, and then predict on batches")
+            raise TypeError(f"{_NO_LABELS}; call fit, and then predict on batches")
         return super().fit_predict(X, y, **named)
 
     def __getattr__(self, name: str) -> Any:
         if name == "labels_" and "cluster_centers_" in self.__dict__:
-            raise AttributeError(f"{_NO_LABELS}, call predict on batches")
+            raise AttributeError(f"{_NO_LABELS}; call predict on batches")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def predict(self, X: Any) -> Array:
         """Find the nearest centre of each row: (n,) of int32, for outliers too."""
-        rows = self._new_rows(X)
-        return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
+        return self._nearest(self._new_rows(X))
 
     def transform(self, X: Any) -> Array:
-        """Measure how far each row lies from each centre: (n, n_clusters)."""
+        """Compute the distance of each row from each centre: (n, n_clusters)."""
         rows = self._new_rows(X)
-        return np.stack([self._lengths(centre[None], rows) for centre in self.cluster_centers_], axis=1)
+        return np.stack([self._distances(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute minus the cost of the rows, after as large a share is set aside as in training."""
+        """Compute minus the loss of the rows, with the same share set aside as in training."""
         return self._trimmed_score(self.losses(X), sample_weight)
 
     def losses(self, X: Any) -> Array:
-        """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
+        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
         rows = self._new_rows(X)
         return self._fitted_loss().values(self.cluster_centers_, rows)
 
-    def _distinct(self, data: AllRows, k: int) -> int:
-        """Count how many clusters there can be, and warn if fewer than asked for."""
-        found = max(1, data.distinct(k))
+    def _nearest(self, rows: Array) -> Array:
+        return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
+
+    def _count_clusters(self, data: AllRows, k: int) -> int:
+        """Return how many clusters there can be, and warn if they are fewer than k."""
+        found = max(1, data.count_distinct(k))
         if found < k:
             warnings.warn(
-                f"n_clusters={k} is above the number of distinct rows of positive weight, {found}: so many "
-                f"clusters are found, and the other centres repeat the last; take n_clusters={found} or less",
+                f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the "
+                f"centres beyond those repeat the last one; pass n_clusters={found} or less",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -144,7 +113,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)
         k = len(self.solution_.theta)
-        found = count_distinct(data.X, data.weights, self._n_asked)
+        found = data.count_distinct(self._n_asked)
         if found < k:
             raise ValueError(
                 f"{found} distinct rows would be left for {k} clusters; keep more, or fit again with "
@@ -164,31 +133,29 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     @abstractmethod
     def _loss(self, k: Any) -> _Loss:
-        """Make the loss of so many centres."""
+        """Make the loss with k centres."""
 
     def _fitted_loss(self, k: int | None = None) -> _Loss:
-        """Give the loss that was fitted, for all centres or for so many."""
+        """Return the loss of the fit, with all centres or with k."""
         fitted: Any = self.solution_.loss
         return replace(fitted, k=k or len(self.cluster_centers_))
 
-    def _lengths(self, centre: Array, rows: Array) -> Array:
+    def _distances(self, centre: Array, rows: Array) -> Array:
         return self._fitted_loss(1).values(centre, rows)
 
 
+@dataclass(eq=False, repr=False)
 class RobustKMeans(_Clustering):
     """k-means that sets the worst rows aside (k-means--), fitted on a small coreset.
 
     Parameters
     ----------
     n_clusters : int
-    n_outliers : float
-        How much to set aside: a count (1 or more), or a fraction (below 1) of
-        all rows; by weight, where there are weights.
-    coreset_size, sampler, n_rounds, max_iter, tol, verbose, updatable, random_state
+    n_outliers, coreset_size, sampler, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     n_init : int
-        How often to start; on a coreset that costs little, and seeding decides
-        more than anything else.
+        How many starts to solve from: on a coreset they cost little, and much
+        depends on them.
 
     Attributes
     ----------
@@ -217,6 +184,8 @@ class RobustKMeans(_Clustering):
     True
     """
 
+    n_outliers: float = N_OUTLIERS
+
     @property
     def inertia_(self) -> float:
         """The sum of squared distances of the rows that are kept."""
@@ -225,15 +194,16 @@ class RobustKMeans(_Clustering):
     def _loss(self, k: Any) -> KMeansLoss:
         return KMeansLoss(k)
 
-    def _lengths(self, centre: Array, rows: Array) -> Array:
-        return np.sqrt(super()._lengths(centre, rows))
+    def _distances(self, centre: Array, rows: Array) -> Array:
+        return np.sqrt(super()._distances(centre, rows))
 
 
+@dataclass(eq=False, repr=False)
 class RobustKMedians(_Clustering):
     """k-median that sets the worst rows aside, fitted on a small coreset.
 
-    The cost of a row is its Euclidean distance to the nearest centre, not the
-    square of it: what lies far pulls less.
+    The loss of a row is its Euclidean distance to the nearest centre, not its
+    square, so that distant rows have less influence.
 
     Parameters
     ----------
@@ -254,10 +224,13 @@ class RobustKMedians(_Clustering):
     (array([[1.]]), array([3]))
     """
 
+    n_outliers: float = N_OUTLIERS
+
     def _loss(self, k: Any) -> KMedianLoss:
         return KMedianLoss(k)
 
 
+@dataclass(eq=False, repr=False)
 class RobustBregmanClustering(_Clustering):
     """Clustering by a Bregman divergence that sets the worst rows aside, fitted on a small coreset.
 
@@ -265,8 +238,8 @@ class RobustBregmanClustering(_Clustering):
     ----------
     n_clusters : int
     divergence : {"squared", "kl", "itakura-saito"}, pair (phi, gradient), or CustomDivergence
-        "squared" is k-means; "kl", for counts and shares, takes data of 0 or
-        more; "itakura-saito", for spectra, data above 0. See
+        "squared" is k-means; "kl", for counts and shares, needs data of 0 or
+        more; "itakura-saito", for spectra, positive data. See
         :class:`duramen.BregmanLoss`.
     n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustKMeans`.
@@ -289,36 +262,8 @@ class RobustBregmanClustering(_Clustering):
            [ 50., 100.]])
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        divergence: Any = "squared",
-        n_outliers: float = 0.02,
-        *,
-        coreset_size: int | str | None = "auto",
-        sampler: Sampler | str = "auto",
-        n_init: int = 5,
-        n_rounds: int = 2,
-        max_iter: int = 300,
-        tol: float = 0.01,
-        verbose: bool = False,
-        updatable: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            n_clusters,
-            n_outliers,
-            coreset_size=coreset_size,
-            sampler=sampler,
-            n_init=n_init,
-            n_rounds=n_rounds,
-            max_iter=max_iter,
-            tol=tol,
-            verbose=verbose,
-            updatable=updatable,
-            random_state=random_state,
-        )
-        self.divergence = divergence
+    divergence: Any = "squared"
+    n_outliers: float = N_OUTLIERS
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,83 +4,52 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
+from duramen.ball import Anchor
 from duramen.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
+from duramen.coreset.streaming import LargestLosses
 from duramen.distributed.dask.partitions import Parts, constant, parts_of, task
-from duramen.estimators.fitting import SOME_SEED, FitSettings, LossesAtSolution, MemoryData
+from duramen.estimators.fitting import SUBSAMPLE_SEED, FitSettings, LossesAtSolution
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import Sampler
+from duramen.samplers import AnchoredPoints
 from duramen.trimming import kept_weights, outlier_weight
 
-_BATCH = 1 << 16  # rows of a partition that are looked at together
+_BATCH = 1 << 16  # rows of a partition that are processed together
 _FAN_IN = 8  # summaries that one task merges
+_ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
 
 
-class Source(Protocol):
-    """What a pass gathers, under way: from batches, and from summaries of others."""
+class Reducer(Protocol):
+    """What one pass computes, from batches of rows and from summaries of other reducers."""
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        """Take in some rows; an error counts those in ``before`` them."""
+        """Add a batch; error messages count rows from ``before``."""
 
     def absorb(self, summary: Any) -> None:
-        """Take in what another pass over other rows gathered."""
+        """Add the summary of other rows."""
 
     def summary(self) -> Any:
-        """Give all that was gathered: small, and fit to travel."""
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What becomes of rows before anything is gathered: those without weight are as good as absent.
-
-    Attributes
-    ----------
-    labelled : bool
-        Whether labels are needed; else they are ignored.
-    change : function or None
-        What else is to be done with points.
-    """
-
-    labelled: bool
-    change: Change | None = None
-
-    def __call__(self, points: WeightedPoints) -> WeightedPoints:
-        """Prepare a batch."""
-        if self.labelled and points.y is None:
-            raise ValueError(
-                "labels are needed, and there are none; name their column in dm.scan(..., label=...), or "
-                "pass a Dask array or Series as y"
-            )
-        if not self.labelled and points.y is not None:
-            points = WeightedPoints._from_parts(points.X, None, points.weights, points.ids)
-        if not points.weights.all():
-            points = points.take(points.weights > 0)
-        return points if self.change is None or not len(points) else self.change(points)
+        """Return the result so far: small, and picklable."""
 
 
 class ScanSource:
-    """A scan, pass after pass.
-
-    Parameters
-    ----------
-    data : Scan
-    """
+    """Passes over a scan."""
 
     def __init__(self, data: Scan) -> None:
         self._data, self._n_passes = data, 0
@@ -92,22 +61,22 @@ class ScanSource:
         return self._data.names
 
     @one_blas_thread()
-    def gather(self, begin: Callable[[], Source], prepare: Preparation, stage: str) -> Any:
-        """Make one pass, parts of files side by side: a gathering for each thread."""
+    def reduce(self, make: Callable[[], Reducer], prepare: Change, stage: str) -> Any:
+        """Make one pass, parts of files side by side: one reducer per thread."""
         self._n_passes += 1
 
-        def take(mine: Source, first: int, points: WeightedPoints) -> None:
+        def add(reducer: Reducer, first: int, points: WeightedPoints) -> None:
             batch = prepare(points)
             if len(batch):
-                mine.add(batch, before=first if len(batch) == len(points) else None)
+                reducer.add(batch, before=first if len(batch) == len(points) else None)
 
         with self._data.shown() as shown:
-            found = self._data.passed(begin, take, lambda share, n_rows: shown(self._n_passes, share, n_rows))
-        return _merge(begin, [one.summary() for one in found])
+            found = self._data.passed(make, add, lambda share, n_rows: shown(self._n_passes, share, n_rows))
+        return _merge(make, [reducer.summary() for reducer in found])
 
 
 class DaskSource:
-    """The partitions of a Dask collection, pass after pass."""
+    """Passes over the partitions of a Dask collection."""
 
     classes = None
 
@@ -119,285 +88,219 @@ class DaskSource:
         """The names of the columns."""
         return self._parts.layout.features
 
-    def gather(self, begin: Callable[[], Source], prepare: Preparation, stage: str) -> Any:
-        """Make one pass: a task a partition, and a tree of tasks that merge what they gathered."""
+    def reduce(self, make: Callable[[], Reducer], prepare: Change, stage: str) -> Any:
+        """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
         name = f"duramen-fit-{stage}"
-        shared = constant((begin, prepare), f"{name}-plan")
-        summaries = self._parts.each(_gathered, shared, name)
+        shared = constant((make, prepare), f"{name}-plan")
+        summaries = self._parts.each(_reduce_partition, shared, name)
         merge = task(f"{name}-merge")
         while len(summaries) > 1:
             groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
-            summaries = [merge(_merged, shared, group) for group in groups]
+            summaries = [merge(_merge_on_worker, shared, group) for group in groups]
         return self._parts.fetch(summaries[0])[0]
 
 
 def is_out_of_core(X: Any) -> bool:
-    """Tell whether data is a scan or a Dask collection."""
+    """Return whether data is a scan or a Dask collection."""
     if isinstance(X, Scan):
         return True
-    dask = sys.modules.get("dask")  # whoever has a collection has imported it
+    dask = sys.modules.get("dask")  # imported by now if X is a collection
     return dask is not None and hasattr(type(X), "__dask_graph__") and bool(dask.is_dask_collection(X))
 
 
-def source_of(X: Any, y: Any, sample_weight: Any, *, labelled: bool) -> ScanSource | DaskSource:
-    """See data as what passes can be made over; a Dask frame's rows are counted.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If labels or weights do not go with it.
-    """
-    if isinstance(X, Scan):
-        given = {"y": (y if labelled else None, "label"), "sample_weight": (sample_weight, "weight")}
-        for name, (value, role) in given.items():
-            if value is not None:
-                raise TypeError(
-                    f"{name} cannot be passed beside data that is scanned; name the column in "
-                    f"dm.scan(..., {role}=...)"
-                )
-        return ScanSource(X)
-    return DaskSource(parts_of(X, y if labelled else None, sample_weight=sample_weight))
+def _source_of(X: Any, y: Any, sample_weight: Any) -> ScanSource | DaskSource:
+    if not isinstance(X, Scan):
+        return DaskSource(parts_of(X, y, sample_weight=sample_weight))
+    for name, value, role in (("y", y, "label"), ("sample_weight", sample_weight, "weight")):
+        if value is not None:
+            raise TypeError(
+                f"{name} cannot be passed beside a scan; name the column in dm.scan(..., {role}=...)"
+            )
+    return ScanSource(X)
 
 
-def _gathered(points: WeightedPoints | None, shared: Any) -> Any:
-    begin, prepare = shared
-    mine = begin()
+def _reduce_partition(points: WeightedPoints | None, shared: Any) -> Any:
+    make, prepare = shared
+    reducer = make()
     for at in range(0, 0 if points is None else len(points), _BATCH):
         assert points is not None
         batch = prepare(points.take(slice(at, at + _BATCH)))
         if len(batch):
-            mine.add(batch, before=at)
-    return mine.summary()
+            reducer.add(batch, before=at)
+    return reducer.summary()
 
 
-def _merged(shared: Any, summaries: Sequence[Any]) -> Any:
+def _merge_on_worker(shared: Any, summaries: Sequence[Any]) -> Any:
     with on_one_thread():
         return _merge(shared[0], summaries)
 
 
-def _merge(begin: Callable[[], Source], summaries: Sequence[Any]) -> Any:
-    def together(whole: Source, summary: Any) -> Source:
+def _merge(make: Callable[[], Reducer], summaries: Sequence[Any]) -> Any:
+    if len(summaries) == 1:
+        return summaries[0]
+    whole = make()
+    for summary in summaries:
         whole.absorb(summary)
-        return whole
-
-    return summaries[0] if len(summaries) == 1 else reduce(together, summaries, begin()).summary()
+    return whole.summary()
 
 
-_MARGIN = 1e-6  # more than what rounding makes of sums of weights
-
-
-class _Rows(NamedTuple):
-    """What is held of some rows."""
-
-    losses: Array
-    ids: Array
-    weights: Array
-    labels: Array | None
-
-    def take(self, rows: Array) -> _Rows:
-        """Take some of them."""
-        return _Rows(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+def _prepare(points: WeightedPoints, *, labelled: bool, change: Change | None) -> WeightedPoints:
+    """Drop rows without weight and labels that are not needed, and change the rows."""
+    if labelled and points.y is None:
+        raise ValueError(
+            "labels are needed, and there are none; name their column in dm.scan(..., label=...), or "
+            "pass a Dask array or Series as y"
+        )
+    if not labelled and points.y is not None:
+        points = WeightedPoints._from_parts(points.X, None, points.weights, points.ids)
+    if not points.weights.all():
+        points = points.take(points.weights > 0)
+    return points if change is None or not len(points) else change(points)
 
 
 class TrimmedResult(NamedTuple):
-    """What was seen of some rows: those of the largest losses, and the sum over all others."""
+    """The rows of the largest losses, without X, and the sum of the losses of all others."""
 
-    rows: _Rows | None
+    largest: AnchoredPoints | None
     rest: ExactSums
 
     def evaluate(self, z: float) -> LossesAtSolution:
-        """Trim weight z, once all rows were seen."""
-        rows, total = self.rows, ExactSums(1)
+        """Trim weight z, after all rows were added."""
+        total = ExactSums(1)
         total.absorb(self.rest)
-        if rows is None:
-            return LossesAtSolution(
-                float(total.values[0]), np.empty(0, dtype=np.int64), np.inf, None, None, np.empty(0)
-            )
-        kept = kept_weights(rows.losses, rows.weights, z, rows.ids)
-        left = kept > 0
-        total.add_column(0, kept[left] * rows.losses[left])
-        aside = rows.take(np.flatnonzero(kept < rows.weights))
-        aside = aside.take(np.lexsort((-aside.ids, -aside.losses)))
-        threshold = float(aside.losses[-1]) if len(aside.ids) else np.inf
-        return LossesAtSolution(
-            float(total.values[0]), aside.ids, threshold, None, aside.labels, aside.weights
-        )
+        if self.largest is None:
+            empty = np.empty(0)
+            return LossesAtSolution(float(total.values[0]), empty.astype(np.int64), None, empty, np.inf, None)
+        points, losses = self.largest.points, self.largest.losses
+        kept = kept_weights(losses, points.weights, z, points.ids)
+        total.add_column(0, kept[kept > 0] * losses[kept > 0])
+        return LossesAtSolution.of(points, losses, kept, float(total.values[0]))
 
 
 class TrimmedPass:
-    """The look, under way: it holds rows of the largest (loss, id) that weigh a little more than z.
-
-    As rows come, the edge moves up only: a row below it is kept for good, and
-    its loss is added to an exact sum. At most twice as many are held: newcomers
-    wait until they are as many.
-
-    Parameters
-    ----------
-    loss : Loss
-    theta : array
-    z : float
-        The weight to set aside of all rows.
-    """
+    """The last pass: it keeps the rows of the largest losses at theta that weigh a little more than z."""
 
     def __init__(self, loss: Loss, theta: Array, z: float) -> None:
-        self._loss, self._theta, self._z = loss, theta, z
-        self._edge: tuple[float, int] = (-np.inf, np.iinfo(np.int64).min)
-        self._held: _Rows | None = None
-        self._waiting: list[_Rows] = []
-        self._n_waiting = 0
-        self._rest = ExactSums(1)
+        self._loss, self._anchor = loss, Anchor(theta, 0.0)
+        self._largest, self._rest = LargestLosses(z), ExactSums(1)
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        """Add the losses of some rows."""
-        values = self._loss.values(self._theta, points.X, points.y)
+        values = self._loss.values(self._anchor.theta, points.X, points.y)
         losses = np.asarray(values, dtype=np.float64)
         if np.isnan(losses).any():
-            name = points.ids[np.isnan(losses)][0]
-            raise ValueError(f"the loss of the row with id {name} is no number; scale the columns down")
-        self._take(_Rows(losses, points.ids, points.weights, points.y))
+            bad = points.ids[np.isnan(losses)][0]
+            raise ValueError(f"the loss of the row with id {bad} is not a number; scale the columns down")
+        bare = WeightedPoints._from_parts(np.empty((len(points), 0)), points.y, points.weights, points.ids)
+        self._add(AnchoredPoints(bare, None, self._anchor, losses))
 
     def absorb(self, summary: TrimmedResult) -> None:
-        """Take in what was seen elsewhere."""
         self._rest.absorb(summary.rest)
-        if summary.rows is not None:
-            self._take(summary.rows)
+        if summary.largest is not None:
+            self._add(summary.largest)
 
     def summary(self) -> TrimmedResult:
-        """Give what was seen."""
-        self._cut()
-        return TrimmedResult(self._held, self._rest)
+        self._release(self._largest.cut())
+        return TrimmedResult(self._largest.kept(), self._rest)
 
-    def _take(self, rows: _Rows) -> None:
-        if self._z == 0:
-            return self._let_go(rows)
-        loss, name = self._edge
-        above = (rows.losses > loss) | ((rows.losses == loss) & (rows.ids > name))
-        if not above.all():
-            self._let_go(rows.take(~above))
-            rows = rows.take(above)
-        if len(rows.ids):
-            self._waiting.append(rows)
-            self._n_waiting += len(rows.ids)
-        if self._n_waiting > (0 if self._held is None else len(self._held.ids)):
-            self._cut()
-        return None
+    def _add(self, rows: AnchoredPoints) -> None:
+        is_large = np.zeros(len(rows), dtype=bool)
+        is_large[self._largest.among(rows)] = True
+        self._release(rows, ~is_large)
+        if is_large.any():
+            self._release(self._largest.add(rows.take(is_large)))
 
-    def _let_go(self, rows: _Rows) -> None:
-        self._rest.add_column(0, rows.losses * rows.weights)
-
-    def _cut(self) -> None:
-        """Hold no more rows than may be set aside."""
-        if not self._waiting:
-            return
-        rows = _concatenate(self._waiting if self._held is None else [self._held, *self._waiting])
-        self._waiting, self._n_waiting = [], 0
-        order = np.lexsort((rows.ids, rows.losses))[::-1]
-        heavy = np.cumsum(rows.weights[order])
-        most = int(np.searchsorted(heavy, self._z * (1 + _MARGIN), side="right")) + 1
-        if most < len(order):
-            self._let_go(rows.take(order[most:]))
-        self._held = rows.take(order[:most])
-        if most <= len(order):
-            self._edge = float(self._held.losses[-1]), int(self._held.ids[-1])
+    def _release(self, rows: AnchoredPoints | None, which: Any = slice(None)) -> None:
+        """Add the losses of rows that can no longer be outliers to the sum."""
+        if rows is not None:
+            self._rest.add_column(0, rows.losses[which] * rows.points.weights[which])
 
 
-def _concatenate(parts: list[_Rows]) -> _Rows:
-    columns: Any = zip(*parts, strict=True)
-    return _Rows(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+class ProfileSettings(NamedTuple):
+    """What a fit must know of all rows before it begins.
 
-
-_ANY = KMeansLoss(1)  # a loss that takes any labels
-
-
-class IntakeSettings(NamedTuple):
-    """What a fit must know of all rows before it begins, beside how many there are.
-
-    ``loss`` refuses labels that it cannot take; ``classes``: which labels there
-    are; ``distinct``: whether so many rows differ; ``some``: a sample to measure a
-    scale on. ``dense``: that no rows are sparse.
+    ``loss`` refuses labels that it does not accept; ``classes``: which labels there
+    are; ``distinct``: whether so many rows differ; ``subsample``: rows to measure a
+    scale on; ``dense``: that no rows are sparse.
     """
 
-    loss: Loss = _ANY
+    loss: Loss = _ANY_LABELS
     classes: bool = False
     distinct: int = 0
-    some: bool = False
+    subsample: bool = False
     dense: bool = False
 
 
-class Intake(NamedTuple):
-    """What the first pass tells."""
+class DataProfile(NamedTuple):
+    """The result of the first pass, before any change of the rows."""
 
-    census: Summary
+    first_pass: Summary
     classes: Array | None
     class_weights: Array
     distinct: Array | None
-    some: FirstPassResult | None
+    subsample: FirstPassResult | None
 
 
-class IntakeReducer:
-    """The first pass, under way."""
+class Profiler:
+    """The first pass."""
 
-    def __init__(self, step: Plan, needs: IntakeSettings) -> None:
+    def __init__(self, step: Plan, needs: ProfileSettings) -> None:
         self._needs, self._summarizer = needs, Summarizer(step)
         self._classes: Array | None = None
-        self._weights = np.empty(0)
+        self._class_weights = np.empty(0)
         self._distinct: Array | None = None
-        self._some = FirstPass(_ANY, SOME_SEED) if needs.some else None
+        self._subsample = FirstPass(_ANY_LABELS, SUBSAMPLE_SEED) if needs.subsample else None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        """Take in some rows."""
         if self._needs.dense and sparse.issparse(points.X):
-            raise TypeError("dense rows are needed, and these are sparse; pass their toarray()")
+            raise TypeError("X must be dense, and these rows are sparse; pass their toarray()")
         self._summarizer.add(points, before)
         if self._needs.classes:
             assert points.y is not None
-            self._count(points.y, points.weights)
+            self._count_classes(points.y, points.weights)
         if self._needs.distinct:
-            self._tell_apart(points.X)
-        if self._some is not None:
-            self._some.add(points)
+            self._collect_distinct(points.X)
+        if self._subsample is not None:
+            self._subsample.add(points)
 
-    def absorb(self, summary: Intake) -> None:
-        """Take in what came elsewhere."""
-        self._summarizer.absorb(summary.census)
+    def absorb(self, summary: DataProfile) -> None:
+        self._summarizer.absorb(summary.first_pass)
         if summary.classes is not None:
-            self._count(summary.classes, summary.class_weights)
+            self._count_classes(summary.classes, summary.class_weights)
         if summary.distinct is not None:
-            self._tell_apart(summary.distinct)
-        if self._some is not None and summary.some is not None:
-            self._some.absorb(summary.some)
+            self._collect_distinct(summary.distinct)
+        if self._subsample is not None and summary.subsample is not None:
+            self._subsample.absorb(summary.subsample)
 
-    def summary(self) -> Intake:
-        """Give all that is known."""
-        some = None if self._some is None else self._some.summary()
-        return Intake(self._summarizer.summary(), self._classes, self._weights, self._distinct, some)
+    def summary(self) -> DataProfile:
+        subsample = None if self._subsample is None else self._subsample.summary()
+        first_pass = self._summarizer.summary()
+        return DataProfile(first_pass, self._classes, self._class_weights, self._distinct, subsample)
 
-    def _count(self, labels: Array, weights: Array) -> None:
+    def _count_classes(self, labels: Array, weights: Array) -> None:
         known = labels[:0] if self._classes is None else self._classes
         codes = _codes(labels, known)
         if (codes < 0).any():
-            names = np.unique(labels)
-            if names.dtype.kind == "f" and (names != np.floor(names)).any():
-                odd = names[names != np.floor(names)][0]
+            found = np.unique(labels)
+            if found.dtype.kind == "f" and (found != np.floor(found)).any():
+                odd = found[found != np.floor(found)][0]
                 raise ValueError(
-                    f"a label such as {odd:g} is no class; a classifier takes whole numbers, True and False, "
-                    "or text"
+                    f"label {odd:g} is not a class; a classifier takes whole numbers, True and False, or text"
                 )
-            self._classes = np.union1d(known, names)
-            counts = np.zeros(len(self._classes))
-            counts[_codes(known, self._classes)] = self._weights
-            self._weights, codes = counts, _codes(labels, self._classes)
-        self._weights = self._weights + np.bincount(codes, weights, minlength=len(self._weights))
+            self._classes = np.union1d(known, found)
+            before, self._class_weights = self._class_weights, np.zeros(len(self._classes))
+            self._class_weights[_codes(known, self._classes)] = before
+            codes = _codes(labels, self._classes)
+        self._class_weights += np.bincount(codes, weights, minlength=len(self._class_weights))
 
-    def _tell_apart(self, X: Any) -> None:
-        enough, found = self._needs.distinct, self._distinct
-        looked, n = 4 * enough, X.shape[0]
-        while n and (found is None or len(found) < enough):
-            rows = X[:looked]
-            found = np.unique(rows if found is None else np.concatenate([found, rows]), axis=0)[:enough]
-            if looked >= n:
+    def _collect_distinct(self, X: Any) -> None:
+        """Keep as many distinct rows as are needed, looking at no more rows than that takes."""
+        enough, found = self._needs.distinct, X[:0] if self._distinct is None else self._distinct
+        stop = 4 * enough
+        while len(found) < enough:
+            found = np.unique(np.concatenate([found, X[:stop]]), axis=0)[:enough]
+            if stop >= len(X):
                 break
-            looked *= 8
+            stop *= 8
         self._distinct = found
 
 
@@ -417,24 +320,22 @@ def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
     return WeightedPoints._from_parts(points.X, codes, points.weights, points.ids)
 
 
+def _codes(labels: Array, classes: Array) -> Array:
+    """Find labels among sorted classes; -1 for those that are missing."""
+    if not len(classes):
+        return np.full(len(labels), -1, dtype=np.intp)
+    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    return np.where(classes[codes] == labels, codes, -1)
+
+
 @dataclass(frozen=True, eq=False)
 class OutOfCoreData:
-    """Data that does not fit in memory, as a fit needs it.
-
-    Attributes
-    ----------
-    source : ScanSource or DaskSource
-    prepare : Preparation
-    intake : Intake
-        Of the rows before any change.
-    censuses : dict
-        What is known of the rows, and the sample for an anchor, by the seed of it.
-    """
+    """All rows of a scan or a Dask collection: where they are, their profile, and what to change in them."""
 
     source: ScanSource | DaskSource
-    prepare: Preparation
-    intake: Intake
-    censuses: dict[int, FirstPassResult] = field(default_factory=dict)
+    labelled: bool
+    profile: DataProfile
+    change: Change | None = None
 
     @classmethod
     def of(
@@ -443,50 +344,47 @@ class OutOfCoreData:
         y: Any,
         sample_weight: Any,
         settings: FitSettings,
+        needs: ProfileSettings,
         *,
         labelled: bool,
-        needs: IntakeSettings,
     ) -> OutOfCoreData:
-        """Make the first pass over a scan or a Dask collection; the settings's random state is the seed.
+        """Make the first pass over a scan or a Dask collection.
 
         Raises
         ------
         TypeError, ValueError
             If it cannot be fitted on.
         """
-        first = _first(needs.loss, settings.random_state, settings.sampler)
-        source, prepare = source_of(X, y, sample_weight, labelled=labelled), Preparation(labelled)
+        # what the first pass computes is the same for every size and anchor
+        first = plan(loss=needs.loss, size=2, sampler=settings.sampler, random_state=settings.seed)
+        source = _source_of(X, y if labelled else None, sample_weight)
         if source.classes is not None and labelled and not needs.classes:
             raise ValueError(
-                f"labels must be numbers; the scan's are text: {source.classes[:3]}; take another label="
+                f"labels must be numbers; those of the scan are text, such as {source.classes[0]!r}; "
+                "choose another label="
             )
-        intake = source.gather(partial(IntakeReducer, first, needs), prepare, "census")
-        data = cls(source, prepare, intake, {first.problem.seed: intake.census.body})
+        prepare = partial(_prepare, labelled=labelled, change=None)
+        profile = source.reduce(partial(Profiler, first, needs), prepare, "profile")
+        data = cls(source, labelled, profile)
         if not data.n_points:
-            rows = "all weights are zero" if data._census.n_rows else "there are no rows"
-            raise ValueError(
-                f"{rows}, so that there is nothing to fit; at least one row must weigh something"
-            )
+            raise ValueError("there are no rows with positive weight; at least one is needed")
         return data
 
     @property
-    def _census(self) -> Any:
-        return self.intake.census.body
+    def _first_pass(self) -> Any:
+        return self.profile.first_pass.body
 
     @property
     def n_points(self) -> int:
-        """How many rows weigh anything."""
-        return int(self._census.n_points)
+        return int(self._first_pass.n_points)
 
     @property
     def n_rows(self) -> int:
-        """How many rows weigh anything: the others are not counted."""
         return self.n_points
 
     @property
     def n_columns(self) -> int:
-        """How many columns a row has."""
-        return int(self._census.form.n_columns)
+        return int(self._first_pass.form.n_columns)
 
     @property
     def feature_names(self) -> Array | None:
@@ -497,83 +395,50 @@ class OutOfCoreData:
         return np.array(names, dtype=object)
 
     def with_class_codes(self) -> tuple[Array, OutOfCoreData]:
-        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
-        labels, names = self.intake.classes, self.source.classes
+        labels, names = self.profile.classes, self.source.classes
         assert labels is not None
         classes = labels if names is None else np.array(names)[labels.astype(np.intp)]
-        return classes, self._changed(partial(_encode_labels, classes=labels))
+        return classes, replace(self, change=partial(_encode_labels, classes=labels))
 
     def map_rows(self, change: Callable[[Any], Any]) -> OutOfCoreData:
-        """Return the same data with all rows changed from now on."""
-        return self._changed(partial(_map_rows, change=change))
+        return replace(self, change=partial(_map_rows, change=change))
 
-    def _changed(self, change: Change) -> OutOfCoreData:
-        return replace(self, prepare=replace(self.prepare, change=change))
-
-    def build(self, settings: FitSettings, size: int, seed: int, anchor: Any) -> Coreset:
-        """Build a coreset, in one pass."""
+    def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
         step: Plan | Coreset = plan(
             loss=settings.loss,
             size=size,
             n_outliers=settings.n_outliers,
             sampler=settings.sampler,
             anchor=anchor,
-            random_state=seed,
+            random_state=settings.seed,
         )
         assert isinstance(step, Plan)
-        step = finish(Summary(step, self._counted(seed)))
+        step = finish(Summary(step, self._changed_first_pass()))
         while isinstance(step, Plan):
-            step = finish(self._gather(partial(Summarizer, step), "choose"))
+            step = finish(self._reduce(partial(Summarizer, step), "choose"))
         return step
 
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
-        """Compute the losses of all rows at theta."""
-        z = outlier_weight(settings.n_outliers, self._census.total)
-        return self._gather(partial(TrimmedPass, settings.loss, theta, z), "look").evaluate(z)
+        z = outlier_weight(settings.n_outliers, self._first_pass.total)
+        return self._reduce(partial(TrimmedPass, settings.loss, theta, z), "evaluate").evaluate(z)
 
-    def ids_of(self, outliers: Array) -> Array:
-        """Give the ids of outliers: themselves."""
-        return outliers
-
-    def some(self) -> MemoryData:
-        """Take some rows by chance, before any change."""
-        assert self.intake.some is not None
-        points = self.intake.some.sample()
-        return MemoryData(points.X, points.y, points.weights, points.ids)
+    def subsample(self) -> WeightedPoints:
+        assert self.profile.subsample is not None
+        return self.profile.subsample.sample()
 
     def class_weights(self, n_classes: int) -> Array:
-        """Weigh the classes."""
-        return self.intake.class_weights
+        return self.profile.class_weights
 
-    def distinct(self, enough: int) -> int:
-        """Count the distinct rows."""
-        assert self.intake.distinct is not None
-        return min(enough, len(self.intake.distinct))
+    def count_distinct(self, enough: int) -> int:
+        assert self.profile.distinct is not None
+        return min(enough, len(self.profile.distinct))
 
-    def _gather(self, begin: Callable[[], Any], stage: str) -> Any:
-        return self.source.gather(begin, self.prepare, stage)
+    def _reduce(self, make: Callable[[], Any], stage: str) -> Any:
+        return self.source.reduce(make, partial(_prepare, labelled=self.labelled, change=self.change), stage)
 
-    def _counted(self, seed: int) -> FirstPassResult:
-        """Give the census whose sample was drawn by a seed, with points as they are now."""
-        first = _first(_ANY, seed)
-        number = first.problem.seed
-        if number not in self.censuses:
-            plain = Preparation(self.prepare.labelled)
-            self.censuses[number] = self.source.gather(partial(Summarizer, first), plain, "census").body
-        census, change = self.censuses[number], self.prepare.change
-        if change is None or census.kept is None:
-            return census
-        return replace(census, kept=census.kept._replace(points=change(census.kept.points)))
-
-
-def _first(loss: Loss, seed: int, sampler: Sampler | str = "auto") -> Plan:
-    """Plan a first pass: the census is the same for every size, anchor and solution."""
-    return plan(loss=loss, size=2, sampler=sampler, random_state=seed)
-
-
-def _codes(labels: Array, classes: Array) -> Array:
-    """Find the numbers of classes, which are sorted; -1 for those that are not there."""
-    if not len(classes):
-        return np.full(len(labels), -1, dtype=np.intp)
-    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[codes] == labels, codes, -1)
+    def _changed_first_pass(self) -> FirstPassResult:
+        """Return the result of the first pass, with the sample for the anchor changed as the rows are."""
+        first, change = self._first_pass, self.change
+        if change is None or first.kept is None:
+            return first
+        return replace(first, kept=first.kept._replace(points=change(first.kept.points)))

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from duramen.arrays import Array
-from duramen.estimators.base import RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, FitSettings, rough_theta
-from duramen.estimators.out_of_core import IntakeSettings
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, FitSettings, rough_theta, weighted_median
+from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
-from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
-
-__all__ = ["RobustLinearRegression"]
 
 _LOSSES = ("squared", "huber", "poisson")
 _GAUSSIAN = 1.4826  # the standard deviation of a Gaussian, in median absolute deviations
 _EFFICIENT = 1.35  # Huber's choice: 95% as efficient as least squares on Gaussian errors
-_NOTHING = 1e-9  # of the size of the labels: residuals that are rounding, of a perfect fit
+_ROUNDING = 1e-9  # of the size of the labels: the residuals of a perfect fit
 
 
+@dataclass(eq=False, repr=False)
 class RobustLinearRegression(RegressorMixin, RobustEstimator):
     """Linear regression that sets the worst rows aside, fitted on a small coreset.
 
-    Trimming is a guard against whole rows that are wrong, features and all;
-    Huber's loss guards against labels that are off.
+    Trimming guards against rows that are wrong altogether, features and all;
+    Huber's loss guards against wrong labels.
 
     Parameters
     ----------
@@ -39,12 +37,12 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     alpha : float
-        Penalty: ``alpha / 2 * |coef|^2`` beside the sum of losses. For squared
+        Penalty: ``alpha / 2 * |coef|^2`` is added to the sum of losses. With squared
         loss it is the alpha of scikit-learn's Ridge.
     delta : float or "auto"
         Where Huber's parabola becomes a line, in the units of y. "auto" is 1.35
-        standard deviations of the residuals, these measured by their median
-        at a rough trimmed fit; ``delta_`` is what it came to.
+        standard deviations of the residuals, estimated from their median at a
+        rough trimmed fit; ``delta_`` is the result.
     fit_intercept : bool
 
     Attributes
@@ -52,7 +50,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     coef_ : array (d,)
     intercept_ : float
     delta_ : float
-        Of Huber's loss.
+        With Huber's loss.
     outliers_, threshold_, objective_, trimmed_loss_, coreset_, coreset_size_, size_trials_, solution_
         As in :class:`RobustLogisticRegression`.
 
@@ -69,40 +67,16 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     (array([ 3., -1.]), 5.0)
     """
 
-    def __init__(
-        self,
-        loss: str = "squared",
-        n_outliers: float = 0.02,
-        *,
-        coreset_size: int | str | None = "auto",
-        alpha: float = 0.0,
-        delta: float | str = "auto",
-        fit_intercept: bool = True,
-        sampler: Sampler | str = "auto",
-        n_init: int = 1,
-        n_rounds: int = 2,
-        max_iter: int = 300,
-        tol: float = 0.01,
-        verbose: bool = False,
-        updatable: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.n_outliers = n_outliers
-        self.coreset_size = coreset_size
-        self.alpha = alpha
-        self.delta = delta
-        self.fit_intercept = fit_intercept
-        self.sampler = sampler
-        self.n_init = n_init
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
-        self.updatable = updatable
-        self.random_state = random_state
+    loss: str = "squared"
+    n_outliers: float = N_OUTLIERS
+    _: KW_ONLY
+    alpha: float = 0.0
+    delta: float | str = "auto"
+    fit_intercept: bool = True
 
     _BOUNDED = "alpha above 0"
+    _SPARSE = True
+    _LABELS: ClassVar = {"y_numeric": True}
 
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> RobustLinearRegression:
@@ -110,45 +84,40 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix (n, d); or data beyond memory
-            A scan or a Dask collection, read in passes as by
-            :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one pass more.
+        X : array, data frame or sparse matrix (n, d); a scan or a Dask collection
+            As in :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one pass more.
         y : array (n,)
-            Of a scan it is its label, and y stays out; of a Dask collection, a Dask
-            array or Series.
         sample_weight : array (n,), optional
-            A row of weight w counts as w rows. As y, of data beyond memory.
+            As in :meth:`RobustLogisticRegression.fit`.
         """
         self._check_parameters()
         settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        needs = IntakeSettings(settings.loss, some=self._measures)
-        data = self._collect(X, y, sample_weight, settings, needs, labelled=True, sparse=True, y_numeric=True)
+        needs = ProfileSettings(settings.loss, subsample=self._measures)
+        data = self._collect(X, y, sample_weight, settings, needs)
         if self._measures:
-            delta = self._scale(data, settings)
-            settings = self._settings(self._loss(delta), l2=float(self.alpha))
+            settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
         self._fit(settings, data)
         return self
 
     def predict(self, X: Any) -> Array:
-        """Predict the label of each row, of counts their mean: (n,)."""
-        rows = self._new_rows(X, sparse=True)
+        """Predict the label of each row, or the mean of its count: (n,)."""
+        rows = self._new_rows(X)
         predictor = np.asarray(rows @ self.coef_ + self.intercept_)
         return np.exp(predictor) if isinstance(self.solution_.loss, PoissonLoss) else predictor
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute R^2 of the predictions, over all rows; of counts D^2, the share of deviance explained."""
+        """Compute R^2 of the predictions; for counts D^2, the share of deviance explained."""
         if self.loss != "poisson":
             return float(super().score(X, y, sample_weight))
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def losses(self, X: Any, y: Any) -> Array:
-        """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
-        rows = self._new_rows(X, sparse=True)
+        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
+        rows = self._new_rows(X)
         return self.solution_.loss.values(self.solution_.theta, rows, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = not self.updatable
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
@@ -160,9 +129,6 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         if isinstance(fitted.solution.loss, HuberLoss):
             self.delta_ = float(fitted.solution.loss.delta)
 
-    def _more_rows(self, X: Any, y: Any) -> tuple[Array, Array | None]:
-        return self._rows(X, y=y, reset=False, y_numeric=True)
-
     def _check_parameters(self) -> None:
         if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
             raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
@@ -171,7 +137,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
     @property
     def _measures(self) -> bool:
-        """Whether Huber's delta is to be measured."""
+        """Whether to measure Huber's delta."""
         return self.loss == "huber" and isinstance(self.delta, str) and self.delta == "auto"
 
     def _loss(self, delta: Any) -> LinearLoss:
@@ -180,14 +146,13 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         kind = SquaredLoss if self.loss == "squared" else PoissonLoss
         return kind(fit_intercept=self.fit_intercept)
 
-    def _scale(self, data: AllRows, settings: FitSettings) -> float:
+    def _measure_delta(self, data: AllRows, settings: FitSettings) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
         theta = rough_theta(replace(settings, loss=squared), data)
-        some = data.some()
-        labels = np.asarray(some.y, dtype=np.float64)
-        spread = some.median(np.sqrt(2 * squared.values(theta, some.X, some.y)))
-        there = labels != 0
-        weights = None if some.weights is None else some.weights[there]
-        size = some._replace(weights=weights).median(np.abs(labels[there])) if there.any() else 1.0
-        return _EFFICIENT * _GAUSSIAN * (spread if spread > _NOTHING * size else size)
+        sample = data.subsample()
+        labels = np.asarray(sample.y, dtype=np.float64)
+        spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
+        nonzero = labels != 0
+        size = weighted_median(np.abs(labels[nonzero]), sample.weights[nonzero]) if nonzero.any() else 1.0
+        return _EFFICIENT * _GAUSSIAN * (spread if spread > _ROUNDING * size else size)

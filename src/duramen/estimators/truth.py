@@ -1,37 +1,36 @@
-"""Truth discovery: what is true, where sources disagree and some lie."""
+"""Truth discovery: find the truth where sources disagree and some lie."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.estimators.base import RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, MemoryData
-from duramen.estimators.out_of_core import IntakeSettings
+from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
+from duramen.estimators.fitting import AllRows, FitResult, MemoryData, weighted_median
+from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import TruthDiscoveryLoss
-from duramen.samplers import Sampler
 from duramen.solvers.problem import is_number
 
-__all__ = ["TruthDiscovery"]
 
-
+@dataclass(eq=False, repr=False)
 class TruthDiscovery(RobustEstimator):
-    """Find the truth that most sources agree on; the worst are set aside, and those far off count little.
+    """Find the truth that most sources agree on; the worst are set aside, and distant ones count little.
 
-    Each row is a source, each column a question, and the entry what the source
-    claims. With t the distance of a row from the truth in units of ``scale``, it
-    costs t^2 up to 1 and 1 + log t^2 beyond (the paper's appendix A).
+    Each row is a source, each column a question, and each entry a claim. With t
+    the distance of a row from the truth in units of ``scale``, its loss is t^2 up to
+    1 and 1 + log t^2 beyond (the paper's appendix A).
 
     Parameters
     ----------
     n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     scale : float or "auto"
-        How far an honest source may be off. "auto" is the median distance from
-        the medians of the columns; ``scale_`` is what it came to.
+        The typical error of an honest source. "auto" is the median distance from
+        the medians of the columns; ``scale_`` is the result.
 
     Attributes
     ----------
@@ -54,32 +53,9 @@ class TruthDiscovery(RobustEstimator):
     array([1., 0.])
     """
 
-    def __init__(
-        self,
-        n_outliers: float = 0.02,
-        *,
-        coreset_size: int | str | None = "auto",
-        scale: float | str = "auto",
-        sampler: Sampler | str = "auto",
-        n_init: int = 1,
-        n_rounds: int = 2,
-        max_iter: int = 300,
-        tol: float = 0.01,
-        verbose: bool = False,
-        updatable: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_outliers = n_outliers
-        self.coreset_size = coreset_size
-        self.scale = scale
-        self.sampler = sampler
-        self.n_init = n_init
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
-        self.updatable = updatable
-        self.random_state = random_state
+    n_outliers: float = N_OUTLIERS
+    _: KW_ONLY
+    scale: float | str = "auto"
 
     @atomic
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TruthDiscovery:
@@ -87,34 +63,32 @@ class TruthDiscovery(RobustEstimator):
 
         Parameters
         ----------
-        X : array or data frame (n, d); or data beyond memory
-            One source a row. It is copied, unless ``scale`` is 1. A scan or a Dask
-            collection is read in passes, as by :meth:`RobustLogisticRegression.fit`.
+        X : array or data frame (n, d); a scan or a Dask collection
+            One source per row. It is copied, unless ``scale`` is 1.
         y : ignored
         sample_weight : array (n,), optional
-            A source of weight w counts as w sources. A Dask array or Series beside a
-            Dask collection; of a scan, its weight.
+            As in :meth:`RobustLogisticRegression.fit`.
         """
         settings = self._settings(TruthDiscoveryLoss())
-        needs = IntakeSettings(settings.loss, some=self._measured(), dense=True)
+        needs = ProfileSettings(settings.loss, subsample=self._measures_scale(), dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)
         if isinstance(data, MemoryData):
-            refuse_nonfinite(data.X)
-        self.scale_ = self._scale(data)
+            refuse_nonfinite(data.points.X)
+        self.scale_ = self._measure_scale(data) if self._measures_scale() else float(self.scale)
         self._fit(settings, data.map_rows(partial(_in_units, scale=self.scale_)))
         return self
 
     def reliability(self, X: Any) -> Array:
-        """Say how much each source counts: (n,), 1 within ``scale_`` of the truth, then 1 over t^2."""
+        """Compute the influence of each source: (n,), 1 within ``scale_`` of the truth, then 1 / t^2."""
         squared = self.losses(X)
         return np.where(squared <= 1, 1.0, np.exp(1 - squared))  # beyond 1 the loss is 1 + log t^2
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute minus the cost of the rows, after as large a share is set aside as in training."""
+        """Compute minus the loss of the rows, with the same share set aside as in training."""
         return self._trimmed_score(self.losses(X), sample_weight)
 
     def losses(self, X: Any) -> Array:
-        """Compute the loss of each row: what is above ``threshold_`` costs as much as an outlier."""
+        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
 
@@ -122,29 +96,27 @@ class TruthDiscovery(RobustEstimator):
         self.truth_ = fitted.solution.theta * self.scale_
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        new = super()._as_fitted(new, dtype)
-        return new._replace(X=_in_units(new.X, self.scale_))
+        return super()._as_fitted(new, dtype).map_rows(partial(_in_units, scale=self.scale_))
 
-    def _measured(self) -> bool:
-        """Tell whether the scale is to be measured; raise ValueError if it is neither that nor a number."""
+    def _measures_scale(self) -> bool:
+        """Return whether to measure the scale; raise ValueError if it is neither "auto" nor a number."""
         if isinstance(self.scale, str) and self.scale == "auto":
             return True
         if not (is_number(self.scale) and 0 < float(self.scale) < np.inf):
             raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
         return False
 
-    def _scale(self, data: AllRows) -> float:
-        if not self._measured():
-            return float(self.scale)
-        some = data.some()
-        rows = np.asarray(some.X, dtype=np.float64)
+    def _measure_scale(self, data: AllRows) -> float:
+        """Compute the median distance from the medians of the columns."""
+        sample = data.subsample()
+        rows, weights = np.asarray(sample.X, dtype=np.float64), sample.weights
         with np.errstate(over="ignore"):
-            gaps = rows - [some.median(column) for column in rows.T]
+            gaps = rows - [weighted_median(column, weights) for column in rows.T]
         largest = float(np.abs(gaps).max())
         if not np.isfinite(largest):
             raise ValueError("the claims are too far apart for float64; scale them down")
-        far = np.linalg.norm(gaps / (largest or 1.0), axis=1)
-        return (some.median(far) or float(far.max())) * largest or 1.0
+        distances = np.linalg.norm(gaps / (largest or 1.0), axis=1)
+        return (weighted_median(distances, weights) or float(distances.max())) * largest or 1.0
 
 
 def _in_units(X: Array, scale: float) -> Array:
@@ -153,5 +125,5 @@ def _in_units(X: Array, scale: float) -> Array:
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         units = X / X.dtype.type(scale)
     if not np.isfinite(units).all():
-        raise ValueError(f"scale={scale:g} is too small: the claims overflow {X.dtype} in units of it")
+        raise ValueError(f"scale={scale:g} is too small: claims divided by it overflow {X.dtype}")
     return units

@@ -1,12 +1,13 @@
-"""Attacks: what adversaries plant, what fits come to, and what the page says of it."""
+"""Attacks: the planted rows, the fits, and how far each method holds."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from experiments.paper.attacks import ATTACKS, LINES, MEASURES, PAIRS, ROBUST, Attacks, Sheet, contaminated
+from experiments.paper.attacks import ATTACKS, MEASURES, PAIRS, Attacks, Sheet, contaminated
 from experiments.paper.data import Table, made_up_covertype, with_planted_rows
-from experiments.paper.experiment import Results, run
+from experiments.paper.experiment import run
 
 from experiments.paper import attacks, fits
 
@@ -52,15 +53,6 @@ def test_a_seed_decides_everything(table, attack):
     assert not np.array_equal(one.X, other.X)
 
 
-def test_noise_moves_rows_and_keeps_the_number_of_labels(table):
-    clean = contaminated(table, None, 0, HELD_OUT, 0)
-    data = contaminated(table, NOISE, 0.1, HELD_OUT, 0)
-    moved = (data.X - clean.X)[data.planted]
-    assert abs(moved.std() - 10) < 0.6  # the spread of 570 x 7 normal numbers: 0.11
-    assert data.y.sum() == clean.y.sum()
-    assert (data.y != clean.y).any()
-
-
 def test_flips_are_at_the_rows_of_largest_leverage_and_turn_their_labels(table):
     clean = contaminated(table, None, 0, HELD_OUT, 0)
     data = contaminated(table, FLIPS, 0.1, HELD_OUT, 0)
@@ -83,6 +75,7 @@ def test_the_cluster_is_tight_and_far_where_the_clean_model_is_sure_of_the_other
     np.testing.assert_array_equal(rows[:, 6], clean.X[data.planted, 6])
 
 
+@pytest.mark.slow
 def test_robust_holds_where_a_tight_cluster_breaks_plain(table):
     attack = Attacks(table, HELD_OUT, trials=2, shares=(0.05,), size=400)
     found = [step.run() for step in attack.steps() if step.name.startswith("cluster")]
@@ -104,16 +97,14 @@ def small(table):
     )
 
 
+@pytest.mark.slow
 def test_every_step_leaves_a_record_and_none_is_done_again(small, tmp_path):
-    first = run(small, tmp_path, command="the command", plots=False)
+    first = run(small, tmp_path, command="the command", plots=find_spec("matplotlib") is not None)
     assert list(first.records) == ["noise 0.05 0", "flips 0.05 0", "cluster 0.05 0", "none 0 0"]
     assert all(list(record["fits"]) == WAYS for record in first.of())
     untouched = first.records["none 0 0"]
     assert untouched["fits"]["everything, trimmed"]["loss"] == pytest.approx(untouched["least"], rel=1e-3)
-    page = (tmp_path / "attacks.md").read_text()
-    assert "the command" in page
-    whole = small.page(first, "the command")
-    assert all(f"({name}.svg)" in whole for name in small.plots(first))
+    assert "the command" in (tmp_path / "attacks.md").read_text()
 
     kept = json.loads((tmp_path / "attacks.json").read_text())
     kept["steps"].pop("none 0 0")
@@ -164,63 +155,6 @@ def test_a_fit_holds_while_its_worst_trial_does():
         )
     comes_back = records(lambda attack, share, way: {0: 0.03, 0.01: 0.0, 0.1: 0.0}[share])
     assert Sheet(comes_back, SHARES, 2).reach(MEASURES[0], "plain", "noise") is None
-
-
-def _said(experiment, lost):
-    results = Results(records(lost), ("a machine",))
-    page = experiment.page(results, "the command")
-    return page, experiment.summary(results), page[page.index("## Seen: random noise") :]
-
-
-def test_sentences_agree_with_the_figures(table):
-    experiment = Attacks(table, HELD_OUT, trials=2, shares=SHARES)
-
-    def lost(attack, share, way):
-        if attack == "noise" and way == "plain":
-            return 0.5 * (share > 0.05)
-        if attack == "noise" and way == "robust, calibrated":
-            return 0.5
-        return 0.0
-
-    page, summary, seen = _said(experiment, lost)
-    for measure in ("accuracy", "loss", "objective"):
-        said = f"- As drawn, {measure}: robust holds further, up to 10% (all); plain up to 1%."
-        assert said in seen
-        assert said in summary
-        said = f"- Calibrated, {measure}: plain holds further, up to 10% (all); robust without contamination only."
-        assert said in seen
-        assert said in summary
-        equal = f"- As drawn, {measure}: plain and robust hold equally far, up to 10% (all)."
-        assert page.count(equal) == 2
-    assert "Everything, trimmed: 25% at 1%, 25% at 10%; robust, calibrated: 25% at 1%" in seen
-    rows = [line for line in seen.splitlines() if line.startswith("| plain  ")]
-    cells = [[cell.strip() for cell in row.strip("|").split("|")][1:] for row in rows]
-    assert cells[0] == ["up to 1%"] * 3
-    assert cells[1] == ["0.00 (0.00)", "0.00 (0.00)", "37.5 (50.0)"]
-    assert "| 0.50 | 0.50 |" in page
-
-
-def test_what_holds_only_without_contamination_is_said(table):
-    experiment = Attacks(table, HELD_OUT, trials=2, shares=SHARES)
-    page, _, _ = _said(experiment, lambda attack, share, way: 0.1 * (share > 0))
-    said = "Calibrated, loss: plain and robust hold equally far, without contamination only."
-    assert page.count(said) == len(ATTACKS)
-
-
-def test_pictures_show_every_line_in_every_panel(table):
-    figure_type = pytest.importorskip("matplotlib.figure").Figure
-    experiment = Attacks(table, HELD_OUT, trials=2, shares=SHARES)
-    shown = records(lambda attack, share, way: share * (1 + WAYS.index(way)))
-    for name, draw in experiment.plots(Results(shown, ())).items():
-        figure = figure_type()
-        draw(figure)
-        assert [axes.get_title() for axes in figure.axes] == [attack.title for attack in ATTACKS]
-        for axes in figure.axes:
-            drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
-            assert set(LINES) <= set(drawn)
-            mean = 0.75 * np.array(SHARES) * (1 + WAYS.index(ROBUST))
-            np.testing.assert_allclose(drawn[ROBUST], 0.8 - mean if "accuracy" in name else mean)
-        assert figure.axes[0].get_ylabel()
 
 
 def test_pairs_differ_in_the_hybrid_alone(monkeypatch):

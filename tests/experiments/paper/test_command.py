@@ -73,17 +73,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, m
         return counted(self, seed)
 
     monkeypatch.setattr(Table1, "_trial", interrupted)
-    command = (
-        "table1",
-        "--made-up",
-        "--rows",
-        20_000,
-        "--trials",
-        2,
-        "--out",
-        tmp_path,
-        "--no-plots",
-    )
+    command = ("table1", *SMALL[:-1], 2, "--out", tmp_path, "--no-plots")
     first = run(*command)
     assert first.code == 130
     assert first.err == (f"interrupted; results so far are in {tmp_path}, and the same command continues\n")
@@ -97,43 +87,26 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(run, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (("table1", "--rows", 30_000), "--rows 30000 is for made-up data; add --made-up"),
         (("table1", "--made-up", "--data", "."), "--data . and --made-up exclude each other"),
         (("table1", "--data", "nowhere"), "there is no covertype.parquet in nowhere; name its folder"),
         (("table2", "--data", "nowhere"), "neither 3D_spatial_network.txt (the UCI 3D Road Network) nor"),
         (("table1", "--trials", 0), "--trials"),
+        (("table1", *SMALL, "--out", __file__), f"--out {__file__} is a file; name a folder for the results"),
         (("table1", "--made-up", "--rows", 100), "--rows"),
         (("table9",), "table9"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
-    run, tmp_path, monkeypatch, arguments, said
-):
+def test_errors_take_one_line_and_nothing_is_written(run, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     done = run(*arguments)
     assert done.code == 2
     assert done.out == ""
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_for_the_results_that_is_none_is_refused_first(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.paper.data.made_up_covertype", None)  # nothing is loaded before
-    (tmp_path / "file").write_text("mine")
-    done = run("table1", *SMALL, "--out", tmp_path / "file", "--no-plots")
-    assert (done.code, done.out) == (2, "")
-    assert (
-        done.err
-        == f"python -m experiments.paper: --out {tmp_path / 'file'} is a file; name a folder for the results\n"
-    )
-    monkeypatch.setattr("os.access", lambda *_: False)
-    done = run("table1", *SMALL, "--out", tmp_path / "new", "--no-plots")
-    assert (done.code, done.out) == (2, "")
-    assert f"{tmp_path} is not writable; name another folder" in done.err
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_data_of_too_few_rows_are_refused(run, tmp_path):

@@ -46,38 +46,7 @@ def test_tables_hold_means_and_the_worst(experiment):
     assert "80.00% right" in page
 
 
-@pytest.mark.parametrize(
-    "robust_from, said",
-    [
-        (0, "no higher mean loss at 250, 500, 1,000 rows."),
-        (500, "no higher mean loss at 500, 1,000 rows, the plain one at 250 rows."),
-        (9999, "no higher mean loss at no size, the plain one at 250, 500, 1,000 rows."),
-    ],
-)
-def test_it_says_where_plain_holds_too(experiment, robust_from, said):
-    found = results(
-        experiment,
-        lambda way, size: (1.1 if size >= robust_from else 1.3) if way.endswith("+") else 1.2,
-    )
-    for method in SAMPLERS:
-        assert f"- {method}: the robust coreset has {said}" in experiment.page(found, "the command")
-
-
-def test_pictures_show_every_line_with_its_band(experiment):
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    found = results(experiment, lambda way, size: 1 + 40 / size + len(way) / 1000)
-    experiment.plots(found)["figure3a"](figure)
-    assert [axes.get_title() for axes in figure.axes] == list(SAMPLERS)
-    for axes, method in zip(figure.axes, SAMPLERS, strict=True):
-        drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
-        for way, label in ((method, "plain"), (f"{method}+", "robust (+)"), ("default", "ours: default")):
-            above = [40 / size + len(way) / 1000 + 0.005 for size in experiment.sizes]
-            np.testing.assert_allclose(drawn[label], above)
-        assert len(axes.collections) == 4
-    assert figure.axes[0].get_ylabel()
-    assert all(axes.get_xlabel() == "rows of the coreset" for axes in figure.axes)
-
-
+@pytest.mark.slow
 def test_a_small_run(experiment, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(

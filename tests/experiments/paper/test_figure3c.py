@@ -1,8 +1,8 @@
-"""Figure 3(c) on made-up rows: what is recorded, what follows from it, and what the page says of it."""
+"""Figure 3(c), on made-up rows: the records, and the speed-ups computed from them."""
 
 import copy
 import json
-from pathlib import Path
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ UPDATES = {  # seconds: bucket, insert, delete, solve
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figure3c")
-    return folder, run(FIGURE, folder, command="made by a test", plots=False)
+    return folder, run(FIGURE, folder, command="made by a test", plots=find_spec("matplotlib") is not None)
 
 
 def made_up(factor=1.0):
@@ -87,19 +87,6 @@ def test_what_was_done_is_not_done_again(ran, monkeypatch):
     assert kept == {**FIGURE.settings, "duramen": dm.__version__}
 
 
-def test_the_page_is_of_what_was_recorded(ran):
-    folder, found = ran
-    page = (folder / "figure3c.md").read_text()
-    (trial,) = found.of()
-    rows = rows_of(page)
-    for height, one in trial["updates"].items():
-        insert, delete, solve = (np.median(one[part]) for part in ("insert", "delete", "solve"))
-        speed_up = min(trial["everything"]) / ((insert + delete) / 2 + solve)
-        assert rows[height]["over `dm.solve`"] == f"x {speed_up:.1f}"
-    assert "    made by a test\n" in page
-    assert "{" not in page
-
-
 def test_speed_ups_are_those_of_the_seconds():
     rows = rows_of(FIGURE.page(results(made_up()), "c"))
     assert [rows[height]["over `dm.solve`"] for height in ("1", "3", "ranked")] == [
@@ -119,37 +106,3 @@ def test_speed_ups_are_those_of_the_seconds():
         "200.0",
         "50.0",
     ]
-
-
-def test_means_and_ranges_are_over_the_trials():
-    both = results(made_up(), made_up(0.5))
-    rows = rows_of(FIGURE.page(both, "c"))
-    assert rows["ranked"]["over `dm.solve`"] == "x 30.0"
-    assert rows["ranked"]["from, to"] == "20.0 to 40.0"
-
-
-def test_what_is_said_of_the_best_follows():
-    page = FIGURE.page(results(made_up()), "c")
-    assert "the best tree has height 3: x 10.0" in page
-    assert "comes to x 40.0, 4.0 times as much" in page
-    assert "2.00 s\n(mean over the trials)" in page
-    assert "10.00 s." in page
-    assert "gives no numbers" in page
-    other = made_up()
-    other["updates"]["1"]["solve"] = [0.0] * 6
-    other["updates"]["1"]["insert"] = other["updates"]["1"]["delete"] = [0.01] * 3
-    summary = FIGURE.summary(results(other))
-    assert "the best tree has height 1: x 200.0" in summary
-    assert "0.2 times as much" in summary
-
-
-def test_the_picture_shows_both_engines(tmp_path):
-    pytest.importorskip("matplotlib")
-    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    (draw,) = FIGURE.plots(results(made_up(), made_up(0.5))).values()
-    draw(figure)
-    (axes,) = figure.axes
-    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
-    np.testing.assert_allclose(lines["tree engine"], [3.0, 7.5])
-    np.testing.assert_allclose(lines["ranked engine"], 30.0)
-    figure.savefig(Path(tmp_path) / "figure3c.svg")

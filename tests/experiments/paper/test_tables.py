@@ -1,9 +1,9 @@
-"""The tables: what their cells say of the figures, and small runs of both."""
+"""Tables 1 and 2: verdicts in cells, and small runs of both."""
 
 import numpy as np
 import pytest
 from experiments.paper.data import made_up_covertype, made_up_survey, with_planted_rows
-from experiments.paper.experiment import Results, run
+from experiments.paper.experiment import run
 from experiments.paper.pages import SAMPLERS, TABLE1, TABLE2, Reported
 from experiments.paper.side_by_side import Sheet
 from experiments.paper.table1 import Table1
@@ -28,14 +28,6 @@ def sheet(*ratios_and_speed_ups):
         fit = one(50 * ratio, 8 / speed_up)
         trials.append(trial(one(50.0, 8.0), **{"GSP+ 7 paper": fit, "GSP+ 7 best": fit}))
     return Sheet(trials)
-
-
-def test_ratios_are_over_the_fit_on_everything_trial_by_trial():
-    cell = sheet((1.1, 10), (1.3, 20)).cell("GSP+ 7 best")
-    assert cell.ratios == pytest.approx([1.1, 1.3])
-    assert cell.speed_ups == pytest.approx([10, 20])
-    assert (cell.ratio, cell.speed_up) == pytest.approx((1.2, 15))
-    assert cell.over_ours == pytest.approx([10 / 8, 20 / 8])
 
 
 @pytest.mark.parametrize(
@@ -100,9 +92,10 @@ def table2(tmp_path_factory):
     return experiment, run(experiment, tmp_path_factory.mktemp("two"), command="the command", plots=False)
 
 
+@pytest.mark.slow
 def test_table_1_has_every_row(table1):
     experiment, results = table1
-    page, summary = experiment.page(results, "the command"), experiment.summary(results)
+    summary = experiment.summary(results)
     found = Sheet(results.of())
     for method in SAMPLERS:
         for size in (4000, 8000):
@@ -114,34 +107,13 @@ def test_table_1_has_every_row(table1):
     assert 1 < found.cell("default 4000").ratio < 1.02
     assert found.cell("two rounds 4000").ratio < found.cell("default 1000").ratio
     assert found.cell("ranked 4000").ratio < 1.02
-    assert "    the command\n" in page
-    assert "not the paper's data" in page
-    assert "the paper's own figures are of Covertype" in summary
-    ours = next(line for line in page.splitlines() if line.startswith("| everything, `dm.solve`"))
-    ratio = results.of()[0]["ours"]["loss"] / results.of()[0]["full"]["loss"]
-    assert f"| {ratio:.4f} ({ratio:.4f}) |" in ours
-    assert summary.splitlines()[2] in page
 
 
-def test_our_best_with_a_thousand_rows_is_compared_with_the_papers_with_four_thousand(table1):
-    experiment, results = table1
-    record = results.of()[0]
-    for ratio, verdict in ((1.0, "no worse than"), (1.026, "WORSE than")):
-        changed = {**record["fits"]}
-        for way in ("default", "two rounds"):
-            changed[f"{way} 1000"] = {**changed[f"{way} 1000"], "loss": ratio * record["full"]["loss"]}
-        text = experiment.summary(Results({"trial 0": {**record, "fits": changed}}, ()))
-        assert f"{verdict} the paper's best with 4,000, 1.025" in text
-
-
+@pytest.mark.slow
 def test_table_2_names_what_it_is_about(table2):
     experiment, results = table2
-    page = experiment.page(results, "the command")
-    assert "k-means on made-up points" in page
-    assert "was not given: made-up points in its\nplace" in page
+    assert "k-means on made-up points" in experiment.page(results, "the command")
     found = Sheet(results.of())
     for method in ("GSP", "Uniform"):
         assert 0.9 < found.cell(f"{method}+ 5000 best").ratio < 1.1
     assert found.cell("default 10000").ratio < found.cell("default 250").ratio
-    road = Table2(experiment.table._replace(name="3D Road Network"), experiment.z, experiment.trials)
-    assert "was not given" not in road.page(results, "the command")

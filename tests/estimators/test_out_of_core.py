@@ -1,37 +1,39 @@
-"""Laws of fitting on data beyond memory: the model of all rows at once, from scans and from Dask collections."""
+"""Fit out of core: scans and Dask collections give the model of all rows in memory."""
 
 import pickle
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.coreset import first_pass as census
-from duramen.coreset import view as samples
-from duramen.estimators import fitting as data
-from duramen.estimators import out_of_core as gathering
+from duramen.coreset import first_pass, view
+from duramen.estimators import out_of_core
 from duramen.estimators.out_of_core import TrimmedPass
-from tests.estimators.cases import CASES
+from tests.estimators.cases import CASE, CASES, take
 
 SIZE = {"coreset_size": 300}
-MADE = ["batches", "parquet", "dask arrays", "dask frame"]
-AUTO = [
-    *CASES,
-    replace(
-        CASES[3], name="huber, auto", make=lambda **settings: dm.RobustLinearRegression("huber", **settings)
-    ),
-    replace(CASES[8], name="truth, auto", make=dm.TruthDiscovery),
-]
-every_case = pytest.mark.parametrize("case", AUTO, ids=lambda case: case.name)
+HUBER = replace(CASE["huber"], name="huber, auto", make=partial(dm.RobustLinearRegression, "huber"))
+TRUTH = replace(CASE["truth"], name="truth, auto", make=dm.TruthDiscovery)
+
+
+def cases(*quick):
+    """Parametrize over all cases, of which some are in the first tier."""
+    marks = {True: [], False: pytest.mark.slow}
+    return pytest.mark.parametrize(
+        "case",
+        [pytest.param(one, id=one.name, marks=marks[one.name in quick]) for one in (*CASES, HUBER, TRUTH)],
+    )
 
 
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Let samples be samples, of data that is small."""
-    for module in (samples, census, data):
+    for module in (view, first_pass):
         monkeypatch.setattr(module, "SAMPLE", 400)
 
 
@@ -76,19 +78,26 @@ def files(X, y, weights, folder):
 
 
 def given(made, X, y, weights, folder):
-    """Give data to ``fit`` in one of the ways there are."""
+    """Make the arguments of ``fit`` in one of the ways there are."""
     if made == "batches":
-        whole = [X, y, weights]
+        cuts = cuts_of(len(X))
         return (
-            dm.scan([tuple(None if one is None else one[cut] for one in whole) for cut in cuts_of(len(X))]),
+            dm.scan([tuple(None if one is None else one[cut] for one in (X, y, weights)) for cut in cuts]),
         )
     if made == "parquet":
         return (files(X, y, weights, folder),)
     return (arrays if made == "dask arrays" else frame)(X, y, weights)
 
 
+def assert_as_in_memory(model, source, X, y=None, weights=None):
+    """Fit out of core and in memory, and compare the models; return both."""
+    whole = clone(model).fit(X, y, sample_weight=weights)
+    assert_same(model.fit(*source), whole)
+    return model, whole
+
+
 def assert_same(model, whole, rtol=1e-6):
-    """Compare all that two models have, but for what is one value a row."""
+    """Compare all attributes of two models, except those with one value per row."""
     np.testing.assert_array_equal(model.coreset_.ids, whole.coreset_.ids)
     np.testing.assert_allclose(model.coreset_.weights, whole.coreset_.weights, rtol=rtol)
     np.testing.assert_array_equal(model.outliers_, whole.outliers_)
@@ -113,14 +122,13 @@ def assert_same(model, whole, rtol=1e-6):
 
 
 @pytest.mark.usefixtures("few_sampled")
-@pytest.mark.parametrize("made", MADE)
-@every_case
-def test_it_is_the_model_of_all_rows_at_once(case, made, tmp_path):
-    X, y, _ = case.data(2000)
-    whole = case.fit(X, y, **SIZE)
-    assert whole.coreset_size_ < 2000
-    model = case.make(random_state=0, **SIZE).fit(*given(made, X, y, None, tmp_path))
-    assert_same(model, whole)
+@pytest.mark.parametrize("made", ["batches", "parquet", "dask arrays", "dask frame"])
+@cases("logistic", "k-means", "huber, auto", "truth, auto")
+def test_it_is_the_model_of_all_rows_in_memory(case, made, tmp_path):
+    X, y, _ = case.data(1200)
+    model = case.make(random_state=0, **SIZE)
+    assert_as_in_memory(model, given(made, X, y, None, tmp_path), X, y)
+    assert model.coreset_size_ < 1200
     named = made in ("parquet", "dask frame")
     assert hasattr(model, "feature_names_in_") == named
     if named:
@@ -129,85 +137,73 @@ def test_it_is_the_model_of_all_rows_at_once(case, made, tmp_path):
 
 @pytest.mark.usefixtures("few_sampled")
 @pytest.mark.parametrize("made", ["batches", "dask frame"])
-@every_case
+@cases("logistic", "truth, auto")
 def test_so_it_is_with_weights_of_which_some_are_zero(case, made, tmp_path):
     X, y, _ = case.data(2000, seed=1)
     weights = np.random.default_rng(0).integers(0, 5, size=2000) / 2
-    whole = case.fit(X, y, weights, **SIZE)
-    assert_same(case.make(random_state=0, **SIZE).fit(*given(made, X, y, weights, tmp_path)), whole)
+    source = given(made, X, y, weights, tmp_path)
+    assert_as_in_memory(case.make(random_state=0, **SIZE), source, X, y, weights)
 
 
-@pytest.mark.parametrize(
-    "case, tol",
-    [(CASES[0], 0.0015), (CASES[2], 0.0007), (CASES[5], 0.0003)],
-    ids=["logistic", "squared", "k-means"],
-)
-def test_sizes_that_are_tried_are_the_same(case, tol, tmp_path):
-    X, y, _ = case.data(30_000, seed=2)
-    whole = case.fit(X, y, tol=tol)
-    model = case.make(random_state=0, tol=tol).fit(*given("batches", X, y, None, tmp_path))
-    assert len(whole.size_trials_) > 1
-    assert_same(model, whole)
+@pytest.mark.slow
+@pytest.mark.parametrize("name, tol", [("logistic", 0.0015), ("squared", 0.0007), ("k-means", 0.0003)])
+def test_the_same_sizes_are_tried(name, tol, tmp_path):
+    X, y, _ = CASE[name].data(30_000, seed=2)
+    model = CASE[name].make(random_state=0, tol=tol)
+    assert_as_in_memory(model, given("batches", X, y, None, tmp_path), X, y)
+    assert len(model.size_trials_) > 1
 
 
-@pytest.mark.parametrize("n_outliers", [0, 1, 0.3])
-@pytest.mark.parametrize("case", [CASES[1], CASES[6]], ids=lambda case: case.name)
-def test_any_number_of_outliers_will_do(case, n_outliers, tmp_path):
-    X, y, _ = case.data(1000)
-    settings = {"n_outliers": n_outliers, **SIZE}
-    whole = case.fit(X, y, **settings)
-    model = case.make(random_state=0, **settings).fit(*given("dask arrays", X, y, None, tmp_path))
-    assert_same(model, whole)
+@pytest.mark.parametrize("n_outliers", [0, 1, pytest.param(0.3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["multinomial", pytest.param("k-medians", marks=pytest.mark.slow)])
+def test_any_number_of_outliers_will_do(name, n_outliers, tmp_path):
+    X, y, _ = CASE[name].data(1000)
+    model = CASE[name].make(random_state=0, n_outliers=n_outliers, **SIZE)
+    assert_as_in_memory(model, given("dask arrays", X, y, None, tmp_path), X, y)
 
 
 @pytest.mark.parametrize("n", [1, 250])
-def test_data_that_a_coreset_holds_as_a_whole_will_do_too(n, tmp_path):
+def test_a_coreset_may_be_all_rows(n):
     X = np.random.default_rng(0).normal(size=(n, 2))
-    whole = dm.RobustKMeans(1, 0, random_state=0).fit(X)
-    assert_same(dm.RobustKMeans(1, 0, random_state=0).fit(dm.scan([X])), whole)
+    assert_as_in_memory(dm.RobustKMeans(1, 0, random_state=0), [dm.scan([X])], X)
 
 
-def test_single_precision_stays_so(tmp_path):
-    X, _, _ = CASES[5].data(2000)
-    X = X.astype(np.float32)
-    whole = dm.RobustKMeans(2, random_state=0, **SIZE).fit(X)
-    for made in ("parquet", "dask frame"):
-        model = dm.RobustKMeans(2, random_state=0, **SIZE).fit(*given(made, X, None, None, tmp_path))
-        assert model.coreset_.X.dtype == np.float32
-        assert_same(model, whole)
+@pytest.mark.parametrize("made", ["parquet", "dask frame"])
+def test_single_precision_stays(made, tmp_path):
+    X = CASE["k-means"].data(1000)[0].astype(np.float32)
+    model = dm.RobustKMeans(2, random_state=0, **SIZE)
+    assert_as_in_memory(model, given(made, X, None, None, tmp_path), X)
+    assert model.coreset_.X.dtype == np.float32
 
 
 def test_text_classes_of_files_are_the_classes(tmp_path):
-    X, y, _ = CASES[1].data(2000)
+    X, y, _ = CASE["multinomial"].data(1000)
     names = np.array(["no", "yes", "maybe"])[y]
-    whole = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(X, names)
-    model = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(files(X, names, None, tmp_path))
-    assert_same(model, whole)
+    model = dm.RobustLogisticRegression(random_state=0, **SIZE)
+    _, whole = assert_as_in_memory(model, [files(X, names, None, tmp_path)], X, names)
     pandas = pytest.importorskip("pandas", reason="needs duramen[frames]")
     rows = pandas.DataFrame(X[:50], columns=["x0", "x1", "x2"])
     np.testing.assert_array_equal(model.predict(rows), whole.predict(X[:50]))
 
 
 def test_sparse_rows_will_do_where_they_do_in_memory():
-    X, y, _ = CASES[0].data(1000)
+    X, y, _ = CASE["logistic"].data(1000)
     X[np.abs(X) < 0.7] = 0
     rows = sparse.csr_array(X)
-    whole = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(rows, y)
     scan = dm.scan([(rows[cut], y[cut]) for cut in cuts_of(1000)])
-    assert_same(dm.RobustLogisticRegression(random_state=0, **SIZE).fit(scan), whole)
+    assert_as_in_memory(dm.RobustLogisticRegression(random_state=0, **SIZE), [scan], rows, y)
 
 
-@every_case
-def test_all_that_workers_get_and_give_can_travel(case, monkeypatch):
+@cases("multinomial", "k-means", "truth, auto")
+def test_all_that_workers_receive_and_return_can_be_pickled(case, monkeypatch):
     X, y, _ = case.data(1000)
-    whole, gathered = case.fit(X, y, **SIZE), gathering._gathered
+    reduce_partition = out_of_core._reduce_partition
 
-    def sent(points, shared):
-        return pickle.loads(pickle.dumps(gathered(points, pickle.loads(pickle.dumps(shared)))))
+    def send(points, shared):
+        return pickle.loads(pickle.dumps(reduce_partition(points, pickle.loads(pickle.dumps(shared)))))
 
-    monkeypatch.setattr(gathering, "_gathered", sent)
-    rows, labels, _ = arrays(X, y, None)
-    assert_same(case.make(random_state=0, **SIZE).fit(rows, labels), whole)
+    monkeypatch.setattr(out_of_core, "_reduce_partition", send)
+    assert_as_in_memory(case.make(random_state=0, **SIZE), arrays(X, y, None)[:2], X, y)
 
 
 def test_an_error_on_a_worker_begins_with_the_name_of_the_partition():
@@ -221,18 +217,15 @@ def test_an_error_on_a_worker_begins_with_the_name_of_the_partition():
 
 @pytest.mark.parametrize("labels", [[-1, 1], [3, 7], [False, True]])
 def test_classes_of_numbers_have_their_names(labels, tmp_path):
-    X, y, _ = CASES[0].data(1000)
+    X, y, _ = CASE["logistic"].data(1000)
     y = np.array(labels)[y]
-    whole = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(X, y)
-    model = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(
-        *given("dask arrays", X, y, None, tmp_path)
-    )
-    assert_same(model, whole)
+    model = dm.RobustLogisticRegression(random_state=0, **SIZE)
+    _, whole = assert_as_in_memory(model, given("dask arrays", X, y, None, tmp_path), X, y)
     assert model.classes_.dtype == whole.classes_.dtype
     np.testing.assert_array_equal(model.predict(X), whole.predict(X))
 
 
-@pytest.mark.parametrize("case", [CASES[0], AUTO[-2]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CASE["logistic"], HUBER], ids=lambda case: case.name)
 def test_a_generator_gives_the_same_seeds(case):
     X, y, _ = case.data(1500)
     whole = case.make(random_state=np.random.default_rng(5), **SIZE).fit(X, y)
@@ -254,22 +247,25 @@ class Counted:
 
 @pytest.mark.parametrize(
     "case, n_rounds, n_passes",
-    [(CASES[0], 2, 4), (CASES[1], 1, 3), (CASES[5], 3, 5), (AUTO[-2], 2, 5), (AUTO[-1], 2, 4)],
+    [
+        (CASE["logistic"], 2, 4),
+        (CASE["multinomial"], 1, 3),
+        (CASE["k-means"], 3, 5),
+        (HUBER, 2, 5),
+        (TRUTH, 2, 4),
+    ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_there_are_as_many_passes_as_is_said(case, n_rounds, n_passes):
-    X, y, _ = case.data(2000)
-    batches, seen = (
-        Counted((X[:900], None if y is None else y[:900]), (X[900:], None if y is None else y[900:])),
-        [],
-    )
+def test_there_are_as_many_passes_as_documented(case, n_rounds, n_passes):
+    X, y, _ = case.data(1000)
+    batches, seen = Counted((X[:400], take(y, slice(400))), (X[400:], take(y, slice(400, None)))), []
     scan = dm.scan(batches, progress=lambda number, share, rows: seen.append((number, rows)))
-    case.make(random_state=0, n_rounds=n_rounds, **SIZE).fit(scan)
+    case.make(random_state=None, n_rounds=n_rounds, **SIZE).fit(scan)
     assert batches.n_passes == n_passes
-    assert seen == [(number, rows) for number in range(1, n_passes + 1) for rows in (900, 2000)]
+    assert seen == [(number, rows) for number in range(1, n_passes + 1) for rows in (400, 1000)]
 
 
-def test_few_distinct_rows_are_told_wherever_they_are():
+def test_few_distinct_rows_are_found_wherever_they_are():
     X = np.repeat([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0]], [700, 200, 100], axis=0)
     scan = dm.scan([X[:500], X[500:950], X[950:]])
     with pytest.warns(ConvergenceWarning, match="distinct rows"):
@@ -277,7 +273,7 @@ def test_few_distinct_rows_are_told_wherever_they_are():
     np.testing.assert_allclose(model.cluster_centers_, [[0, 0], [1, 1], [5, 5], [5, 5], [5, 5]], atol=1e-9)
 
 
-def test_a_class_that_is_set_aside_as_a_whole_is_told():
+def test_a_class_that_is_set_aside_as_a_whole_is_warned_of():
     X = np.random.default_rng(0).normal(size=(900, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
     X[-5:], y[-5:] = 40, 3
@@ -288,7 +284,7 @@ def test_a_class_that_is_set_aside_as_a_whole_is_told():
 
 
 def test_own_ids_name_the_outliers(tmp_path):
-    X, _, _ = CASES[5].data(800)
+    X, _, _ = CASE["k-means"].data(800)
     ids = np.random.default_rng(0).permutation(10_000)[:800]
     scan = dm.scan([dm.points(X[:300], ids=ids[:300]), dm.points(X[300:], ids=ids[300:])])
     model = dm.RobustKMeans(2, 10, random_state=0, **SIZE).fit(scan)
@@ -296,8 +292,8 @@ def test_own_ids_name_the_outliers(tmp_path):
     np.testing.assert_array_equal(model.outliers_, worst)
 
 
-def test_labels_are_not_kept_and_the_way_out_is_said():
-    X, _, _ = CASES[5].data(800)
+def test_labels_are_not_kept():
+    X, _, _ = CASE["k-means"].data(800)
     model = dm.RobustKMeans(2, random_state=0, **SIZE).fit(X)
     assert len(model.labels_) == 800
     labels = model.labels_
@@ -315,7 +311,7 @@ def test_labels_are_not_kept_and_the_way_out_is_said():
 
 
 def test_names_of_an_earlier_fit_are_gone(tmp_path):
-    X, y, _ = CASES[0].data(600)
+    X, y, _ = CASE["logistic"].data(600)
     model = dm.RobustLogisticRegression(random_state=0, **SIZE).fit(files(X, y, None, tmp_path))
     assert hasattr(model, "feature_names_in_")
     assert not hasattr(model.fit(dm.scan([(X, y)])), "feature_names_in_")
@@ -331,68 +327,43 @@ def broken(value, where=37):
     return X
 
 
+LOGISTIC, LINEAR, KMEANS = dm.RobustLogisticRegression, dm.RobustLinearRegression, dm.RobustKMeans
+ROWS, LABELLED = [X_SMALL], [(X_SMALL, Y_SMALL)]
+
+
 @pytest.mark.parametrize(
-    "make, batches, error, told",
+    "model, batches, error, message",
     [
-        (
-            lambda: dm.RobustKMeans(2, coreset_size=None),
-            [X_SMALL],
-            TypeError,
-            "coreset_size=None keeps all rows",
-        ),
-        (lambda: dm.RobustKMeans(2, updatable=True), [X_SMALL], TypeError, "updatable=True keeps all rows"),
-        (lambda: dm.RobustKMeans(2, coreset_size="large"), [X_SMALL], ValueError, "coreset_size='large'"),
-        (lambda: dm.RobustKMeans(2, n_outliers=60), [X_SMALL], ValueError, "not below the total weight 60"),
-        (lambda: dm.RobustKMeans(90), [X_SMALL], ValueError, "n_samples=60 should be >= n_clusters=90"),
-        (
-            lambda: dm.RobustKMeans(2),
-            [X_SMALL[:30], broken(np.nan)[30:]],
-            ValueError,
-            "batch 1: X has NaN in row 7, column 1",
-        ),
-        (lambda: dm.RobustKMeans(2), [sparse.csr_array(X_SMALL)], TypeError, "dense rows are needed"),
-        (lambda: dm.RobustKMeans(2), [], ValueError, "there are no rows"),
-        (lambda: dm.RobustKMeans(2), [(X_SMALL, None, np.zeros(60))], ValueError, "nothing to fit"),
-        (dm.RobustLogisticRegression, [X_SMALL], ValueError, r"name their column in dm.scan"),
-        (dm.RobustLogisticRegression, [(X_SMALL, X_SMALL[:, 0])], ValueError, "is no class"),
-        (
-            dm.RobustLogisticRegression,
-            [(X_SMALL, np.ones(60))],
-            ValueError,
-            "all rows of weight are of one class, 1",
-        ),
-        (
-            lambda: dm.RobustLogisticRegression(30),
-            [(X_SMALL, Y_SMALL)],
-            ValueError,
-            "could set aside the whole class",
-        ),
-        (lambda: dm.RobustLogisticRegression(C=-1), [(X_SMALL, Y_SMALL)], ValueError, "C=-1"),
-        (
-            lambda: dm.RobustLinearRegression("poisson"),
-            [(X_SMALL, -Y_SMALL)],
-            ValueError,
-            "PoissonLoss|label",
-        ),
-        (
-            lambda: dm.RobustLinearRegression("cubic"),
-            [(X_SMALL, Y_SMALL)],
-            ValueError,
-            "loss='cubic' is not known",
-        ),
-        (lambda: dm.RobustLinearRegression("huber", delta=-1), [(X_SMALL, Y_SMALL)], ValueError, "delta"),
-        (lambda: dm.RobustBregmanClustering(2, "kl"), [X_SMALL], ValueError, "0 or more|negative"),
-        (lambda: dm.TruthDiscovery(scale=0), [X_SMALL], ValueError, "scale=0 must be"),
+        (KMEANS(2, coreset_size=None), ROWS, TypeError, "coreset_size=None keeps all rows"),
+        (KMEANS(2, updatable=True), ROWS, TypeError, "updatable=True keeps all rows"),
+        (KMEANS(2, coreset_size="large"), ROWS, ValueError, "coreset_size='large'"),
+        (KMEANS(2, n_outliers=60), ROWS, ValueError, "not below the total weight 60"),
+        (KMEANS(90), ROWS, ValueError, "n_samples=60 should be >= n_clusters=90"),
+        (KMEANS(2), [X_SMALL[:30], broken(np.nan)[30:]], ValueError, "batch 1: X has NaN in row 7, column 1"),
+        (KMEANS(2), [sparse.csr_array(X_SMALL)], TypeError, "X must be dense"),
+        (KMEANS(2), [], ValueError, "there are no rows with positive weight"),
+        (KMEANS(2), [(X_SMALL, None, np.zeros(60))], ValueError, "no rows with positive weight"),
+        (LOGISTIC(), ROWS, ValueError, r"name their column in dm.scan"),
+        (LOGISTIC(), [(X_SMALL, X_SMALL[:, 0])], ValueError, "is not a class"),
+        (LOGISTIC(), [(X_SMALL, np.ones(60))], ValueError, "all rows of positive weight are of one class, 1"),
+        (LOGISTIC(30), LABELLED, ValueError, "could set aside the whole class"),
+        (LOGISTIC(C=-1), LABELLED, ValueError, "C=-1"),
+        (LINEAR("poisson"), [(X_SMALL, -Y_SMALL)], ValueError, "PoissonLoss|label"),
+        (LINEAR("cubic"), LABELLED, ValueError, "loss='cubic' is not known"),
+        (LINEAR("huber", delta=-1), LABELLED, ValueError, "delta"),
+        (dm.RobustBregmanClustering(2, "kl"), ROWS, ValueError, "0 or more|negative"),
+        (dm.TruthDiscovery(scale=0), ROWS, ValueError, "scale=0 must be"),
     ],
+    ids=str,
 )
-def test_what_cannot_be_fitted_is_refused_and_nothing_changes(make, batches, error, told):
-    model = make()
-    with pytest.raises(error, match=told):
+def test_what_cannot_be_fitted_is_refused_and_nothing_changes(model, batches, error, message):
+    model = clone(model)
+    with pytest.raises(error, match=message):
         model.fit(dm.scan(batches))
     assert not [name for name in vars(model) if name.endswith("_")]
 
 
-def test_what_was_given_beside_the_data_is_refused():
+def test_labels_and_weights_beside_a_scan_are_refused():
     scan, (dX, dy, _) = dm.scan([(X_SMALL, Y_SMALL)]), arrays(X_SMALL, Y_SMALL, None)
     with pytest.raises(TypeError, match=r"y cannot be passed beside .* dm.scan\(..., label=...\)"):
         dm.RobustLogisticRegression().fit(scan, Y_SMALL)
@@ -406,21 +377,21 @@ def test_what_was_given_beside_the_data_is_refused():
         dm.RobustLogisticRegression().fit(dX, dy[:50])
 
 
-def test_text_is_no_label_of_a_regression(tmp_path):
-    with pytest.raises(ValueError, match="labels must be numbers; the scan's are text"):
+def test_text_is_not_a_label_of_a_regression(tmp_path):
+    with pytest.raises(ValueError, match="labels must be numbers; those of the scan are text"):
         dm.RobustLinearRegression().fit(files(X_SMALL, np.where(Y_SMALL, "a", "b"), None, tmp_path))
 
 
-def test_what_a_look_holds_does_not_grow_with_the_rows():
+def test_the_last_pass_keeps_few_rows_however_many_there_are():
     rng, z = np.random.default_rng(0), 50
-    looking, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
+    trimmed, all_losses = TrimmedPass(dm.KMeansLoss(1), np.zeros((1, 1)), z), []
     for number in range(40):
         X = rng.integers(30, size=(500, 1)).astype(float)  # with ties
-        looking.add(dm.points(X, ids=500 * number + np.arange(500)))
+        trimmed.add(dm.points(X, ids=500 * number + np.arange(500)))
         all_losses.append((X**2).ravel())
-        assert looking._n_waiting + len(looking._held.ids) <= 2 * (z + 1) + 500
+        assert sum(len(part) for part in trimmed._largest._parts) <= 2 * (z + 1) + 500
     losses = np.concatenate(all_losses)
-    look, order = looking.summary().look(z), np.lexsort((np.arange(20_000), losses))[::-1]
-    np.testing.assert_array_equal(look.outliers, order[:z])
-    assert look.trimmed_loss == losses[order[z:]].sum()
-    assert look.threshold == losses[order[z - 1]]
+    found, order = trimmed.summary().evaluate(z), np.lexsort((np.arange(20_000), losses))[::-1]
+    np.testing.assert_array_equal(found.outliers, order[:z])
+    assert found.trimmed_loss == losses[order[z:]].sum()
+    assert found.threshold == losses[order[z - 1]]
