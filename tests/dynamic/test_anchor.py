@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.test_arguments import BlackBox
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LOGISTIC,
     ROW,
     assert_same,
@@ -16,6 +15,7 @@ from tests.dynamic.test_reading import (
     small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
+from tests.dynamic.test_arguments import BlackBox
 
 NEEDED = 41  # one more than the size
 
@@ -291,7 +291,8 @@ def test_a_solution_far_outside_is_told():
     dyn.insert(X, -y)
     for solve in (dm.solve, dm.DynamicCoreset.fit):
         with pytest.warns(
-            UserWarning, match=r"from the anchor, outside the radius of .*reanchor\(\) looks from closer by"
+            UserWarning,
+            match=r"from the anchor, outside the radius of .*reanchor\(\) moves the anchor closer",
         ) as told:
             solve(dyn)
         assert told[0].filename == __file__

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import Model, assert_law
+from tests.dynamic.model import (
+    ROW,
+    Model,
+    assert_law,
+    assert_same,
+    live,
+    rows,
+)
 from tests.support import PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
@@ -220,9 +227,9 @@ def test_parts_that_are_merged_are_the_whole(name, sampler):
     whole, settings, (X, y, weights) = filled(problem, sampler=sampler)
     rng = np.random.default_rng(4)
     parts = []
-    for rows in np.array_split(rng.permutation(400), 4):
+    for some in np.array_split(rng.permutation(400), 4):
         part, _ = made(problem, sampler, anchor=whole.anchor)
-        part.insert(X[rows], None if y is None else y[rows], weights[rows], rows)
+        part.insert(X[some], None if y is None else y[some], weights[some], some)
         parts.append(part)
     points = [part.points() for part in parts]
     merged = parts[2].merge(parts[0]).merge(parts[3]).merge(parts[1])
@@ -374,3 +381,35 @@ def test_an_id_that_is_gone_is_nowhere(kind, n):
     held = pickle.dumps(dyn)
     assert not any(name.tobytes() in held for name in names), "an id is still here"
     assert not any(np.float64(one).tobytes() in held for one in losses), "a loss is still here"
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_what_was_far_larger_leaves_no_rounding(single):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    settings = {"loss": dm.SquaredLoss(), "size": 60, "random_state": 0}
+    dyn = dm.DynamicCoreset(n_outliers=0.01, anchor=dm.Anchor([1.0, 0.0, 0.0], 0.5), **settings)
+    dyn.insert(X, X[:, 0] + rng.normal(size=400))
+    dyn.coreset()
+    huge = 1e16 * (1 + rng.random(20))
+    if single:
+        for label in huge:
+            dyn.delete(dyn.insert(X[0], label))
+    ids = dyn.insert(X[:20], huge)
+    dyn.coreset()
+    dyn.delete(ids)
+    dyn.check_invariants()
+    assert assert_law(dyn, settings, 0.01).calibrated
+
+
+def test_a_tree_seen_anew_is_one_fed_in_the_order_of_ids():
+    dyn = live(engine="tree", n_outliers=0.1, bucket_size=16)
+    dyn.insert(*rows(100, seed=1), ids=-np.arange(1, 101))
+    dyn.delete(np.arange(0, 200, 3))
+    dyn.update([5, -5], [ROW, 9 * ROW])
+    dyn.reanchor()
+    points = dyn.points()
+    fresh = live(0, engine="tree", n_outliers=0.1, bucket_size=16, anchor=dyn.anchor)
+    fresh.insert(points.X, points.y, points.weights, points.ids)
+    assert dyn.n_suspected > 0
+    assert_same(dyn, fresh)

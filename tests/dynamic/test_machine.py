@@ -9,7 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, suspected_by_sorting, suspects_of
+from tests.dynamic.model import (
+    Model,
+    assert_law,
+    suspected_by_sorting,
+    suspects_of,
+)
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -309,6 +314,16 @@ class Tree(Changing):
 # rows are made by seeds, which do not shrink: it would take minutes to no avail
 PHASES = (Phase.explicit, Phase.generate)
 TestRanked = Ranked.TestCase
-TestRanked.settings = hypothesis_settings(max_examples=45, stateful_step_count=20, phases=PHASES)
+TestRanked.settings = hypothesis_settings(max_examples=10, stateful_step_count=20, phases=PHASES)
 TestTree = Tree.TestCase
-TestTree.settings = hypothesis_settings(max_examples=20, stateful_step_count=20, phases=PHASES)
+TestTree.settings = hypothesis_settings(max_examples=6, stateful_step_count=20, phases=PHASES)
+
+
+@pytest.mark.slow
+class TestRankedLonger(Ranked.TestCase):
+    settings = hypothesis_settings(max_examples=45, stateful_step_count=20, phases=PHASES)
+
+
+@pytest.mark.slow
+class TestTreeLonger(Tree.TestCase):
+    settings = hypothesis_settings(max_examples=20, stateful_step_count=20, phases=PHASES)

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 import duramen as dm
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LATE,
     ROW,
+    SETTINGS,
+    assert_law,
     assert_same,
     every_engine,
     live,
@@ -221,3 +223,22 @@ def test_losses_of_your_own(engine):
     foreign.insert(ROW, ids=1000)
     with pytest.raises(ValueError, match=r"Own.*cannot be merged"):
         one.merge(foreign)
+
+
+def test_merging_keeps_ids_apart_and_takes_the_anchor():
+    one, other, (X, y) = live(0), live(0), rows()
+    other.insert(X[30:], y[30:], ids=np.arange(30, LATE))
+    other.insert(ROW, 1, ids=999)
+    other.delete(999)
+    one.insert(X[:31], y[:31])
+    kept = snapshot(one), snapshot(other)
+    with pytest.raises(ValueError, match="id 30 is in both"):
+        one.merge(other)
+    assert (snapshot(one), snapshot(other)) == kept
+    one.delete(30)
+    assert (one.anchor, one.merge(other)) == (None, one)
+    assert_same(one, live(anchor=other.anchor))
+    assert_law(one, SETTINGS, 0.05)
+    assert one.insert(ROW, 1).tolist() == [1000]
+    other.delete(other.ids)
+    assert live(0).merge(other).insert(ROW, 1).tolist() == [1000]

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
-from tests.dynamic.model import suspected_by_sorting, suspects_of
+from tests.dynamic.model import (
+    suspected_by_sorting,
+    suspects_of,
+)
 
 EPS = np.finfo(float).eps
 
@@ -226,7 +229,8 @@ def edge_between(bench):
 
 
 def edge_moved(bench):
-    bench.table._set_edge(bench.table.order.before(*bench.table.edge))
+    below = next(bench.table.order.down_from(*bench.table.edge))
+    bench.table._set_edge(int(below[0]))
 
 
 def miscounted(bench):

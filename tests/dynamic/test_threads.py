@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 
@@ -11,9 +12,11 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic.candidates import LiveCandidates
-from tests.dynamic.test_reading import (
+from duramen.dynamic.ids import Ids
+from tests.dynamic.model import (
     LATE,
     LOGISTIC,
+    NAMES,
     ROW,
     assert_same,
     every_engine,
@@ -221,11 +224,11 @@ def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
 # cut short
 
 CUTS = {
-    "one": (("add", "await_look"), lambda dyn: dyn.insert(ROW, 1)),
+    "one": (("add", "add_later"), lambda dyn: dyn.insert(ROW, 1)),
     "many": (("_add_together",), lambda dyn: dyn.insert(*rows(20, seed=1))),
     "delete one": (("remove",), lambda dyn: dyn.delete(3)),
     "delete many": (("remove_many",), lambda dyn: dyn.delete([3, 4])),
-    "update": (("add", "await_look"), lambda dyn: dyn.update(3, ROW)),
+    "update": (("add", "add_later"), lambda dyn: dyn.update(3, ROW)),
     "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
     "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
 }
@@ -306,3 +309,72 @@ def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
     with interrupting("_add_together", "add"):
         dyn.reanchor()
     assert snapshot(dyn) == before
+
+
+@every_engine
+def test_copies_are_whole_while_another_thread_writes(engine):
+    dyn, stop = live(engine=engine), time.monotonic() + 0.8
+
+    def write():
+        number = 1000
+        while time.monotonic() < stop:
+            pair = [number, number + 1]
+            dyn.insert(*rows(2, seed=number), ids=pair)
+            dyn.insert(ROW, 1, 0.0, -number)  # one by one, and weighs nothing
+            dyn.delete(-number)
+            dyn.delete(pair if number % 4 else dyn.ids[:2])
+            number += 2
+
+    def read(duplicate):
+        one = duplicate(dyn)
+        one.check_invariants()
+        ids = one.ids[one.ids >= 0]
+        np.testing.assert_array_equal(ids[::2] + 1, ids[1::2])
+        assert one.total_weight == len(ids) == one.coreset().n_points
+        one.insert(ROW, 1)  # it has a lock, and a life, of its own
+
+    ways = (lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy)
+    assert min(run_together(write, *(lambda way=way: read(way) for way in ways))) > 0
+
+
+INTERRUPTED = [
+    ("admit", lambda dyn: dyn.insert(*rows(5), ids=NAMES[:5])),
+    ("admit", lambda dyn: dyn.insert(ROW, 1, ids="p0")),
+    ("forget", lambda dyn: dyn.delete(NAMES[20:25])),
+    ("forget", lambda dyn: dyn.delete("p20")),
+]
+
+
+def assert_interrupted(patch, method, act, dyn, *later):
+    """Cut an operation short in the ids, and see that none of the later ones goes on from there."""
+    with patch.context() as patched:
+        patched.setattr(Ids, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            act(dyn)
+    for then in later:
+        with pytest.raises(RuntimeError, match="was interrupted halfway"):
+            then()
+
+
+@pytest.mark.parametrize(("method", "act"), INTERRUPTED)
+@every_engine
+def test_after_an_interrupt_nothing_is_relied_on(method, act, engine, monkeypatch):
+    dyn, other = (live(0, engine=engine, anchor=live(engine=engine).anchor) for _ in range(2))
+    X, y = rows()
+    dyn.insert(X[10:], y[10:], ids=NAMES[10:])
+    dyn.coreset()
+    assert_interrupted(
+        *(monkeypatch, method, act, dyn),
+        *(dyn.coreset, dyn.fit, dyn.points, dyn.reanchor, dyn.check_invariants),
+        *(lambda: dyn.insert(ROW, 1, ids="new"), lambda: dyn.insert(X[:2], y[:2], ids=["new", "newer"])),
+        *(lambda: dyn.update("p50", ROW), lambda: dyn.update(["p50", "p51"], X[:2])),
+        *(lambda: dyn.delete("p50"), lambda: dyn.delete(["p50", "p51"])),
+        *(lambda: dyn.set_outliers(3), lambda: dyn.names_of("p50"), lambda: other.merge(dyn)),
+    )
+
+
+@pytest.mark.parametrize(("method", "n"), [("admit", 5), ("admit", 1)])
+def test_ids_are_never_given_twice(method, n, monkeypatch):
+    dyn, (X, y) = live(), rows(5)
+    later = (lambda: dyn.insert(ROW, 1), lambda: dyn.insert(X, y))
+    assert_interrupted(monkeypatch, method, lambda dyn: dyn.insert(X[:n], y[:n]), dyn, *later)

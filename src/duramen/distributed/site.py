@@ -17,10 +17,10 @@ from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
 from duramen.coreset.view import are_few, best_sampler
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.anchoring import same_anchor
-from duramen.dynamic.look import Scorer
-from duramen.dynamic.ranked import Ranked, Totals
+from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
+from duramen.dynamic.sums import Totals
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler
@@ -132,8 +132,8 @@ def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierStat
 
 def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
     """Tell of all that the engine has, less some; None if too few digits of the totals would be left."""
-    lists, most = engine._lists, outlook.plan.size + 1
-    gone = engine._numbers(without)
+    lists, most = engine, outlook.plan.size + 1
+    gone = engine.strata_of(without)
     gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))

@@ -270,7 +270,7 @@ class Durable(DynamicCoreset):
             if before is None or self._mark() != before:
                 self._file.has_traces = not self.read_only  # of what was to be written
                 self._file.sweep()
-                self._load(self.loss, self._settings.recipe.sampler)
+                self._load(self.loss, self._settings.sampler)
         except BaseException:
             self._cut_off = True
             raise
@@ -578,7 +578,7 @@ class Store(Durable):
         if problems:
             raise damaged(self.path, "; ".join(" ".join(text.split()) for text in problems[:3]))
         if self.read_only:
-            self._take_in(self.loss, self._settings.recipe.sampler)
+            self._take_in(self.loss, self._settings.sampler)
         content = self._file.read()
         for block in content.blocks:
             if not _same(block, self._block(block.ids), self._file.epoch):
