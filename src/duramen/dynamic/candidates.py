@@ -198,16 +198,19 @@ class LiveCandidates:
         sizes = self._plan.shares(n_outer, n_inner)
         size = min(sizes[1], n_inner)
         outer, inner = self.suspects.choose(min(sizes[0], n_outer)), self._choose(size)
-        calibrated = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
-        if calibrated:
-            inner = self._calibrated(inner)
-        slots = np.concatenate([outer.rows, inner.rows])
-        places = np.arange(len(slots))
-        outer = outer._replace(rows=places[: len(outer.rows)])
-        inner = inner._replace(rows=places[len(outer.rows) :])
+        calibrates = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
+        if calibrates:  # in the order of the ids, as for fixed data: rounding depends on it
+            order = np.argsort(self._slots.ids[inner.rows])
+            inner = Chosen(*(column[order] for column in inner))
+        slots, n = np.concatenate([outer.rows, inner.rows]), len(outer.rows)
+        points, places = self._slots.points(slots), np.arange(len(slots))
+        if calibrates:
+            assert isinstance(self.engine, Ranked)
+            chosen = points.take_unchecked(places[n:], inner.weights)
+            inner = inner._replace(weights=self.engine.calibrated(slots[n:], chosen))
         return assembled(
-            self._slots.points(slots),
-            [outer, inner],
+            points,
+            [outer._replace(rows=places[:n]), inner._replace(rows=places[n:])],
             loss=self.scorer.loss,
             anchor=self.scorer.anchor,
             threshold=self.table.threshold,
@@ -215,7 +218,7 @@ class LiveCandidates:
             n_suspected=n_outer,
             n_outliers=z,
             sampler=repr(self.scorer.sampler),
-            calibrated=calibrated,
+            calibrated=calibrates,
             seed=self.scorer.seed,
             columns=columns,
         )
@@ -228,14 +231,6 @@ class LiveCandidates:
         slots, weights = self.engine.choose(size)
         inclusion = np.full(len(slots), 1.0 if len(slots) == len(self.engine) else np.nan)
         return Chosen(slots, weights, inclusion, np.zeros(len(slots), dtype=np.int32))
-
-    def _calibrated(self, inner: Chosen) -> Chosen:
-        """Calibrate in the order of the ids, as for fixed data: rounding depends on it."""
-        assert isinstance(self.engine, Ranked)
-        order = np.argsort(self._slots.ids[inner.rows])
-        inner = Chosen(*(column[order] for column in inner))
-        points = self._slots.points(inner.rows).with_weights(inner.weights)
-        return inner._replace(weights=self.engine.calibrated(inner.rows, points))
 
     @property
     def nbytes(self) -> int:

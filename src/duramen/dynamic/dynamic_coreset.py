@@ -218,9 +218,13 @@ class DynamicCoreset:
             return np.empty(0, dtype=np.int64) if self._state is None else self._state.slots.index.keys()
 
     @property
+    def _n_outliers(self) -> float:
+        return self._first_outliers if self._state is None else self._state.n_outliers
+
+    @property
     def n_outliers(self) -> float:
         """The weight to set aside, z; for a fraction, that fraction of the total weight."""
-        given = self._first_outliers if self._state is None else self._state.n_outliers
+        given = self._n_outliers
         return given if given >= 1 else outlier_weight(given, self.total_weight)
 
     @property
