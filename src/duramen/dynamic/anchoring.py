@@ -110,13 +110,10 @@ class AnchorReport:
     def __repr__(self) -> str:
         if self.radius is None:
             return f"AnchorReport: no anchor yet; {self.reason}"
-        verdict = (
-            "the anchor holds" if self.holds else "the solution is a little outside, as chance may have it"
-        )
+        verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
+        share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
         lines = [f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}", self._location()]
-        lines.append(
-            f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%}) came or changed since"
-        )
+        lines.append(f"{share} came or changed since")
         if self.n_sample:
             gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
             lines.append(f"{gone} were deleted or changed")
@@ -253,17 +250,7 @@ class Scored(NamedTuple):
 
 
 class Scorer:
-    """Scores points, as seen from an anchor.
-
-    Parameters
-    ----------
-    settings : Settings
-    anchor : Anchor
-        With all that the sampler froze.
-    sampler : Sampler
-    probe : WeightedPoints
-        Example points.
-    """
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
 
     def __init__(self, settings: Settings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> None:
         self.loss, self.seed = settings.loss, settings.seed
@@ -278,13 +265,7 @@ class Scorer:
         self.never_fails = _never_fails(self.loss, sampler, anchor)
 
     def score(self, points: WeightedPoints) -> Scored:
-        """Score points.
-
-        Raises
-        ------
-        ValueError
-            If the loss cannot take a row or a label.
-        """
+        """Score points; raise ValueError if the loss cannot take a row or a label."""
         seen, cache = seen_from(self.anchor, points, self.loss, cached=self.known is not None)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
         losses = np.asarray(seen.losses, dtype=np.float64)

@@ -30,16 +30,7 @@ class ValidRows(NamedTuple):
 
 
 class RowValidator:
-    """What rows must be like: the first ones determine the data type, the columns and the presence of labels.
-
-    Attributes
-    ----------
-    n_columns : int
-    dtype : float32 or float64
-    labelled : bool
-    columns : tuple of str, or None
-        The names of the columns, where the first rows had them.
-    """
+    """What rows must be like: the first ones determine the data type, the columns and the labels."""
 
     def __init__(self, loss: Loss, X: Any, y: Any) -> None:
         rows = _rows(X)
@@ -55,10 +46,7 @@ class RowValidator:
     def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> ValidRows:
         """Check rows; labels may be left out if ``keeping`` those that are there.
 
-        Raises
-        ------
-        TypeError, ValueError
-            Naming the row, the value and the way out.
+        Errors name the row, the value and the way out.
         """
         self._check_columns(X)
         rows = _rows(X)

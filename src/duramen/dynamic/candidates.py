@@ -36,18 +36,8 @@ class LiveCandidates:
        edge or above, else in the engine; or it was inserted by itself and waits to be scored.
     3. ``total`` is the weight of all points.
 
-    The parts have invariants of their own.
-
-    Parameters
-    ----------
-    slots : Slots
-        With the points that are there; they are scored here.
-    scorer : Scorer
-    settings : Settings
-    n_outliers : float
-        A count, or a fraction.
-    at_once : bool
-        Whether points that are there come into a tree in no order: another is restored.
+    The points in ``slots`` are scored on construction. If ``at_once``, they come into a
+    tree in no particular order, because another order is restored.
     """
 
     def __init__(

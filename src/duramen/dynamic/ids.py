@@ -51,15 +51,7 @@ def numbers_of(names: Any) -> Array:
     The 63 last bits of BLAKE2b's eight bytes for ``s`` and the text in UTF-8, or for
     ``u`` and the sixteen bytes of the UUID. A UUID and its text are two names.
 
-    Parameters
-    ----------
-    names : str, UUID, or a column of them
-        Whatever :func:`is_names` accepts; strings and UUIDs may stand together.
-
-    Raises
-    ------
-    TypeError
-        If an entry is neither, such as a number, None or NaN; the first is named.
+    Strings and UUIDs may be mixed; any other entry, such as a number, None or NaN, raises TypeError.
 
     Examples
     --------
@@ -100,11 +92,6 @@ def _listed(names: Any) -> list[Any]:
 def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
     """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not an integer, string or UUID, or is given twice.
-
     Examples
     --------
     >>> numbered([7, 3])
@@ -137,13 +124,7 @@ class Ids:
         self.next = first
 
     def new(self, given: Any, n: int, slots: Slots) -> tuple[Array, Sequence[Any] | None]:
-        """Check the ids of ``n`` new points, or choose them: numbers and names.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they are of another kind than those here, or one is here already.
-        """
+        """Check the ids of ``n`` new points, or choose them; return numbers and names."""
         if given is None:
             if self.names is not None:
                 raise ValueError("the points here have names; pass ids, one name per row")
@@ -193,13 +174,7 @@ class Ids:
         self.next = max(self.next, largest + 1)
 
     def find(self, ids: Any, slots: Slots | None) -> Array:
-        """Find the slots of ids.
-
-        Raises
-        ------
-        KeyError
-            Naming the first that is not here.
-        """
+        """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
         if isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1:

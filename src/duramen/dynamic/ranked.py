@@ -50,20 +50,12 @@ class RankLists(ABC):
         return self._length
 
     @abstractmethod
-    def stratum_of(self, slot: int) -> int:
-        """Return the stratum of one point."""
+    def strata_of(self, slots: Any) -> Any:
+        """Return the stratum of one point, or those of many; None if all are in stratum 0."""
 
     @abstractmethod
-    def strata_of(self, slots: Array) -> Array | None:
-        """Return the strata of points; None if all are in stratum 0."""
-
-    @abstractmethod
-    def rank_of(self, slot: int) -> float:
-        """Return the rank of one point."""
-
-    @abstractmethod
-    def ranks_of(self, slots: Array) -> Array:
-        """Return the ranks of points."""
+    def ranks_of(self, slots: Any) -> Any:
+        """Return the rank of one point, or those of many."""
 
     @abstractmethod
     def choose(self, size: int) -> Chosen:
@@ -71,15 +63,15 @@ class RankLists(ABC):
 
     def add(self, slot: int) -> None:
         """Put a point into its stratum."""
-        number = self.stratum_of(slot)
-        self._open(number).add(self.rank_of(slot), int(self._slots.ids[slot]), slot)
+        number = int(self.strata_of(slot) or 0)
+        self._open(number).add(float(self.ranks_of(slot)), int(self._slots.ids[slot]), slot)
         self._weights[number].add(float(self._slots.weights[slot]))
         self._length += 1
 
     def remove(self, slot: int) -> None:
         """Take a point out of its stratum; its data is still in its slot."""
-        number = self.stratum_of(slot)
-        self._lists[number].remove(self.rank_of(slot), int(self._slots.ids[slot]))
+        number = int(self.strata_of(slot) or 0)
+        self._lists[number].remove(float(self.ranks_of(slot)), int(self._slots.ids[slot]))
         self._weights[number].add(-float(self._slots.weights[slot]))
         self._length -= 1
         self._close_empty(number)
@@ -177,16 +169,12 @@ class RankLists(ABC):
 class SuspectLists(RankLists):
     """The suspected outliers, drawn uniformly from every bin of their loss."""
 
-    def stratum_of(self, slot: int) -> int:
-        return int(rung_of(self._table.losses[slot : slot + 1])[0])
-
-    def strata_of(self, slots: Array) -> Array:
+    def strata_of(self, slots: Any) -> Any:
         return rung_of(self._table.losses[slots])
 
-    def rank_of(self, slot: int) -> float:
-        return uniform_of(self._seed, int(self._slots.ids[slot])) / float(self._slots.weights[slot])
-
-    def ranks_of(self, slots: Array) -> Array:
+    def ranks_of(self, slots: Any) -> Any:
+        if isinstance(slots, int):
+            return uniform_of(self._seed, int(self._slots.ids[slots])) / float(self._slots.weights[slots])
         with np.errstate(over="ignore"):
             return uniforms(self._seed, self._slots.ids[slots]) / self._slots.weights[slots]
 
@@ -246,16 +234,10 @@ class Ranked(RankLists):
         if self._cache is not None:
             self._cache[slots] = 0
 
-    def stratum_of(self, slot: int) -> int:
-        return 0 if self._strata is None else int(self._strata[slot])
-
-    def strata_of(self, slots: Array) -> Array | None:
+    def strata_of(self, slots: Any) -> Any:
         return None if self._strata is None else self._strata[slots]
 
-    def rank_of(self, slot: int) -> float:
-        return float(self._ranks[slot])
-
-    def ranks_of(self, slots: Array) -> Array:
+    def ranks_of(self, slots: Any) -> Any:
         return self._ranks[slots]
 
     def add(self, slot: int) -> None:

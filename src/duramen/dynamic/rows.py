@@ -42,16 +42,6 @@ class Slots:
     1. The index holds each id once, with the slot that has this id.
     2. Slots in use and free ones are all that were ever taken, and none is both.
     3. A free slot holds zeros.
-
-    Parameters
-    ----------
-    n_columns : int
-    dtype : float32 or float64
-        The type of the rows.
-    labelled : bool
-        Whether points have labels.
-    chunk : int, optional
-        As for :class:`Ordered`.
     """
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool, chunk: int | None = None) -> None:

@@ -70,13 +70,7 @@ class Ordered:
     2. Each chunk has at least one entry, at most ``chunk``, and arrays with room for them.
     3. ``_last_keys`` and ``_last_names`` hold the key and the id of each chunk's last entry.
 
-    Parameters
-    ----------
-    named : Named
-        Where the ids of slots are found.
-    dtype : data type of the keys
-    chunk : int
-        The most entries of a chunk; small in tests, to reach every path.
+    ``chunk`` is the largest number of entries of a chunk; it is small in tests, to reach every path.
     """
 
     __slots__ = (

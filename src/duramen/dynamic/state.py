@@ -36,11 +36,7 @@ def widened(bounds: tuple[float, float], weights: Array, total: float) -> tuple[
     """Widen the bounds of all weights by new ones, which are added to points that weigh ``total``.
 
     They are rounded to powers of two: they must not reveal the weight of a deleted point.
-
-    Raises
-    ------
-    ValueError
-        If weights add up to infinity, or differ so much that sums lose the light ones.
+    Weights that add up to infinity, or differ so much that sums lose the light ones, raise ValueError.
 
     Examples
     --------

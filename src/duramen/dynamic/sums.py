@@ -159,14 +159,8 @@ class ExactTotals:
 class Totals:
     """The sums of q numbers that each point contributes, computed afresh when rounding may show.
 
-    Parameters
-    ----------
-    n : int
-        How many numbers, q.
-    contributions : callable
-        Computes the contributions of points in slots: (m, q).
-    members : callable
-        Returns the slots of all points that contribute.
+    ``contributions(slots)`` computes what points contribute, (m, q), and ``members()``
+    returns the slots of all points that do.
     """
 
     def __init__(self, n: int, contributions: Callable[[Array], Array], members: Callable[[], Array]) -> None:

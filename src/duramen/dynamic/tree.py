@@ -22,15 +22,9 @@ _SLACK = 1e-9  # relative: what rounding may add up to from the points to the ro
 class Buckets:
     """Slots in buckets of equal size; the last one, the hot bucket, may have fewer.
 
-    Parameters
-    ----------
-    size : int
-        How many slots a bucket holds.
-    height : int or None
-        How many levels a binary tree on the buckets is to have. If given, the
-        size is n / 2^(height - 1), rounded up, and is chosen again whenever n
-        has doubled or halved since it was; in between there may be a level more
-        or fewer.
+    If a binary tree on the buckets is to have ``height`` levels, the size is
+    n / 2^(height - 1), rounded up, and is chosen again whenever n has doubled or
+    halved since it was; in between there may be a level more or fewer.
 
     Invariants
     ----------
@@ -149,21 +143,11 @@ class Tree:
     """The merge-and-reduce tree with a hot bucket.
 
     An update takes about a microsecond and drops O(log n) nodes, those that are
-    there; ``choose`` reduces each missing node once. ``sampler`` is bound
-    already, and must choose by its arguments alone.
-
-    Parameters
-    ----------
-    holder : Slots
-        Where the points in slots are found.
-    sampler : Sampler
-        The black box A; only its ``reduce`` is called.
-    seed : int
-        The node (level, index) is drawn with the generator of (seed, level, index).
-    node_size : int
-        How many points a node keeps, at most: the paper's M.
-    bucket_size, height : int, optional
-        One of them, or neither, as for :class:`Buckets`; a bucket holds eight times ``node_size`` by default.
+    there; ``choose`` reduces each missing node once, to at most ``node_size`` points
+    (the paper's M), with the generator of (seed, level, index). ``sampler`` is the
+    black box A, bound already; only its ``reduce`` is called, and it must choose by its
+    arguments alone. A bucket holds eight times ``node_size`` points unless one of
+    ``bucket_size`` and ``height`` is given.
 
     Invariants
     ----------
