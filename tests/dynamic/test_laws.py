@@ -306,19 +306,6 @@ def test_reanchored_is_fed_anew(name, kind):
     dyn.check_invariants()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_and_a_pickle_live_on_by_themselves(kind):
-    dyn = of_kind(kind)
-    rng = np.random.default_rng(0)
-    dyn.insert(LOGISTIC.rows(rng, 300), LOGISTIC.labels(rng, 300))
-    before = dyn.coreset()
-    for other in (copy.deepcopy(dyn), pickle.loads(pickle.dumps(dyn))):
-        assert_same_coreset(other.coreset(), before, rtol=0)
-        other.delete(np.arange(250))
-        other.check_invariants()
-        assert_same_coreset(dyn.coreset(), before, rtol=0)
-
-
 # what is gone is gone
 
 PATTERN = np.array([0.1234567890123, 7.654321098765e-3])

@@ -115,14 +115,6 @@ def test_empty_ones(engine):
     assert snapshot(full) == before
 
 
-def test_numbers_that_were_used_elsewhere_are_not_given_again():
-    one, other = live(20), live(0)
-    other.insert(X[:20], Y[:20], ids=np.arange(100, 120))
-    other.delete(119)
-    one.merge(other)
-    assert one.insert(ROW, 1)[0] >= 120
-
-
 def refused():
     anchored = live()
     yield "itself", anchored, anchored, "cannot be merged with itself"

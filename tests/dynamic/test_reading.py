@@ -95,21 +95,6 @@ def test_what_is_not_given_to_an_update_stays(n, engine):
     dyn.check_invariants()
 
 
-@everywhere
-def test_rows_are_copied_and_inputs_stay_as_they_are(n, engine):
-    dyn, (X, y), weights, ids = live(0, engine=engine), rows(n), np.ones(n), np.arange(n)
-    kept = [part.copy() for part in (X, y, weights, ids)]
-    got = dyn.insert(X, y, weights, ids)
-    row = X[0].copy()
-    dyn.insert(row, 1, ids=n)
-    for part, before in zip((X, y, weights, ids), kept, strict=True):
-        np.testing.assert_array_equal(part, before)
-    before = snapshot(dyn)
-    for part in (X, y, weights, got, row):
-        part[:] = 7
-    assert snapshot(dyn) == before
-
-
 @every_engine
 def test_tables_of_float32_stay_so(engine):
     X, y = rows()

@@ -16,7 +16,6 @@ from duramen.dynamic.ids import Ids
 from tests.dynamic.model import (
     LATE,
     LOGISTIC,
-    NAMES,
     ROW,
     assert_same,
     every_engine,
@@ -170,21 +169,6 @@ def test_a_coreset_that_was_handed_out_never_changes():
 # what is gone, and copies
 
 
-@everywhere
-def test_a_deleted_row_is_nowhere(n, engine):
-    dyn = live(n, engine=engine)
-    one, many = dyn.insert(ROW, 1), dyn.insert(np.vstack([ROW + 1, ROW + 2]), [1, 1])
-    dyn.update(5, ROW + 3)
-    dyn.coreset()
-    dyn.delete(one)
-    dyn.delete(many)
-    dyn.update(5, -ROW)
-    dyn.insert(rows(1, seed=9)[0][0], 1)
-    stored = pickle.dumps(dyn)
-    for gone in range(4):
-        assert (ROW + gone).tobytes() not in stored
-
-
 @every_engine
 def test_the_last_row_that_came_alone_is_nowhere_once_deleted(engine):
     dyn = live(engine=engine)
@@ -231,19 +215,24 @@ CUTS = {
     "update": (("add", "add_later"), lambda dyn: dyn.update(3, ROW)),
     "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
     "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
+    "ids": (("admit",), lambda dyn: dyn.insert(*rows(5))),
+    "one id": (("admit",), lambda dyn: dyn.insert(ROW, 1)),
+    "forget ids": (("forget",), lambda dyn: dyn.delete([3, 4])),
+    "forget one id": (("forget",), lambda dyn: dyn.delete(3)),
 }
 
 
 @contextmanager
 def interrupting(*methods):
-    """Interrupt whoever calls one of these methods of a view."""
+    """Interrupt the call of one of these methods, of the candidates or the ids."""
 
     def interrupted(*given, **more):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         for method in methods:
-            patch.setattr(LiveCandidates, method, interrupted)
+            owner = Ids if method in ("admit", "forget") else LiveCandidates
+            patch.setattr(owner, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 
@@ -264,6 +253,7 @@ LATER = {
     "delete": lambda dyn: dyn.delete(7),
     "delete many": lambda dyn: dyn.delete([7, 8]),
     "update": lambda dyn: dyn.update(7, ROW),
+    "update many": lambda dyn: dyn.update([7, 8], [ROW, ROW]),
     "set_outliers": lambda dyn: dyn.set_outliers(3),
     "reanchor": lambda dyn: dyn.reanchor(),
     "points": lambda dyn: dyn.points(),
@@ -275,10 +265,11 @@ LATER = {
 }
 
 
+@pytest.mark.parametrize("cut", ["one", "ids", "forget one id"])
 @pytest.mark.parametrize("later", LATER)
 @every_engine
-def test_after_an_operation_cut_short_every_other_says_so(engine, later):
-    dyn = cut_short("one", engine=engine)
+def test_after_an_operation_cut_short_every_other_says_so(engine, later, cut):
+    dyn = cut_short(cut, engine=engine)
     with pytest.raises(RuntimeError, match=r"was interrupted halfway.*build it again"):
         LATER[later](dyn)
 
@@ -335,46 +326,3 @@ def test_copies_are_whole_while_another_thread_writes(engine):
 
     ways = (lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy)
     assert min(run_together(write, *(lambda way=way: read(way) for way in ways))) > 0
-
-
-INTERRUPTED = [
-    ("admit", lambda dyn: dyn.insert(*rows(5), ids=NAMES[:5])),
-    ("admit", lambda dyn: dyn.insert(ROW, 1, ids="p0")),
-    ("forget", lambda dyn: dyn.delete(NAMES[20:25])),
-    ("forget", lambda dyn: dyn.delete("p20")),
-]
-
-
-def assert_interrupted(patch, method, act, dyn, *later):
-    """Cut an operation short in the ids, and see that none of the later ones goes on from there."""
-    with patch.context() as patched:
-        patched.setattr(Ids, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            act(dyn)
-    for then in later:
-        with pytest.raises(RuntimeError, match="was interrupted halfway"):
-            then()
-
-
-@pytest.mark.parametrize(("method", "act"), INTERRUPTED)
-@every_engine
-def test_after_an_interrupt_nothing_is_relied_on(method, act, engine, monkeypatch):
-    dyn, other = (live(0, engine=engine, anchor=live(engine=engine).anchor) for _ in range(2))
-    X, y = rows()
-    dyn.insert(X[10:], y[10:], ids=NAMES[10:])
-    dyn.coreset()
-    assert_interrupted(
-        *(monkeypatch, method, act, dyn),
-        *(dyn.coreset, dyn.fit, dyn.points, dyn.reanchor, dyn.check_invariants),
-        *(lambda: dyn.insert(ROW, 1, ids="new"), lambda: dyn.insert(X[:2], y[:2], ids=["new", "newer"])),
-        *(lambda: dyn.update("p50", ROW), lambda: dyn.update(["p50", "p51"], X[:2])),
-        *(lambda: dyn.delete("p50"), lambda: dyn.delete(["p50", "p51"])),
-        *(lambda: dyn.set_outliers(3), lambda: dyn.names_of("p50"), lambda: other.merge(dyn)),
-    )
-
-
-@pytest.mark.parametrize(("method", "n"), [("admit", 5), ("admit", 1)])
-def test_ids_are_never_given_twice(method, n, monkeypatch):
-    dyn, (X, y) = live(), rows(5)
-    later = (lambda: dyn.insert(ROW, 1), lambda: dyn.insert(X, y))
-    assert_interrupted(monkeypatch, method, lambda dyn: dyn.insert(X[:n], y[:n]), dyn, *later)
