@@ -101,7 +101,7 @@ def anew(points, settings, n_outliers, anchor, shuffle=None):
 
 
 def assert_law(dyn, settings, n_outliers, seed=0):
-    """See that the coreset is what building it anew from the points that are here gives, errors too."""
+    """See that the coreset is the one built from scratch from the points that are here, errors too."""
     points = dyn.points()
     if dyn.anchor is None:
         heavy = points.take(np.flatnonzero(points.weights > 0))

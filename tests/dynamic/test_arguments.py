@@ -24,7 +24,7 @@ TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
 
 
 class BlackBox(dm.Sampler):
-    """A user's own: any points by chance, which scores nobody."""
+    """A custom sampler: random points, without scores."""
 
     def reduce(self, points, size, rng):
         if len(points) <= size:
@@ -81,12 +81,12 @@ ANCHORS = [
 
 
 @pytest.mark.parametrize(("anchor", "message"), ANCHORS, ids=["text", "short", "nan", "Anchor", "Ball"])
-def test_an_anchor_that_cannot_be_is_told_by_the_time_it_is_used(anchor, message):
+def test_an_impossible_anchor_is_refused_when_it_is_used(anchor, message):
     with pytest.raises(ValueError, match=message):
         dm.DynamicCoreset(LOGISTIC, size=40, anchor=anchor).insert(*rows())
 
 
-def test_a_bare_anchor_where_a_radius_is_needed_is_told():
+def test_a_bare_anchor_where_a_radius_is_needed_is_refused():
     with pytest.raises(ValueError, match=r"pass anchor=dm.Anchor\(theta, radius\)"):
         dm.DynamicCoreset(LOGISTIC, size=40, sampler="sensitivity", anchor=np.zeros(4)).insert(*rows())
 
@@ -380,7 +380,7 @@ def test_scores_of_another_shape(engine):
 
 @pytest.mark.parametrize("score", [0.0, -1.0, np.nan, np.inf])
 @every_engine
-def test_scores_that_are_no_positive_numbers_are_told_with_the_id(score, engine):
+def test_scores_that_are_not_positive_are_refused_with_the_id(score, engine):
     sampler = Scores(lambda scores: np.where(scores, scores, score))
     dyn = dm.DynamicCoreset(LOGISTIC, 40, sampler=sampler, engine=engine, anchor=np.eye(4)[0], random_state=0)
     dyn.insert(*rows())
@@ -451,7 +451,7 @@ def test_weights_refused_with_their_rows_leave_no_trace():
 
 
 @every_engine
-def test_it_says_what_it_takes(engine):
+def test_wrong_use_is_refused_with_what_to_pass(engine):
     dyn, other, (X, y) = live(engine=engine), live(engine=engine, anchor=None), rows()
     before = snapshot(dyn)
     with pytest.raises(TypeError, match=r"fit takes no 'l1'; its settings are .*l2"):

@@ -197,7 +197,7 @@ def test_bad_names_change_nothing(engine, n):
     assert snapshot(dyn) == before
 
 
-def test_two_names_of_one_number_are_told(monkeypatch):
+def test_two_names_of_one_number_are_refused(monkeypatch):
     dyn = live(40, ids=names(40))
     before = snapshot(dyn)
     number = numbers_of("row 3")

@@ -95,7 +95,7 @@ def do_singly(dyn, what, ids, X, y, weights):
 
 @every_suit
 @pytest.mark.parametrize("calibrate", [True, False], ids=["calibrated", "as drawn"])
-def test_the_coreset_is_the_one_built_anew(name, sampler, calibrate):
+def test_the_coreset_is_the_one_built_from_scratch(name, sampler, calibrate):
     problem = PROBLEMS[name]
     dyn, settings, (X, y, weights) = filled(problem, sampler=sampler, calibrate=calibrate)
     model, rng = Model(problem.label is not None), np.random.default_rng(1)
@@ -286,7 +286,7 @@ def test_inputs_are_never_changed_nor_kept(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["logistic", "k-median", "softmax"])
-def test_reanchored_is_fed_anew(name, kind):
+def test_reanchoring_is_inserting_everything_again(name, kind):
     """In a tree points stand as they came: the same, where none ever changed sides."""
     problem, rng = PROBLEMS[name], np.random.default_rng(6)
     more = {"problem": problem, "n_outliers": 0.1 if kind == "ranked" else 0}
@@ -389,7 +389,7 @@ def test_what_was_far_larger_leaves_no_rounding(single):
     assert assert_law(dyn, settings, 0.01).calibrated
 
 
-def test_a_tree_seen_anew_is_one_fed_in_the_order_of_ids():
+def test_a_reanchored_tree_is_one_filled_in_the_order_of_ids():
     dyn = live(engine="tree", n_outliers=0.1, bucket_size=16)
     dyn.insert(*rows(100, seed=1), ids=-np.arange(1, 101))
     dyn.delete(np.arange(0, 200, 3))

@@ -1,4 +1,4 @@
-"""Rows come, go and are corrected in any order: the state is sound, and the coreset what building it anew gives."""
+"""Rows come, go and are corrected in any order: the state is sound, and the coreset the one built from scratch."""
 
 import numpy as np
 import pytest
@@ -178,14 +178,14 @@ class Changing(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.model))
     @rule(given=st.booleans())
-    def look_anew(self, given):
+    def reanchor(self, given):
         """Reanchor: where points do not allow for an anchor, nothing changes."""
-        failed = [not self.looked_anew(dyn, given) for dyn in self.dyns]
+        failed = [not self.reanchored(dyn, given) for dyn in self.dyns]
         assert len(set(failed)) == 1
         if given and self.n_outliers < self.model.total and self.model.total:
             assert not failed[0]
 
-    def looked_anew(self, dyn, given):
+    def reanchored(self, dyn, given):
         before = dyn.anchor
         try:
             quietly(dyn.reanchor, self.problem.anchor() if given else None)
@@ -301,7 +301,7 @@ class Tree(Changing):
         np.testing.assert_array_equal(core.own_weights, [weights[name] for name in core.ids.tolist()])
 
     @invariant()
-    def who_is_gone_is_in_no_node(self):
+    def deleted_points_are_in_no_node(self):
         for dyn in self.dyns:
             if dyn.anchor is None:
                 continue

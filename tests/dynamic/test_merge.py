@@ -44,7 +44,7 @@ def test_parts_are_merged_into_what_one_machine_would_have(sampler, cuts):
     assert_same(parts[0], whole)
 
 
-def test_it_does_not_matter_who_takes_in_whom_or_what_came_and_went():
+def test_the_order_of_merging_and_past_points_do_not_matter():
     whole = live()
     one, other = part(0, HALF, anchor=whole.anchor), part(HALF, LATE, anchor=whole.anchor)
     gone = one.insert(*rows(30, seed=4), ids=np.arange(1000, 1030))
@@ -191,14 +191,14 @@ def test_names_of_columns_are_taken_over():
 
 
 class Own(dm.Loss):
-    """A loss of a user's own, equal to none but itself."""
+    """A custom loss, equal only to itself."""
 
     def values(self, theta, X, y=None):
         return np.abs(X - theta).sum(axis=1)
 
 
 @every_engine
-def test_losses_of_your_own(engine):
+def test_custom_losses(engine):
     settings = {
         "size": 40,
         "random_state": 0,

@@ -264,7 +264,7 @@ def test_points_come_in_the_order_asked_for(n, engine):
 
 
 @every_engine
-def test_what_it_says_of_itself(engine):
+def test_the_repr(engine):
     dyn = live(EARLY, engine=engine)
     assert repr(dyn) == (
         "DynamicCoreset: LogisticLoss(fit_intercept=True) on 30 points x 3, weight 30\n"
@@ -282,7 +282,7 @@ def test_what_it_says_of_itself(engine):
 
 
 @every_engine
-def test_bytes_are_few_and_told(engine):
+def test_bytes_are_few_and_counted(engine):
     few, many = live(0, engine=engine), live(0, engine=engine)
     few.insert(*rows(2000))
     many.insert(*rows(6000))

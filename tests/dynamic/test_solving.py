@@ -139,7 +139,7 @@ def test_centres(solve, engine):
     )
 
 
-def test_a_solution_with_no_minimum_is_told_by_who_was_asked(solve):
+def test_a_solution_without_a_minimum_warns_under_the_name_of_the_caller(solve):
     X = rows(20)[0]
     dyn = live(0, n_outliers=0)
     dyn.insert(X, np.where(X[:, 0] > 0, 1, -1))

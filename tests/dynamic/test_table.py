@@ -24,7 +24,7 @@ class Bench:
         self.table = LossTable(self.slots, chunk)
         self.losses: dict[int, float] = {}
         self.next_id = 0
-        self.sides: dict[int, bool] = {}  # as told by what add, remove and settle return
+        self.sides: dict[int, bool] = {}  # as returned by add, remove and settle
 
     def put(self, rng, losses, weights, together):
         n = len(losses)
@@ -155,7 +155,7 @@ def test_settling_depends_on_the_weight_alone(points, weights):
 @pytest.mark.parametrize("suspects", [0, 1, 1.5, 3])
 @pytest.mark.parametrize("whole", [True, False], ids=["ones", "real"])
 @pytest.mark.parametrize("scale", [0, 1, 3], ids=["all equal", "few", "some"])
-def test_a_dynamic_coreset_suspects_whom_sorting_gives(suspects, whole, scale):
+def test_a_dynamic_coreset_suspects_the_points_that_sorting_gives(suspects, whole, scale):
     """k-means on whole numbers: losses tie by the dozen."""
     rng = np.random.default_rng(3)
     loss = dm.KMeansLoss(1)

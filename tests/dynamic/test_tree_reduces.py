@@ -71,7 +71,7 @@ WRONGS = [
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 6])
 @pytest.mark.parametrize("bad, error, words", WRONGS, ids=lambda value: getattr(value, "__name__", None))
-def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, error, words, calls):
+def test_a_black_box_that_misbehaves_is_refused_and_leaves_the_tree_valid(bad, error, words, calls):
     sampler = Moody(bad, calls)
     tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
     tree.add_many(np.arange(40))

@@ -473,14 +473,14 @@ class DynamicCoreset:
                 raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
 
     def _skip_ids(self, after: int) -> None:
-        """Give no new row an id below ``after``."""
+        """Reserve all ids below ``after``."""
         if self._state is None:
             self._first_id = max(self._first_id, after)
         else:
             self._state.ids.next = max(self._state.ids.next, after)
 
     def _adopt(self, anchor: Any) -> None:
-        """Take an anchor from elsewhere, in place of a first one."""
+        """Use an anchor from elsewhere, in place of a first one."""
         self._settings = replace(self._settings, given=anchor)
         if self._state is not None:
             self._state.settings = self._settings

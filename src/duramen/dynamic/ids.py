@@ -149,8 +149,7 @@ class Ids:
 
     def new_one(self, given: Any, slots: Slots) -> tuple[Array, list[Name] | None] | None:
         """Check the id of one new point, quickly: its number and name; None if it may be wrong."""
-        if isinstance(given, (list, np.ndarray)) and np.ndim(given) == 1 and len(given) == 1:
-            given = given[0]
+        given = _only_entry(given)
         if isinstance(given, _KINDS):
             number = numbers_of(given)
             if self.names is None or slots.find(int(number[0])) >= 0:
@@ -177,8 +176,7 @@ class Ids:
         """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
-        if isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1:
-            ids = ids[0]
+        ids = _only_entry(ids)
         if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
             slot = slots.find(int(ids)) if slots is not None and _LEAST <= ids <= _MOST else -1
             if slot < 0:
@@ -254,6 +252,12 @@ def _refuse_large(ids: Array) -> None:
 def _refuse_missing(one: Any) -> NoReturn:
     name = repr(one) if isinstance(one, (str, UUID)) else one
     raise KeyError(f"id {name} is not here; it was deleted or never inserted")
+
+
+def _only_entry(ids: Any) -> Any:
+    """Return the entry of a list or an array of one; anything else as it is."""
+    single = isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1
+    return ids[0] if single else ids
 
 
 def _first(ids: Any) -> Any:

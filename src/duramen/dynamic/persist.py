@@ -105,7 +105,7 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
             "pass it: dm.open_store(path, sampler=...)"
         )
     if not isinstance(given, Sampler):
-        raise TypeError(f"was made with a sampler of your own; sampler={given!r} is none")
+        raise TypeError(f"was made with a sampler of your own; sampler={given!r} is not a Sampler")
     return given
 
 

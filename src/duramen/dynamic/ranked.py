@@ -62,14 +62,14 @@ class RankLists(ABC):
         """Choose the points that stand for them all: their slots, with weights as drawn."""
 
     def add(self, slot: int) -> None:
-        """Put a point into its stratum."""
+        """Add a point to its stratum."""
         number = int(self.strata_of(slot) or 0)
         self._open(number).add(float(self.ranks_of(slot)), int(self._slots.ids[slot]), slot)
         self._weights[number].add(float(self._slots.weights[slot]))
         self._length += 1
 
     def remove(self, slot: int) -> None:
-        """Take a point out of its stratum; its data is still in its slot."""
+        """Remove a point from its stratum; its data is still in its slot."""
         number = int(self.strata_of(slot) or 0)
         self._lists[number].remove(float(self.ranks_of(slot)), int(self._slots.ids[slot]))
         self._weights[number].add(-float(self._slots.weights[slot]))
@@ -77,14 +77,14 @@ class RankLists(ABC):
         self._close_empty(number)
 
     def add_many(self, slots: Array) -> None:
-        """Put points into their strata."""
+        """Add points to their strata."""
         for number, part in self._by_stratum(slots):
             self._open(number).add_many(self.ranks_of(part), part)
             self._weights[number].add_many(self._slots.weights[part])
         self._length += len(slots)
 
     def remove_many(self, slots: Array) -> None:
-        """Take points out of their strata."""
+        """Remove points from their strata."""
         for number, part in self._by_stratum(slots):
             self._lists[number].remove_many(self.ranks_of(part), part)
             self._weights[number].add_many(-self._slots.weights[part])

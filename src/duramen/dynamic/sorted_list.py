@@ -160,11 +160,7 @@ class Ordered:
 
     def add_many(self, keys: Array, slots: Array) -> None:
         """Add slots; none may be there."""
-        if not len(slots):
-            return
-        names = self._named.ids[slots]
-        order = sorted_by(keys, names)
-        keys, names, slots = keys[order], names[order], slots[order].astype(np.int32)
+        keys, names, slots = self._in_order(keys, slots)
         if len(keys) <= _FEW_PER_CHUNK * len(self._sizes):
             for key, name, slot in zip(keys.tolist(), names.tolist(), slots.tolist(), strict=True):
                 self.add(key, name, slot)
@@ -175,11 +171,7 @@ class Ordered:
 
     def remove_many(self, keys: Array, slots: Array) -> None:
         """Remove slots, which must be there under these keys."""
-        if not len(slots):
-            return
-        names = self._named.ids[slots]
-        order = sorted_by(keys, names)
-        keys, names = keys[order], names[order]
+        keys, names, slots = self._in_order(keys, slots)
         if len(keys) <= _FEW_PER_CHUNK * len(self._sizes):
             for key, name in zip(keys.tolist(), names.tolist(), strict=True):
                 self.remove(key, name)
@@ -187,6 +179,12 @@ class Ordered:
         old_keys, old_slots = self.keys(), self.slots()
         places = self._places(old_keys, old_slots, keys, names)
         self._rebuild(np.delete(old_keys, places), np.delete(old_slots, places))
+
+    def _in_order(self, keys: Array, slots: Array) -> tuple[Array, Array, Array]:
+        """Sort entries by (key, id); return their keys, ids and slots."""
+        names = self._named.ids[slots]
+        order = sorted_by(keys, names)
+        return keys[order], names[order], slots[order].astype(np.int32)
 
     def find_many(self, keys: Array) -> Array:
         """Return the slots of entries with distinct keys, or -1; for keys that no two entries share."""

@@ -21,6 +21,7 @@ Two promises follow, for single and for joint contributions alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, final
 
@@ -93,8 +94,8 @@ class ExactSum:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if high is not the sum rounded, or a part is not finite."""
-        if self.high + self.low != self.high or self.low - self.low != 0.0:
-            raise AssertionError(f"high={self.high!r} is not the sum of itself and low={self.low!r}, rounded")
+        rounded = self.high + self.low == self.high and math.isfinite(self.low)
+        assert rounded, f"high={self.high!r} is not the sum of itself and low={self.low!r}, rounded"
 
 
 @final
@@ -142,13 +143,9 @@ class ExactTotals:
 
     def check_invariants(self) -> None:
         """Raise AssertionError, naming the column, if a high is not its sum rounded or not finite."""
-        good = (self.high + self.low == self.high) & np.isfinite(self.low)
-        if not good.all():
-            column = int(np.flatnonzero(~good)[0])
-            raise AssertionError(
-                f"column {column}: high={self.high[column]!r} is not the sum of itself "
-                f"and low={self.low[column]!r}, rounded"
-            )
+        for column, (high, low) in enumerate(zip(self.high.tolist(), self.low.tolist(), strict=True)):
+            rounded = high + low == high and math.isfinite(low)
+            assert rounded, f"column {column}: high={high!r} is not the sum of itself and low={low!r}, rounded"
 
     def _keep(self, high: Array, low: Array) -> None:
         if self._zeros.dot(high) != 0.0:  # 0 * inf is NaN; a quarter of the time that isfinite takes

@@ -180,7 +180,7 @@ class LossTable:
         self.n_suspected += sign * len(slots)
 
     def _mend_edge(self) -> None:
-        """Put the edge at the first point from it on: the one that was there may be gone."""
+        """Move the edge to the first point from it on: the one that was there may be gone."""
         if self.edge is not None:
             first = next((part for part in self._from_edge() if len(part)), None)
             self._set_edge(-1 if first is None else int(first[0]))

@@ -64,7 +64,7 @@ class Buckets:
         return np.array(self.order[first * self.size : end], dtype=np.int32)
 
     def add(self, slot: int) -> int:
-        """Put a slot into the hot bucket, or into a new one where that is full; return its position."""
+        """Add a slot to the hot bucket, or to a new one where that is full; return its position."""
         if slot >= len(self.position):
             self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
         place = len(self.order)
@@ -84,7 +84,7 @@ class Buckets:
             self.touched.update(places.tolist())
 
     def restore(self, slots: Array, size: int, measured: int) -> None:
-        """Put the same slots in another order, with the size that was chosen for it."""
+        """Arrange the same slots in another order, with the size that was chosen for it."""
         self.order, self.position = array("i"), array("i")
         self.add_many(slots)
         self.size, self.measured = size, measured
