@@ -2,12 +2,12 @@
 
 import copy
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.dynamic import sorted_list
 from tests.dynamic.model import (
     ROW,
     Model,
@@ -24,14 +24,19 @@ LOGISTIC = PROBLEMS["logistic"]
 KINDS = ("ranked", "uniform tree", "own tree")
 
 
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Let sorted lists have chunks of a few dozen points."""
+    monkeypatch.setattr(sorted_list, "CHUNK", 32)
+
+
 def made(problem=LOGISTIC, sampler="auto", n_outliers=0.1, size=60, seed=3, **more):
-    """Make a dynamic coreset with chunks of a few dozen points; and the settings of the one call."""
+    """Make a dynamic coreset, and the settings of the one call."""
     settings = {"loss": problem.loss, "size": size, "sampler": SAMPLERS.get(sampler, sampler)}
     settings |= {"calibrate": more.pop("calibrate", True), "random_state": seed}
     if more.get("engine") == "tree":
         settings.pop("calibrate")
     dyn = dm.DynamicCoreset(n_outliers=n_outliers, **settings, **more)
-    dyn._settings = replace(dyn._settings, chunk=32)
     return dyn, settings
 
 

@@ -20,8 +20,9 @@ class Bench:
     """A table with its slots, and the losses of the points that are here in a dict of ids."""
 
     def __init__(self, chunk=8):
-        self.slots = Slots(1, np.float64, False, chunk)
-        self.table = LossTable(self.slots, chunk)
+        self.slots = Slots(1, np.float64, False)
+        self.table = LossTable(self.slots)
+        self.slots.index._chunk = self.table.order._chunk = chunk
         self.losses: dict[int, float] = {}
         self.next_id = 0
         self.sides: dict[int, bool] = {}  # as returned by add, remove and settle

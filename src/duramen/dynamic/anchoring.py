@@ -161,7 +161,7 @@ class NoAnchorError(ValueError):
 class Settings:
     """What a dynamic coreset was asked for: the problem, how to choose, and the engine.
 
-    ``given`` is an anchor, a ball or a theta; None to find one. ``chunk`` is as for :class:`Ordered`.
+    ``given`` is an anchor, a ball or a theta; None to find one.
     """
 
     loss: Loss
@@ -173,7 +173,6 @@ class Settings:
     calibrate: bool = True
     bucket_size: int | None = None
     height: int | None = None
-    chunk: int | None = None
 
     def anchor(
         self, points: WeightedPoints, given: Any, fraction: float, n_rows: int

@@ -45,8 +45,8 @@ class LiveCandidates:
     ) -> None:
         self._slots, self.scorer, self._plan = slots, scorer, settings.plan
         self.n_outliers = n_outliers
-        self.table = LossTable(slots, settings.chunk)
-        self.suspects = SuspectLists(slots, self.table, scorer.seed, settings.chunk)
+        self.table = LossTable(slots)
+        self.suspects = SuspectLists(slots, self.table, scorer.seed)
         self.total = ExactSum()
         self.engine: Ranked | Tree
         if settings.tree:
@@ -54,7 +54,7 @@ class LiveCandidates:
             sampler = scorer.sampler.bind(scorer.loss, scorer.anchor)
             self.engine = Tree(slots, sampler, scorer.seed, self._plan.size, *shape)
         else:
-            self.engine = Ranked(slots, self.table, scorer, settings.chunk)
+            self.engine = Ranked(slots, self.table, scorer)
         self.changed_since_anchor = np.zeros(0, dtype=bool)
         self._waiting: dict[int, None] = {}
         self.consistent = True  # while it is not, scoring of waiting points was interrupted

@@ -40,8 +40,8 @@ class RankLists(ABC):
     2. The weight of a stratum is the sum of its points' weights.
     """
 
-    def __init__(self, slots: Slots, table: LossTable, seed: int, chunk: int | None) -> None:
-        self._slots, self._table, self._seed, self._chunk = slots, table, seed, chunk
+    def __init__(self, slots: Slots, table: LossTable, seed: int) -> None:
+        self._slots, self._table, self._seed = slots, table, seed
         self._lists: dict[int, Ordered] = {}
         self._weights: dict[int, ExactSum] = {}
         self._length = 0
@@ -145,7 +145,7 @@ class RankLists(ABC):
 
     def _open(self, number: int) -> Ordered:
         if number not in self._lists:
-            self._lists[number] = Ordered(self._slots, np.float64, self._chunk)
+            self._lists[number] = Ordered(self._slots)
             self._weights[number] = ExactSum()
         return self._lists[number]
 
@@ -199,8 +199,8 @@ class Ranked(RankLists):
     3. ``nonfinite`` counts the points without a finite loss and rank, from which no sample can be drawn.
     """
 
-    def __init__(self, slots: Slots, table: LossTable, scorer: Scorer, chunk: int | None = None) -> None:
-        super().__init__(slots, table, scorer.seed, chunk)
+    def __init__(self, slots: Slots, table: LossTable, scorer: Scorer) -> None:
+        super().__init__(slots, table, scorer.seed)
         self._scorer = scorer
         self._ranks = np.zeros(0)
         self._strata = None if scorer.strata_type is None else np.zeros(0, dtype=scorer.strata_type)

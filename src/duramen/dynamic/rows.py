@@ -44,9 +44,8 @@ class Slots:
     3. A free slot holds zeros.
     """
 
-    def __init__(self, n_columns: int, dtype: Any, labelled: bool, chunk: int | None = None) -> None:
+    def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
-        self._chunk = chunk
         a_row = max(1, n_columns * self.dtype.itemsize)
         self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // a_row).bit_length() - 1
         self._mask = (1 << self._shift) - 1
@@ -54,7 +53,7 @@ class Slots:
         self.ids = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.y = np.zeros(0) if labelled else None
-        self.index = Ordered(self, np.int64, chunk)
+        self.index = Ordered(self, np.int64)
         self._free = array("i")
         self._taken = 0
 
@@ -169,7 +168,7 @@ class Slots:
 
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
-        slots = Slots(self.n_columns, self.dtype, self.y is not None, self._chunk)
+        slots = Slots(self.n_columns, self.dtype, self.y is not None)
         there = self.in_use()
         for start in range(0, len(there), _COPIED):
             points = self.points(there[start : start + _COPIED])

@@ -134,7 +134,7 @@ class State:
         )  # raises if it does not fit such rows
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
-        self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled, settings.chunk)
+        self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
         self.candidates: LiveCandidates | None = None
         self.n_weighted = 0
         self.total = ExactSum()

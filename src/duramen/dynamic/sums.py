@@ -145,7 +145,7 @@ class ExactTotals:
         """Raise AssertionError, naming the column, if a high is not its sum rounded or not finite."""
         for column, (high, low) in enumerate(zip(self.high.tolist(), self.low.tolist(), strict=True)):
             rounded = high + low == high and math.isfinite(low)
-            assert rounded, f"column {column}: high={high!r} is not the sum of itself and low={low!r}, rounded"
+            assert rounded, f"column {column}: high={high!r} is not the sum of itself and low={low!r}"
 
     def _keep(self, high: Array, low: Array) -> None:
         if self._zeros.dot(high) != 0.0:  # 0 * inf is NaN; a quarter of the time that isfinite takes

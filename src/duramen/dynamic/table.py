@@ -40,10 +40,10 @@ class LossTable:
        it they weigh enough, or are all there are.
     """
 
-    def __init__(self, slots: Slots, chunk: int | None = None) -> None:
+    def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.losses = np.zeros(0)
-        self.order = Ordered(slots, np.float64, chunk)
+        self.order = Ordered(slots)
         self.edge: tuple[float, int] | None = None
         self.outer = ExactSum()
         self.n_suspected = 0
