@@ -305,6 +305,7 @@ def test_a_solution_far_outside_warns():
     assert dyn.anchor_report().distance < report.distance / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [LOGISTIC, dm.SquaredLoss(), dm.KMeansLoss(2)], ids=["logistic", "squared", "k-means"]
 )

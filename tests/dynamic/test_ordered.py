@@ -130,8 +130,13 @@ class Comings(RuleBasedStateMachine):
 
 TestComings = Comings.TestCase
 TestComings.settings = settings(
-    max_examples=80, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
+    max_examples=30, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
 )
+
+
+@pytest.mark.slow
+class TestComingsLonger(Comings.TestCase):
+    settings = settings(max_examples=80, stateful_step_count=25, phases=(Phase.explicit, Phase.generate))
 
 
 @pytest.mark.parametrize("chunk", [2, 5, 8, 32])

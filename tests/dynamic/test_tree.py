@@ -163,7 +163,12 @@ class Comings(RuleBasedStateMachine):
 
 
 TestComings = Comings.TestCase
-TestComings.settings = settings(max_examples=60, stateful_step_count=25)
+TestComings.settings = settings(max_examples=20, stateful_step_count=25)
+
+
+@pytest.mark.slow
+class TestComingsLonger(Comings.TestCase):
+    settings = settings(max_examples=60, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
