@@ -99,7 +99,9 @@ def do_singly(dyn, what, ids, X, y, weights):
 
 
 @every_suit
-@pytest.mark.parametrize("calibrate", [True, False], ids=["calibrated", "as drawn"])
+@pytest.mark.parametrize(
+    "calibrate", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["calibrated", "as drawn"]
+)
 def test_the_coreset_is_the_one_built_from_scratch(name, sampler, calibrate):
     problem = PROBLEMS[name]
     dyn, settings, (X, y, weights) = filled(problem, sampler=sampler, calibrate=calibrate)
@@ -325,7 +327,10 @@ def assert_nowhere(dyn, *patterns):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["logistic", "squared", "k-means", "softmax"])
+@pytest.mark.parametrize(
+    "name",
+    ["logistic", "k-means", *(pytest.param(name, marks=pytest.mark.slow) for name in ("squared", "softmax"))],
+)
 @pytest.mark.parametrize("n", [30, 300], ids=["before the anchor", "with it"])
 @pytest.mark.parametrize("how", ["delete", "delete many", "update", "update many"])
 def test_a_row_that_is_gone_is_nowhere(kind, name, n, how):

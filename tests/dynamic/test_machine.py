@@ -316,7 +316,7 @@ PHASES = (Phase.explicit, Phase.generate)
 TestRanked = Ranked.TestCase
 TestRanked.settings = hypothesis_settings(max_examples=10, stateful_step_count=20, phases=PHASES)
 TestTree = Tree.TestCase
-TestTree.settings = hypothesis_settings(max_examples=6, stateful_step_count=20, phases=PHASES)
+TestTree.settings = hypothesis_settings(max_examples=3, stateful_step_count=20, phases=PHASES)
 
 
 @pytest.mark.slow
