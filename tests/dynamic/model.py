@@ -1,14 +1,88 @@
-"""A plain model of which rows are in a dynamic coreset, and the oracle: build the coreset of what is left."""
+"""Live coresets for tests, a plain model of which rows are in one, and the oracle: a coreset of what is left."""
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.dynamic import rows as slots
 from tests.support import assert_same_coreset, quietly
+
+LOGISTIC = dm.LogisticLoss()
+ENGINES = ["ranked", "tree"]
+ROW = np.array([0.5, -1.0, 2.0])
+EARLY, LATE = 30, 300  # rows, before the first anchor and after
+NAMES = [f"p{number}" for number in range(LATE)]
+SETTINGS = {"loss": LOGISTIC, "size": 40, "random_state": 0}
+
+
+def rows(n=LATE, seed=0, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.where(X[:, 0] + rng.normal(size=n) > 0, 1, -1)
+
+
+def live(n=LATE, ids=None, **settings):
+    """Make a live coreset of n rows; 41 are needed for its anchor, which is sought once for all tests."""
+    settings = {"size": 40, "n_outliers": 0.05, "random_state": 0, **settings}
+    if n >= LATE and "anchor" not in settings:
+        settings["anchor"] = _anchor(n, **settings)
+    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
+    if n:
+        dyn.insert(*rows(n), ids=ids)
+    return dyn
+
+
+@cache
+def _anchor(n, **settings):
+    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
+    dyn.insert(*rows(n))
+    return dyn.anchor
+
+
+def snapshot(dyn):
+    """Give a digest of all there is of it, after a check."""
+    dyn.check_invariants()
+    if dyn.total_weight > 0:
+        dyn.coreset()
+    parts = dyn._parts()
+    settings = parts.pop("_settings")  # which may be replaced by the same ones
+    return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
+
+
+def assert_same(dyn, other):
+    """See that both hold the same points and make the same coreset."""
+    for one in (dyn, other):
+        one.check_invariants()
+    np.testing.assert_array_equal(dyn.ids, other.ids)
+    for part in ("X", "y", "weights"):
+        np.testing.assert_array_equal(getattr(dyn.points(), part), getattr(other.points(), part))
+    mine, its = dyn.coreset(), other.coreset()
+    np.testing.assert_array_equal(mine.ids, its.ids)
+    np.testing.assert_allclose(mine.weights, its.weights, rtol=1e-9)
+    np.testing.assert_array_equal(mine.suspected, its.suspected)
+    assert (mine.threshold, mine.n_outliers, mine.n_points) == (its.threshold, its.n_outliers, its.n_points)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Let rows stand in many blocks, and pickles be small."""
+    monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)
+
+
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+both_phases = pytest.mark.parametrize("n", [EARLY, LATE], ids=["early", "late"])
+everywhere = pytest.mark.parametrize(
+    ("n", "engine"),
+    [(EARLY, "ranked"), (LATE, "ranked"), (LATE, "tree")],
+    ids=["early", "late", "tree"],  # early, engines have nothing to do
+)
 
 
 def anew(points, settings, n_outliers, anchor, shuffle=None):
@@ -27,7 +101,7 @@ def anew(points, settings, n_outliers, anchor, shuffle=None):
 
 
 def assert_law(dyn, settings, n_outliers, seed=0):
-    """See that the coreset is what building it anew from the points that are here gives, errors too."""
+    """See that the coreset is the one built from scratch from the points that are here, errors too."""
     points = dyn.points()
     if dyn.anchor is None:
         heavy = points.take(np.flatnonzero(points.weights > 0))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.test_arguments import BlackBox
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LOGISTIC,
     ROW,
     assert_same,
@@ -16,6 +15,7 @@ from tests.dynamic.test_reading import (
     small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
+from tests.dynamic.test_arguments import BlackBox
 
 NEEDED = 41  # one more than the size
 
@@ -73,7 +73,7 @@ def test_until_there_are_enough_the_coreset_is_all_points(engine):
         (10, dm.KMeansLoss(2), 30),
     ],
 )
-def test_how_many_are_needed_is_told(size, loss, needed):
+def test_the_number_of_rows_needed_is_reported(size, loss, needed):
     dyn = fed(new(size=size, loss=loss), 3)
     assert dyn.anchor_after == needed
     fed(dyn, needed - 1, start=3)
@@ -189,7 +189,7 @@ def test_anchors_of_every_kind_are_taken(kind):
 
 @pytest.mark.parametrize("sampler", ["auto", "uniform", "layered", "leverage", "sensitivity"])
 @pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_after_a_new_anchor_it_is_what_building_it_anew_gives(sampler):
+def test_after_reanchoring_the_coreset_is_the_one_built_from_scratch(sampler):
     dyn = fed(new(sampler=sampler), 500)
     dyn.delete(range(0, 200, 3))
     old = dyn.anchor
@@ -280,7 +280,7 @@ def test_centres_are_compared_whatever_their_order():
     assert dyn.anchor_report().distance < 1
 
 
-def test_a_solution_far_outside_is_told():
+def test_a_solution_far_outside_warns():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
     y = np.where(X[:, 0] + rng.normal(size=3000) > 0, 1, -1)
@@ -291,10 +291,11 @@ def test_a_solution_far_outside_is_told():
     dyn.insert(X, -y)
     for solve in (dm.solve, dm.DynamicCoreset.fit):
         with pytest.warns(
-            UserWarning, match=r"from the anchor, outside the radius of .*reanchor\(\) looks from closer by"
-        ) as told:
+            UserWarning,
+            match=r"from the anchor, outside the radius of .*reanchor\(\) moves the anchor closer",
+        ) as warned:
             solve(dyn)
-        assert told[0].filename == __file__
+        assert warned[0].filename == __file__
     report = dyn.anchor_report()
     assert report.is_outside
     assert report.advised
@@ -304,12 +305,13 @@ def test_a_solution_far_outside_is_told():
     assert dyn.anchor_report().distance < report.distance / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [LOGISTIC, dm.SquaredLoss(), dm.KMeansLoss(2)], ids=["logistic", "squared", "k-means"]
 )
-def test_data_that_do_not_drift_are_seldom_told_of(loss):
+def test_data_that_do_not_drift_seldom_warn(loss):
     """Of ten streams of one distribution, at most one may seem to leave the ball."""
-    told = 0
+    warned = 0
     for seed in range(10):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(6000, 3)) + (
@@ -321,8 +323,8 @@ def test_data_that_do_not_drift_are_seldom_told_of(loss):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             dyn.fit()
-        told += dyn.anchor_report().is_outside
-    assert told <= 1
+        warned += dyn.anchor_report().is_outside
+    assert warned <= 1
 
 
 # which engine
@@ -367,7 +369,7 @@ def test_losses_of_your_own_need_an_anchor_of_yours(sampler):
     dyn.check_invariants()
 
 
-def test_losses_of_your_own_without_an_anchor_are_told():
+def test_custom_losses_need_an_anchor():
     dyn = new(loss=CityBlock())
     with pytest.raises((TypeError, ValueError), match="pass anchor="):
         fed(dyn, 1)

@@ -7,7 +7,9 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from tests.dynamic.test_reading import (
+from duramen.dynamic.anchoring import same_anchor
+from tests.dynamic.model import (
+    LATE,
     LOGISTIC,
     ROW,
     every_engine,
@@ -22,7 +24,7 @@ TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
 
 
 class BlackBox(dm.Sampler):
-    """A user's own: any points by chance, which scores nobody."""
+    """A custom sampler: random points, without scores."""
 
     def reduce(self, points, size, rng):
         if len(points) <= size:
@@ -79,12 +81,12 @@ ANCHORS = [
 
 
 @pytest.mark.parametrize(("anchor", "message"), ANCHORS, ids=["text", "short", "nan", "Anchor", "Ball"])
-def test_an_anchor_that_cannot_be_is_told_by_the_time_it_is_used(anchor, message):
+def test_an_impossible_anchor_is_refused_when_it_is_used(anchor, message):
     with pytest.raises(ValueError, match=message):
         dm.DynamicCoreset(LOGISTIC, size=40, anchor=anchor).insert(*rows())
 
 
-def test_a_bare_anchor_where_a_radius_is_needed_is_told():
+def test_a_bare_anchor_where_a_radius_is_needed_is_refused():
     with pytest.raises(ValueError, match=r"pass anchor=dm.Anchor\(theta, radius\)"):
         dm.DynamicCoreset(LOGISTIC, size=40, sampler="sensitivity", anchor=np.zeros(4)).insert(*rows())
 
@@ -109,12 +111,12 @@ ARRIVALS = [
     ((["a", "b", "c"], 1), TypeError, r"X holds 'a' \(str\) in row 0"),
     (([[None, 1.0, 2.0]], 1), ValueError, r"missing value \(None\) in row 0"),
     (([[1j, 1.0, 2.0]], 1), TypeError, "pass real numbers"),
-    ((ROW, None), ValueError, r"LogisticLoss\(fit_intercept=True\) needs labels; pass y, one label a row"),
+    ((ROW, None), ValueError, r"LogisticLoss\(fit_intercept=True\) needs labels; pass y, one label per row"),
     ((TWO, [1]), ValueError, "y has 1 values for 2 rows"),
     ((TWO, 1), ValueError, "y has 1 values for 2 rows"),
     ((ROW, [1, -1]), ValueError, "y has 2 values for 1 rows"),
-    ((ROW, 0), ValueError, r"labels are 0(\.0)?, and those here -1.0, 1.0; LogisticLoss takes -1 and .1, or 0 and 1"),
-    ((TWO, [0, 1]), ValueError, r"labels are 0(\.0)?, 1(\.0)?, and those here -1.0, 1.0"),
+    ((ROW, 0), ValueError, r"labels are 0(\.0)?, but those here are -1.0, 1.0; LogisticLoss takes -1 and .1, or 0 and 1"),
+    ((TWO, [0, 1]), ValueError, r"labels are 0(\.0)?, 1(\.0)?, but those here are -1.0, 1.0"),
     ((ROW, 2), ValueError, "2"),
     ((TWO, [1, 0.5]), ValueError, "0.5"),
     ((ROW, np.nan), ValueError, "y has NaN in row 0"),
@@ -378,7 +380,7 @@ def test_scores_of_another_shape(engine):
 
 @pytest.mark.parametrize("score", [0.0, -1.0, np.nan, np.inf])
 @every_engine
-def test_scores_that_are_no_positive_numbers_are_told_with_the_id(score, engine):
+def test_scores_that_are_not_positive_are_refused_with_the_id(score, engine):
     sampler = Scores(lambda scores: np.where(scores, scores, score))
     dyn = dm.DynamicCoreset(LOGISTIC, 40, sampler=sampler, engine=engine, anchor=np.eye(4)[0], random_state=0)
     dyn.insert(*rows())
@@ -391,3 +393,78 @@ def test_scores_that_are_no_positive_numbers_are_told_with_the_id(score, engine)
     dyn.delete(1000)
     dyn.check_invariants()
     np.testing.assert_array_equal(dyn.coreset().ids, plain.ids)
+
+
+@everywhere
+def test_weights_too_far_apart_are_refused(n, engine):
+    dyn = live(n, engine=engine)
+    before, (X, y), apart = snapshot(dyn), rows(2), [1.0, 1e61]
+    for act in (
+        *(lambda weight=weight: dyn.insert(ROW, 1, weight) for weight in (1e-61, 1e61)),
+        *(lambda weight=weight: dyn.update(3, sample_weight=weight) for weight in (1e-61, 1e61)),
+        *(lambda: dyn.insert(X, y, apart), lambda: dyn.update([3, 4], sample_weight=apart)),
+    ):
+        with pytest.raises(ValueError, match="differ by more than 60 decades"):
+            act()
+        assert snapshot(dyn) == before
+    dyn.delete(dyn.ids)
+    dyn.insert(X, y, [1e-70, 1e-75])
+    dyn.check_invariants()
+
+
+class Odd(dm.RankedSampler):
+    """Strata that are no numbers to us, where the first column is large."""
+
+    def __init__(self, odd):
+        self.odd = odd
+
+    def scores(self, seen):
+        return np.ones(len(seen))
+
+    def strata(self, seen):
+        plain = np.zeros(len(seen), dtype=np.asarray(self.odd).dtype)
+        return np.where(seen.points.X[:, 0] > 9, self.odd, plain)
+
+
+@pytest.mark.parametrize(("odd", "found"), [(np.uint64(2**63), f"stratum {2**63}"), ("north", "type <U5")])
+def test_strata_that_are_no_int64_are_refused(odd, found):
+    dyn, far, (X, y) = live(0, sampler=Odd(odd), anchor=live().anchor), [99.0, 0.0, 0.0], rows()
+    acts = [lambda: dyn.insert(far, 1), lambda: dyn.insert([*X.tolist(), far], [*y, 1])]
+    if not isinstance(odd, str):
+        dyn.insert(X, y)
+        acts += [lambda: dyn.update(3, far), lambda: dyn.update([3, 4], [ROW, far])]
+    count = len(dyn)
+    for act in acts:
+        with pytest.raises(ValueError, match=found):
+            act()
+        dyn.check_invariants()
+        assert len(dyn) == count
+
+
+def test_weights_refused_with_their_rows_leave_no_trace():
+    dyn = live(0, sampler=Odd(np.uint64(2**63)), anchor=live().anchor)
+    dyn.insert(*rows())
+    with pytest.raises(ValueError, match="stratum"):
+        dyn.insert([[99.0, 0.0, 0.0], ROW], [1, 1], 1e-40)
+    dyn.delete(0)
+    dyn.insert(ROW, 1, 1e30)
+
+
+@every_engine
+def test_wrong_use_is_refused_with_what_to_pass(engine):
+    dyn, other, (X, y) = live(engine=engine), live(engine=engine, anchor=None), rows()
+    before = snapshot(dyn)
+    with pytest.raises(TypeError, match=r"fit takes no 'l1'; its settings are .*l2"):
+        dyn.fit(l1=3)
+    with pytest.raises(AttributeError):
+        dyn.size = 5
+    for one in (dyn, live(0)):
+        with pytest.raises(TypeError, match=r"pass its parts: points\.X"):
+            one.insert(dm.points(X, y))
+    assert snapshot(dyn) == before
+    dyn.insert(X, y, 2.5)
+    assert dyn.total_weight == 3.5 * LATE
+    for given in (other, live(size=50, engine=engine, n_outliers=0.1).coreset()):
+        dyn.reanchor(given)
+        assert same_anchor(dyn.anchor, given.anchor)
+        dyn.check_invariants()

@@ -10,9 +10,10 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic.ids import numbers_of
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LATE,
     LOGISTIC,
+    NAMES,
     ROW,
     assert_same,
     both_phases,
@@ -180,7 +181,7 @@ def test_bad_names_change_nothing(engine, n):
         (pd.Series(["ann", np.nan]), TypeError, "names must be strings or UUIDs; row 1 has nan"),
         ([1, 2], TypeError, "the points here have names, and so must new ones; found 1"),
         ([1, "ann"], TypeError, "ids"),
-        (None, ValueError, "the points here have names; pass ids, one name a row"),
+        (None, ValueError, "the points here have names; pass ids, one name per row"),
     ]:
         with pytest.raises(kind, match=message):
             dyn.insert(X, y, ids=ids)
@@ -196,7 +197,7 @@ def test_bad_names_change_nothing(engine, n):
     assert snapshot(dyn) == before
 
 
-def test_two_names_of_one_number_are_told(monkeypatch):
+def test_two_names_of_one_number_are_refused(monkeypatch):
     dyn = live(40, ids=names(40))
     before = snapshot(dyn)
     number = numbers_of("row 3")
@@ -246,3 +247,32 @@ def test_names_are_merged(n):
         with pytest.raises((TypeError, ValueError), match=r"names|numbers|anchors differ"):
             mine.merge(its)
     assert (snapshot(numbers), snapshot(one)) == before
+
+
+UUIDS = [UUID(int=number) for number in range(LATE)]
+
+
+@pytest.mark.parametrize("names", [None, NAMES, UUIDS], ids=["numbers", "strings", "UUIDs"])
+@everywhere
+def test_points_are_found_by_any_collection(names, n, engine):
+    names = list(range(n)) if names is None else names[:n]
+    dyn, plain = (live(n, engine=engine, ids=names) for _ in range(2))
+    assert len(dyn.points(set(names[:9]))) == len(dyn.points(iter(names[:9]))) == 9
+    few = ({names[3]}, frozenset(names[4:6]), (name for name in names[6:9]))
+    for gone in (*few, np.array([names[9]]), [names[10]], names[11], set()):
+        dyn.delete(gone)
+    plain.delete(names[3:12])
+    for given in (names[3], [names[4]], np.array([names[5]])):
+        dyn.insert(ROW, 1, ids=given)
+    plain.insert(np.array([ROW] * 3), np.ones(3), ids=names[3:6])
+    if engine == "ranked":
+        assert_same(dyn, plain)
+    dyn.delete(names[3])
+    before = snapshot(dyn)
+    for gone in ({names[3]}, iter([names[0], names[3]]), [names[3]], np.array([names[3]]), names[3]):
+        with pytest.raises(KeyError, match="is not here"):
+            dyn.delete(gone)
+    for ids in ({"a", "b"}, {900, 901}, frozenset({900, 901})):  # whose rows would be anyone's
+        with pytest.raises((TypeError, ValueError), match="ids"):
+            dyn.insert(*rows(2), ids=ids)
+    assert snapshot(dyn) == before

@@ -1,4 +1,4 @@
-"""Rows come, go and are corrected in any order: the state is sound, and the coreset what building it anew gives."""
+"""Rows come, go and are corrected in any order: the state is sound, and the coreset the one built from scratch."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, suspected_by_sorting, suspects_of
+from tests.dynamic.model import (
+    Model,
+    assert_law,
+    suspected_by_sorting,
+    suspects_of,
+)
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -173,14 +178,14 @@ class Changing(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.model))
     @rule(given=st.booleans())
-    def look_anew(self, given):
+    def reanchor(self, given):
         """Reanchor: where points do not allow for an anchor, nothing changes."""
-        failed = [not self.looked_anew(dyn, given) for dyn in self.dyns]
+        failed = [not self.reanchored(dyn, given) for dyn in self.dyns]
         assert len(set(failed)) == 1
         if given and self.n_outliers < self.model.total and self.model.total:
             assert not failed[0]
 
-    def looked_anew(self, dyn, given):
+    def reanchored(self, dyn, given):
         before = dyn.anchor
         try:
             quietly(dyn.reanchor, self.problem.anchor() if given else None)
@@ -296,7 +301,7 @@ class Tree(Changing):
         np.testing.assert_array_equal(core.own_weights, [weights[name] for name in core.ids.tolist()])
 
     @invariant()
-    def who_is_gone_is_in_no_node(self):
+    def deleted_points_are_in_no_node(self):
         for dyn in self.dyns:
             if dyn.anchor is None:
                 continue
@@ -309,6 +314,16 @@ class Tree(Changing):
 # rows are made by seeds, which do not shrink: it would take minutes to no avail
 PHASES = (Phase.explicit, Phase.generate)
 TestRanked = Ranked.TestCase
-TestRanked.settings = hypothesis_settings(max_examples=45, stateful_step_count=20, phases=PHASES)
+TestRanked.settings = hypothesis_settings(max_examples=10, stateful_step_count=20, phases=PHASES)
 TestTree = Tree.TestCase
-TestTree.settings = hypothesis_settings(max_examples=20, stateful_step_count=20, phases=PHASES)
+TestTree.settings = hypothesis_settings(max_examples=3, stateful_step_count=20, phases=PHASES)
+
+
+@pytest.mark.slow
+class TestRankedLonger(Ranked.TestCase):
+    settings = hypothesis_settings(max_examples=45, stateful_step_count=20, phases=PHASES)
+
+
+@pytest.mark.slow
+class TestTreeLonger(Tree.TestCase):
+    settings = hypothesis_settings(max_examples=20, stateful_step_count=20, phases=PHASES)

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 import duramen as dm
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LATE,
     ROW,
+    SETTINGS,
+    assert_law,
     assert_same,
     every_engine,
     live,
@@ -42,7 +44,7 @@ def test_parts_are_merged_into_what_one_machine_would_have(sampler, cuts):
     assert_same(parts[0], whole)
 
 
-def test_it_does_not_matter_who_takes_in_whom_or_what_came_and_went():
+def test_the_order_of_merging_and_past_points_do_not_matter():
     whole = live()
     one, other = part(0, HALF, anchor=whole.anchor), part(HALF, LATE, anchor=whole.anchor)
     gone = one.insert(*rows(30, seed=4), ids=np.arange(1000, 1030))
@@ -111,14 +113,6 @@ def test_empty_ones(engine):
     assert_same(empty, full)
     np.testing.assert_array_equal(empty.anchor.theta, full.anchor.theta)
     assert snapshot(full) == before
-
-
-def test_numbers_that_were_used_elsewhere_are_not_given_again():
-    one, other = live(20), live(0)
-    other.insert(X[:20], Y[:20], ids=np.arange(100, 120))
-    other.delete(119)
-    one.merge(other)
-    assert one.insert(ROW, 1)[0] >= 120
 
 
 def refused():
@@ -197,14 +191,14 @@ def test_names_of_columns_are_taken_over():
 
 
 class Own(dm.Loss):
-    """A loss of a user's own, equal to none but itself."""
+    """A custom loss, equal only to itself."""
 
     def values(self, theta, X, y=None):
         return np.abs(X - theta).sum(axis=1)
 
 
 @every_engine
-def test_losses_of_your_own(engine):
+def test_custom_losses(engine):
     settings = {
         "size": 40,
         "random_state": 0,
@@ -221,3 +215,22 @@ def test_losses_of_your_own(engine):
     foreign.insert(ROW, ids=1000)
     with pytest.raises(ValueError, match=r"Own.*cannot be merged"):
         one.merge(foreign)
+
+
+def test_merging_keeps_ids_apart_and_takes_the_anchor():
+    one, other, (X, y) = live(0), live(0), rows()
+    other.insert(X[30:], y[30:], ids=np.arange(30, LATE))
+    other.insert(ROW, 1, ids=999)
+    other.delete(999)
+    one.insert(X[:31], y[:31])
+    kept = snapshot(one), snapshot(other)
+    with pytest.raises(ValueError, match="id 30 is in both"):
+        one.merge(other)
+    assert (snapshot(one), snapshot(other)) == kept
+    one.delete(30)
+    assert (one.anchor, one.merge(other)) == (None, one)
+    assert_same(one, live(anchor=other.anchor))
+    assert_law(one, SETTINGS, 0.05)
+    assert one.insert(ROW, 1).tolist() == [1000]
+    other.delete(other.ids)
+    assert live(0).merge(other).insert(ROW, 1).tolist() == [1000]

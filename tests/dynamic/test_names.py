@@ -1,6 +1,5 @@
 """Names: which ids are names, a name's number, and the table of names with its collisions."""
 
-import pickle
 from hashlib import blake2b
 from uuid import UUID
 
@@ -13,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.dynamic import ids as module
-from duramen.dynamic.ids import Names, is_names, numbers_of
+from duramen.dynamic.ids import Ids, is_names, numbers_of
+from duramen.dynamic.rows import Slots
 
 ONE = UUID(int=1)
 NAME = st.one_of(st.text(max_size=5), st.uuids())
@@ -54,6 +54,9 @@ NOT_NAMES = {
 }
 
 
+EMPTY = Slots(1, np.float64, False)
+
+
 @pytest.fixture
 def few_hashes(monkeypatch):
     """Let the hash be the length of the name, so that names collide."""
@@ -64,9 +67,9 @@ def few_hashes(monkeypatch):
 def test_columns_of_text_are_names_and_have_the_numbers_of_a_list(kind):
     assert is_names(COLUMNS[kind])
     assert numbers_of(COLUMNS[kind]).tolist() == numbers_of(["ann", "bob"]).tolist()
-    table = Names()
-    table.add(numbers_of(COLUMNS[kind]), COLUMNS[kind])
-    assert table.of(numbers_of(["bob", "ann"])).tolist() == ["bob", "ann"]
+    ids = Ids()
+    ids.admit(*ids.new(COLUMNS[kind], 2, EMPTY))
+    assert ids.names_of(numbers_of(["bob", "ann"])).tolist() == ["bob", "ann"]
 
 
 @pytest.mark.parametrize("kind", NOT_NAMES)
@@ -143,71 +146,43 @@ def test_numbers_look_uniform():
     assert len(np.unique(numbers)) == 20_000
 
 
-@given(st.lists(st.tuples(st.booleans(), st.lists(NAME, max_size=5)), max_size=8))
-def test_a_table_is_a_dict(steps):
-    table, oracle = Names(), {}
+@given(st.lists(st.tuples(st.booleans(), st.lists(NAME, max_size=5, unique=True)), max_size=8))
+def test_names_are_kept_as_long_as_their_points(steps):
+    ids, oracle = Ids(), {}
     for adding, names in steps:
-        numbers = numbers_of(names)
-        if adding:
-            table.check(numbers, names)
-            table.add(numbers, names)
+        if adding and names:
+            numbers, named = ids.new(names, len(names), EMPTY)
+            ids.admit(numbers, named)
             oracle.update(zip(numbers.tolist(), names, strict=True))
-        elif all(number in oracle for number in numbers.tolist()):
-            table.remove(numbers)
-            for number in numbers.tolist():
-                oracle.pop(number, None)
         else:
-            with pytest.raises(KeyError, match="has no name"):
-                table.remove(numbers)
-        table.check_invariants()
-        assert len(table) == len(oracle)
-        assert table.of(np.array(list(oracle), dtype=np.int64)).tolist() == list(oracle.values())
-
-
-def test_numbers_without_names():
-    table = Names()
-    with pytest.raises(KeyError, match="id 7 has no name"):
-        table[7]
-    with pytest.raises(KeyError, match="id 7 has no name"):
-        table.of(np.array([7]))
-    assert table.of(np.array([], dtype=np.int64)).shape == (0,)
+            gone = [name for name in names if name in oracle.values()]
+            ids.forget(numbers_of(gone))
+            oracle = {number: name for number, name in oracle.items() if name not in gone}
+        ids.check(np.array(sorted(oracle), dtype=np.int64))
+        assert (ids.names or {}) == oracle
+        if oracle:
+            numbers = np.array(list(oracle), dtype=np.int64)
+            assert ids.names_of(numbers).tolist() == list(oracle.values())
 
 
 def test_names_that_collide_are_refused_with_what_to_do(few_hashes):
-    table = Names()
-    table.add(numbers_of(["ann"]), ["ann"])
-    table.check(numbers_of(["ann", "anna", "anna"]), ["ann", "anna", "anna"])
+    ids = Ids()
+    ids.admit(*ids.new(["ann"], 1, EMPTY))
+    ids.new(["ann", "anna"], 2, EMPTY)
     with pytest.raises(ValueError, match="'ann' and 'bob' have the same number, 4, by chance; rename one"):
-        table.check(numbers_of(["anna", "bob"]), ["anna", "bob"])
+        ids.new(["anna", "bob"], 2, EMPTY)
     with pytest.raises(ValueError, match="'carl' and 'dora' have the same number, 5"):
-        table.check(numbers_of(["carl", "ann", "dora"]), ["carl", "ann", "dora"])
+        ids.new(["carl", "ann", "dora"], 3, EMPTY)
     with pytest.raises(ValueError, match=r"'0123456789abcdef' and UUID\('.*1'\) have the same number, 17"):
-        table.check(numbers_of(["0123456789abcdef", ONE]), ["0123456789abcdef", ONE])
-    assert len(table) == 1
-    table.remove(numbers_of("ann"))
-    table.check(numbers_of("bob"), "bob")
+        ids.new(["0123456789abcdef", ONE], 2, EMPTY)
+    assert ids.names == {4: "ann"}
+    ids.forget(numbers_of("ann"))
+    ids.new(["bob"], 1, EMPTY)
 
 
-def test_numbers_and_names_of_two_lengths_are_refused():
-    with pytest.raises(ValueError, match="shorter"):
-        Names().check(numbers_of(["ann", "bob"]), ["ann"])
-    with pytest.raises(ValueError, match="shorter"):
-        Names().add(numbers_of(["ann", "bob"]), ["ann"])
-
-
-def test_copies_go_their_own_way():
-    table, numbers = Names(), numbers_of(["ann", ONE])
-    table.add(numbers, ["ann", ONE])
-    for other in (table.copy(), pickle.loads(pickle.dumps(table))):
-        other.remove(numbers[:1])
-        assert other[numbers[1]] == ONE
-        assert len(other) == 1
-    assert len(table) == 2
-    assert repr(table) == "Names: 2"
-
-
-def test_a_broken_invariant_is_named():
-    table = Names()
-    table.add(np.array([7]), ["ann"])
-    with pytest.raises(AssertionError, match="id 7 has the name 'ann', whose number is 6685440548919807615"):
-        table.check_invariants()
+@pytest.mark.parametrize(("names", "text"), [({7: "ann"}, "another number"), ({}, "other points")])
+def test_a_broken_invariant_is_named(names, text):
+    ids = Ids(8)
+    ids.names = names
+    with pytest.raises(AssertionError, match=text):
+        ids.check(np.array([7]))

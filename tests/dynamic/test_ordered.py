@@ -105,17 +105,15 @@ class Comings(RuleBasedStateMachine):
             above = entries[len(below) :]
             at = self.names.slot_of[name] if above and above[0] == (key, name) else -1
             assert self.order.find(key, name) == at
-            assert self.order.before(key, name) == (self.slots_of(below)[-1] if below else -1)
             down = [slot for part in self.order.down_from(key, name) for slot in part.tolist()]
             assert down == self.slots_of(below)[::-1]
             up = [slot for part in self.order.up_from(key, name) for slot in part.tolist()]
             assert up == self.slots_of(above)
 
     @rule(count=st.sampled_from([0, 1, 2, 7, 8, 9, 50, ROOM + 5]))
-    def first_and_last(self, count):
+    def the_first(self, count):
         slots = self.slots_of(self.entries)
         assert self.order.first(count).tolist() == slots[:count]
-        assert self.order.last() == (slots[-1] if slots else -1)
 
     @invariant()
     def it_is_the_sorted_list(self):
@@ -132,8 +130,13 @@ class Comings(RuleBasedStateMachine):
 
 TestComings = Comings.TestCase
 TestComings.settings = settings(
-    max_examples=80, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
+    max_examples=30, stateful_step_count=25, phases=(Phase.explicit, Phase.generate)
 )
+
+
+@pytest.mark.slow
+class TestComingsLonger(Comings.TestCase):
+    settings = settings(max_examples=80, stateful_step_count=25, phases=(Phase.explicit, Phase.generate))
 
 
 @pytest.mark.parametrize("chunk", [2, 5, 8, 32])
@@ -205,7 +208,7 @@ def test_nothing_added_and_nothing_removed():
     order.add_many(np.empty(0), none)
     order.remove_many(np.empty(0), none)
     assert len(order) == 0
-    assert order.last() == order.before(0.0, 0) == order.find(0.0, 0) == -1
+    assert order.find(0.0, 0) == -1
     assert [list(order.up_from(0.0, 0)), list(order.down_from(0.0, 0))] == [[], []]
     assert len(order.first(3)) == len(order.keys()) == len(order.slots()) == 0
     order.check()

@@ -1,88 +1,30 @@
 """Rows in every form that people have them, and what can be asked of a live coreset."""
 
-import hashlib
-import pickle
-from functools import cache
-
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-import duramen as dm
-from duramen.dynamic import rows as slots
-
-LOGISTIC = dm.LogisticLoss()
-ENGINES = ["ranked", "tree"]
-EARLY, LATE = 30, 300  # rows, before the first anchor and after
-
-
-def rows(n=LATE, seed=0, d=3):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, np.where(X[:, 0] + rng.normal(size=n) > 0, 1, -1)
-
-
-def live(n=LATE, ids=None, **settings):
-    """Make a live coreset of n rows; 41 are needed for its anchor, which is sought once for all tests."""
-    settings = {"size": 40, "n_outliers": 0.05, "random_state": 0, **settings}
-    if n >= LATE and "anchor" not in settings:
-        settings["anchor"] = _anchor(n, **settings)
-    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
-    if n:
-        dyn.insert(*rows(n), ids=ids)
-    return dyn
-
-
-@cache
-def _anchor(n, **settings):
-    dyn = dm.DynamicCoreset(LOGISTIC, **settings)
-    dyn.insert(*rows(n))
-    return dyn.anchor
-
-
-def snapshot(dyn):
-    """Give a digest of all there is of it, after a check."""
-    dyn.check_invariants()
-    if dyn.total_weight > 0:
-        dyn.coreset()
-    parts = dyn._parts()
-    settings = parts.pop("_settings")  # which may be replaced by the same ones
-    return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
-
-
-def assert_same(dyn, other):
-    """See that both hold the same points and make the same coreset."""
-    for one in (dyn, other):
-        one.check_invariants()
-    np.testing.assert_array_equal(dyn.ids, other.ids)
-    for part in ("X", "y", "weights"):
-        np.testing.assert_array_equal(getattr(dyn.points(), part), getattr(other.points(), part))
-    mine, its = dyn.coreset(), other.coreset()
-    np.testing.assert_array_equal(mine.ids, its.ids)
-    np.testing.assert_allclose(mine.weights, its.weights, rtol=1e-9)
-    np.testing.assert_array_equal(mine.suspected, its.suspected)
-    assert (mine.threshold, mine.n_outliers, mine.n_points) == (its.threshold, its.n_outliers, its.n_points)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Let rows stand in many blocks, and pickles be small."""
-    monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)
-
-
-every_engine = pytest.mark.parametrize("engine", ENGINES)
-both_phases = pytest.mark.parametrize("n", [EARLY, LATE], ids=["early", "late"])
-everywhere = pytest.mark.parametrize(
-    ("n", "engine"),
-    [(EARLY, "ranked"), (LATE, "ranked"), (LATE, "tree")],
-    ids=["early", "late", "tree"],  # early, engines have nothing to do
+from duramen.dynamic import state
+from tests.dynamic.model import (
+    EARLY,
+    LATE,
+    NAMES,
+    ROW,
+    SETTINGS,
+    assert_law,
+    assert_same,
+    every_engine,
+    everywhere,
+    live,
+    rows,
+    small_blocks,  # noqa: F401 (for all tests here)
+    snapshot,
 )
-
 
 # one row in every form
 
-ROW = np.array([0.5, -1.0, 2.0])
+TABLE = np.asfortranarray(np.vstack([ROW, ROW + 1, ROW]))
 FORMS = {
     "vector": (ROW, 1, 2),
     "list": (ROW.tolist(), [1], [2.0]),
@@ -94,19 +36,49 @@ FORMS = {
     "pandas Series": (pd.Series(ROW, index=list("abc")), pd.Series([1]), pd.Series([2.0])),
     "pandas frame": (pd.DataFrame([ROW], columns=list("abc")), 1, 2),
     "polars frame": (pl.DataFrame([ROW], schema=list("abc"), orient="row"), pl.Series([1]), 2),
+    "integers": ([2, -1, 3], np.int8(1), np.float32(2)),
+    "array of integers": (np.array([2, -1, 3]), np.array([1.0]), np.float32(2)),
+    "row of Fortran": (TABLE[1], 1, 2.0),
+    "rows of Fortran": (TABLE[1:2], 1, 2.0),
+    "column of Fortran": (np.asfortranarray(TABLE.T)[:, 1], 1, 2.0),
 }
+NUMBERS = [
+    700,
+    np.array([700]),
+    [700],
+    (700,),
+    np.uint16(700),
+    np.array(700),
+    np.array([700], dtype=np.int16),
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @everywhere
-def test_one_row_may_come_in_any_form(form, n, engine):
+def test_one_row_of_any_form_is_a_batch_of_one(form, n, engine):
     dyn, plain = live(n, engine=engine), live(n, engine=engine)
-    assert dyn.insert(*FORMS[form]).tolist() == [n] == plain.insert(ROW, 1, 2.0).tolist()
-    dyn.update(3, *FORMS[form])
-    plain.update([3], ROW[None], [1], [2.0])
+    X, y, weight = FORMS[form]
+    row = np.asarray(X, dtype=float).reshape(3)
+    assert dyn.insert(X, y, weight).tolist() == [n]
+    assert dyn.insert(ROW, 1).tolist() == [n + 1]
+    plain.insert(np.vstack([row, ROW]), [1, 1], [2.0, 1.0])
+    dyn.update(3, X, y, weight)
+    dyn.update(n, ROW)
+    plain.update([3, n], np.vstack([row, ROW]), [1, 1], [2.0, 2.0])
     assert_same(dyn, plain)
     point = dyn.points(3)
-    assert (point.X.tolist(), point.y.tolist(), point.weights.tolist()) == ([ROW.tolist()], [1], [2])
+    assert (point.X.tolist(), point.y.tolist(), point.weights.tolist()) == ([row.tolist()], [1], [2])
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+@everywhere
+def test_one_id_of_any_form(number, n, engine):
+    dyn = live(n, engine=engine)
+    assert dyn.insert(ROW, 1, ids=number).tolist() == [700]
+    dyn.update(number, -ROW)
+    assert dyn.points(number).X.tolist() == [(-ROW).tolist()]
+    dyn.delete(number)
+    assert 700 not in dyn
 
 
 @everywhere
@@ -121,21 +93,6 @@ def test_what_is_not_given_to_an_update_stays(n, engine):
     assert got.weights.tolist() == np.linspace(1, 2, n)[[2, 4, 5]].tolist()
     assert got.X.tolist() == [X[8].tolist(), ROW.tolist(), X[7].tolist()]
     dyn.check_invariants()
-
-
-@everywhere
-def test_rows_are_copied_and_inputs_stay_as_they_are(n, engine):
-    dyn, (X, y), weights, ids = live(0, engine=engine), rows(n), np.ones(n), np.arange(n)
-    kept = [part.copy() for part in (X, y, weights, ids)]
-    got = dyn.insert(X, y, weights, ids)
-    row = X[0].copy()
-    dyn.insert(row, 1, ids=n)
-    for part, before in zip((X, y, weights, ids), kept, strict=True):
-        np.testing.assert_array_equal(part, before)
-    before = snapshot(dyn)
-    for part in (X, y, weights, got, row):
-        part[:] = 7
-    assert snapshot(dyn) == before
 
 
 @every_engine
@@ -302,12 +259,12 @@ def test_points_come_in_the_order_asked_for(n, engine):
         dyn.points([int(ids[0]), 1])
     with pytest.raises(ValueError, match="ids must be distinct"):
         dyn.points([int(ids[0])] * 2)
-    with pytest.raises(KeyError, match="have numbers and no names"):
+    with pytest.raises(KeyError, match="have integer ids and no names"):
         dyn.names_of(ids[:2])
 
 
 @every_engine
-def test_what_it_says_of_itself(engine):
+def test_the_repr(engine):
     dyn = live(EARLY, engine=engine)
     assert repr(dyn) == (
         "DynamicCoreset: LogisticLoss(fit_intercept=True) on 30 points x 3, weight 30\n"
@@ -325,7 +282,7 @@ def test_what_it_says_of_itself(engine):
 
 
 @every_engine
-def test_bytes_are_few_and_told(engine):
+def test_bytes_are_few_and_counted(engine):
     few, many = live(0, engine=engine), live(0, engine=engine)
     few.insert(*rows(2000))
     many.insert(*rows(6000))
@@ -360,3 +317,63 @@ def test_all_that_weighs_nothing_makes_no_coreset():
         dyn.coreset()
     dyn.insert(ROW, 1)
     assert dyn.coreset().ids.tolist() == [5]
+
+
+@everywhere
+def test_a_label_or_a_weight_alone_can_be_corrected(n, engine):
+    dyn, plain = (live(n, engine=engine, ids=NAMES[:n]) for _ in range(2))
+    X, y = rows(n)
+    dyn.update("p7", y=-y[7])
+    dyn.update(["p9", "p4"], y=[-y[9], -y[4]])
+    dyn.update("p8", sample_weight=3.0)
+    dyn.update(["p9", "p5"], sample_weight=[2.0, 4.0])
+    dyn.update(["p1", "p2"], sample_weight=0.5)
+    signs, weights = [1, 1, -1, 1, -1, 1, -1], [0.5, 0.5, 1, 4, 1, 3, 2]
+    for row, sign, weight in zip((1, 2, 4, 5, 7, 8, 9), signs, weights, strict=True):
+        plain.update(NAMES[row], X[row], sign * y[row], weight)
+    assert_same(dyn, plain)
+    assert sorted(dyn.names_of(dyn.ids)) == sorted(NAMES[:n])
+    with pytest.raises(ValueError, match="7"):
+        dyn.update("p7", y=7)
+    assert_same(dyn, plain)
+
+
+@pytest.mark.parametrize("way", ["batch", "one by one"])
+@pytest.mark.parametrize("anchored", [True, False])
+def test_memory_of_points_that_are_gone_is_given_back(way, anchored, monkeypatch):
+    monkeypatch.setattr(state, "_SMALL", 128)
+    n = 3000 if way == "batch" else 1500
+    dyn = live(0, size=40 if anchored else n)
+    dyn.insert(*rows(n))
+    if anchored:
+        dyn.update(5, ROW)  # of the sample; and changed since
+    extent, nbytes, made_of = dyn._state.slots.extent, dyn.nbytes, dyn.anchor_report().n_sample
+    kept = np.arange(5, n, 50)
+    gone = np.setdiff1d(np.arange(n), kept)
+    dyn.delete(gone) if way == "batch" else [dyn.delete(one) for one in gone.tolist()]
+    dyn.check_invariants()
+    assert dyn._state.slots.extent <= 128 < extent / 10
+    assert dyn.nbytes < nbytes / 4
+    assert_law(dyn, SETTINGS, 0.05)
+    if anchored:
+        report = dyn.anchor_report()
+        assert (report.n_points, report.n_sample) == (len(kept), made_of)
+        assert report.n_late == 1 + np.count_nonzero(kept >= made_of)
+        assert report.n_sample_gone == made_of - np.count_nonzero((kept < made_of) & (kept != 5))
+    assert dyn.insert(*rows(200, seed=1))[0] == n
+    assert_law(dyn, SETTINGS, 0.05)
+
+
+def test_a_row_of_a_frame_has_its_columns_in_order():
+    dyn, (X, y) = live(0, anchor=live().anchor), rows()
+    frame = pd.DataFrame(X, columns=list("abc"))
+    dyn.insert(frame, y)
+    before, row = snapshot(dyn), frame.loc[7]
+    for wrong in (row[["b", "a", "c"]], row.rename({"a": "x"})):
+        for act in (lambda row=wrong: dyn.insert(row, 1), lambda row=wrong: dyn.update(3, row)):
+            with pytest.raises(ValueError, match="the rows here have a, b, c, in this order"):
+                act()
+    assert snapshot(dyn) == before
+    dyn.insert(row, y[7])
+    dyn.update(3, row)
+    assert dyn.points([3, LATE]).X.tolist() == X[[7, 7]].tolist()

@@ -7,7 +7,11 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, view_of
+from tests.dynamic.model import (
+    Model,
+    assert_law,
+    view_of,
+)
 from tests.support import PROBLEMS, weights_of
 
 OPERATIONS = 100_000
@@ -93,6 +97,7 @@ class Life:
         assert_law(self.dyn, self.settings, self.n_outliers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, share", [("logistic", 0.92), ("k-means", 0.08)])
 def test_a_hundred_thousand_operations(name, share, monkeypatch):
     monkeypatch.setattr(ordered, "CHUNK", 64)
@@ -120,6 +125,7 @@ def fresh_totals(dyn):
     return np.array(sums), np.abs(terms).sum(axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, far", [("logistic", 1e8), ("k-means", 1.0), ("k-means", 1e8)])
 def test_totals_after_a_million_updates(name, far):
     """Relative to each total, not to what was moved: two floats a sum keep 32 digits."""

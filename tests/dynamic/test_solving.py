@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from tests.dynamic.test_reading import (
+from tests.dynamic.model import (
     LOGISTIC,
     ROW,
     assert_same,
@@ -17,6 +17,7 @@ from tests.dynamic.test_reading import (
     rows,
     small_blocks,  # noqa: F401 (for all tests here)
 )
+from tests.support import quietly
 
 N = 3000
 WIDE = dm.Anchor([1.0, 0.0, 0.0, 0.0], 9.0)  # a ball that no solution leaves
@@ -138,7 +139,7 @@ def test_centres(solve, engine):
     )
 
 
-def test_a_solution_with_no_minimum_is_told_by_who_was_asked(solve):
+def test_a_solution_without_a_minimum_warns_under_the_name_of_the_caller(solve):
     X = rows(20)[0]
     dyn = live(0, n_outliers=0)
     dyn.insert(X, np.where(X[:, 0] > 0, 1, -1))
@@ -190,8 +191,51 @@ def test_a_count_may_exceed_the_points_while_they_come(engine):
     with pytest.raises(ValueError, match=r"n_outliers=50(\.0)? is not below the total weight 50"):
         dyn.coreset()
     with pytest.raises(
-        ValueError, match="n_outliers=50 is not below the total weight 50, so no anchor can be made"
+        ValueError, match="n_outliers=50 is not below the total weight 50, so no anchor can be found"
     ):
         dyn.reanchor()
     dyn.set_outliers(10)
     assert dyn.coreset().n_outliers == 10
+
+
+def as_good(dyn, loss):
+    core, found = dyn.coreset(), quietly(dyn.fit)
+    fresh = dm.solve(core.points, loss, n_outliers=core.n_outliers, random_state=0)
+    assert found.objective <= 1.05 * fresh.objective
+
+
+@every_engine
+def test_a_solution_of_other_data_does_not_mislead(engine):
+    rng, loss = np.random.default_rng(0), dm.KMeansLoss(4)
+    centres = rng.normal(size=(2, 4, 2)) * 30
+    old, new = (each[rng.integers(4, size=1200)] + rng.normal(size=(1200, 2)) for each in centres)
+    dyn = dm.DynamicCoreset(loss, size=200, n_outliers=0.02, random_state=0, engine=engine)
+    ids = dyn.insert(old)
+    quietly(dyn.fit)
+    for part in np.array_split(np.arange(1200), 3):
+        dyn.insert(new[part])
+        dyn.delete(ids[part])
+        as_good(dyn, loss)
+
+
+@every_engine
+def test_a_solution_for_fewer_outliers_does_not_mislead(engine):
+    X, y = rows(3000)
+    X[:240], y[:240] = [-40.0, 3.0, 3.0], 1
+    dyn = live(0, size=300, n_outliers=0, engine=engine)
+    dyn.insert(X, y)
+    quietly(dyn.fit)
+    dyn.set_outliers(0.1)
+    as_good(dyn, LOGISTIC)
+
+
+@every_engine
+def test_truth_discovery_is_solved_and_reported_on(engine):
+    X = np.random.default_rng(0).normal(size=(400, 3)) * 0.3 + 50 * (np.arange(400) < 20)[:, None]
+    dyn = dm.DynamicCoreset(dm.TruthDiscoveryLoss(), size=80, n_outliers=0.05, random_state=0, engine=engine)
+    ids = dyn.insert(X)
+    assert np.abs(quietly(dyn.fit).theta).max() < 0.3
+    assert dyn.anchor_report().distance >= 0
+    dyn.delete(ids[:200])
+    assert quietly(dyn.fit).n_outliers == 10
+    assert dyn.anchor_report().n_points == 200

@@ -42,14 +42,14 @@ def test_a_sum_keeps_its_first_promise(batches):
     """The error against fractions is at most k 2^-103 times the mass, for moves of any size and sign."""
     total, exact, mass, moves = ExactSum(), Fraction(0), Fraction(0), 0
     for adding, jointly, values in batches:
-        move, many = (total.add, total.add_many) if adding else (total.subtract, total.subtract_many)
+        signed = np.array(values) if adding else -np.array(values)
         if jointly:
-            many(np.array(values))
+            total.add_many(signed)
         else:
-            for value in values:
-                move(value)
+            for value in signed.tolist():
+                total.add(value)
         moves += len(values)
-        exact += (1 if adding else -1) * sum(map(Fraction, values))
+        exact += sum(map(Fraction, signed.tolist()))
         mass += sum(abs(Fraction(value)) for value in values)
         total.check_invariants()
         assert abs(held(total) - exact) <= moves * mass / 2**103
@@ -64,12 +64,12 @@ def test_totals_are_sums_column_by_column(seed, m):
     for start in range(0, m, 10):
         batch = rows[start : start + 10]
         totals.add_many(batch)
-        totals.subtract(batch[0])
+        totals.add(-batch[0])
         for column, total in enumerate(columns):
             total.add_many(batch[:, column])
-            total.subtract(batch[0, column])
+            total.add(-batch[0, column])
     totals.check_invariants()
-    assert totals.values.tolist() == [total.value for total in columns]
+    assert totals.high.tolist() == [total.value for total in columns]
     assert totals.low.tolist() == [total.low for total in columns]
 
 
@@ -83,7 +83,7 @@ def test_little_is_left_of_much_and_a_plain_sum_has_lost_it():
         total.add(value)
         plain += value
     for value in others.tolist():
-        total.subtract(value)
+        total.add(-value)
         plain -= value
     rest = math.fsum(values[small])
     assert rest > 1
@@ -97,10 +97,10 @@ def test_the_same_for_columns_and_joint_moves():
     keep[np.flatnonzero((values < 1).all(axis=1))[:100]] = True
     totals = ExactTotals(3)
     totals.add_many(values)
-    totals.subtract_many(values[~keep])
+    totals.add_many(-values[~keep])
     rest = [math.fsum(column) for column in values[keep].T]
     assert min(rest) > 1
-    np.testing.assert_allclose(totals.values, rest, rtol=1e-12)
+    np.testing.assert_allclose(totals.high, rest, rtol=1e-12)
     plain = np.cumsum(values, axis=0)[-1] - np.cumsum(values[~keep], axis=0)[-1]  # one after the other
     assert (np.abs(plain - rest) > 1e-5).all()
 
@@ -117,14 +117,14 @@ def test_what_came_and_went_leaves_exactly_nothing(seed, n):
     for row in rows[half:]:
         totals.add(row)
         one.add(row[0])
-    assert totals.values.tolist() == [math.fsum(column) for column in rows.T]
+    assert totals.high.tolist() == [math.fsum(column) for column in rows.T]
     shuffled = rng.permutation(rows)
     for row in shuffled[:half]:
-        totals.subtract(row)
-        one.subtract(row[0])
-    assert totals.values.tolist() == [math.fsum(column) for column in shuffled[half:].T]
-    totals.subtract_many(shuffled[half:])
-    one.subtract_many(shuffled[half:, 0])
+        totals.add(-row)
+        one.add(-row[0])
+    assert totals.high.tolist() == [math.fsum(column) for column in shuffled[half:].T]
+    totals.add_many(-shuffled[half:])
+    one.add_many(-shuffled[half:, 0])
     assert not totals.high.any()
     assert not totals.low.any()
     assert one.high == one.low == 0.0
@@ -137,8 +137,8 @@ def test_beyond_the_second_promise_next_to_nothing_is_left(seed):
     totals = ExactTotals(2)
     totals.add_many(rows)
     for row in rng.permutation(rows):
-        totals.subtract(row)
-    assert (np.abs(totals.values) <= 1e-28 * np.abs(rows).sum(axis=0)).all()
+        totals.add(-row)
+    assert (np.abs(totals.high) <= 1e-28 * np.abs(rows).sum(axis=0)).all()
 
 
 @pytest.mark.parametrize("layout", ["C", "F", "float32", "integers", "reversed", "read-only"])
@@ -156,7 +156,7 @@ def test_blocks_and_layouts_are_no_matter_and_the_input_remains(layout, small_bl
     totals.add_many(changed)
     one.add_many(changed)
     np.testing.assert_array_equal(changed, before)
-    assert totals.values.tolist() == [math.fsum(column) for column in changed.T]
+    assert totals.high.tolist() == [math.fsum(column) for column in changed.T]
     assert one.value == math.fsum(changed.ravel())
 
 
@@ -168,11 +168,11 @@ def test_the_ends_of_the_range(top):
     totals, one = ExactTotals(3), ExactSum()
     totals.add_many(rows)
     one.add_many(rows[:, 0])
-    assert totals.values.tolist() == [math.fsum(column) for column in rows.T]
-    assert one.value == totals.values[0]
+    assert totals.high.tolist() == [math.fsum(column) for column in rows.T]
+    assert one.value == totals.high[0]
     for row in rows[::-1]:
-        totals.subtract(row)
-    assert not totals.values.any()
+        totals.add(-row)
+    assert not totals.high.any()
 
 
 @pytest.mark.parametrize("value", [1e308, np.inf, np.nan])
@@ -186,10 +186,8 @@ def test_what_leaves_the_range_is_refused_and_nothing_changes(value, jointly):
         total.add_many(row) if jointly else total.add(value)
     with pytest.raises(OverflowError, match="the sum of column 1 left the range"):
         totals.add_many(row[None]) if jointly else totals.add(row)
-    with pytest.raises(OverflowError, match="left the range"):
-        total.difference(-row)
     assert (total.high, total.low) == (1.7e308, 0.0)
-    assert totals.values.tolist() == [1.0, 1.7e308]
+    assert totals.high.tolist() == [1.0, 1.7e308]
 
 
 def test_the_last_bit_before_infinity():
@@ -203,35 +201,26 @@ def test_the_last_bit_before_infinity():
     total.check_invariants()
 
 
-def test_differences_do_not_cancel():
-    total = ExactSum()
-    values = wide(np.random.default_rng(3), 1000)
+def test_what_is_left_of_a_difference_does_not_cancel():
+    total, values = ExactSum(), wide(np.random.default_rng(3), 1000)
     total.add_many(values)
-    order = np.argsort(values)
-    assert total.difference(values[order[3:]]) == pytest.approx(math.fsum(values[order[:3]]), rel=1e-12)
     assert total.value == math.fsum(values)
-    assert total.difference(np.empty(0)) == total.value
+    order = np.argsort(values)
+    total.add_many(-values[order[3:]])
+    assert total.value == pytest.approx(math.fsum(values[order[:3]]), rel=1e-12)
 
 
-def test_copies_go_their_own_way():
+def test_pickled_sums_keep_every_bit():
     total, totals = ExactSum(), ExactTotals(2)
     for number in (1e16, 1.0):
         total.add(number)
         totals.add(np.array([number, -number]))
-    for other, others in (
-        (total.copy(), totals.copy()),
-        (pickle.loads(pickle.dumps(total)), pickle.loads(pickle.dumps(totals))),
-    ):
-        other.subtract(1e16)
-        others.subtract(np.array([1e16, -1e16]))
-        assert other.value == 1.0
-        assert others.values.tolist() == [1.0, -1.0]
+    other, others = pickle.loads(pickle.dumps((total, totals)))
+    other.add(-1e16)
+    others.add(np.array([-1e16, 1e16]))
+    assert other.value == 1.0
+    assert others.high.tolist() == [1.0, -1.0]
     assert total.value == 1e16 + 1
-    seen = totals.values
-    seen[0] = 7
-    assert totals.values[0] == 1e16 + 1
-    assert repr(total) == "ExactSum(1e+16)"
-    assert repr(ExactTotals(2)) == "ExactTotals([0.0, 0.0])"
 
 
 def test_none_at_all():
@@ -240,15 +229,7 @@ def test_none_at_all():
     totals.add_many(np.empty((0, 3)))
     ExactTotals(0).add_many(np.empty((5, 0)))
     assert total.value == 0.0
-    assert totals.values.tolist() == [0.0, 0.0, 0.0]
-
-
-def test_other_shapes_are_refused():
-    totals = ExactTotals(3)
-    with pytest.raises(ValueError, match=r"must have shape \(3,\); found \(2, 3\)"):
-        totals.add(np.ones((2, 3)))
-    with pytest.raises(ValueError, match=r"must have shape \(m, 3\); found \(3,\)"):
-        totals.subtract_many(np.ones(3))
+    assert totals.high.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_broken_invariants_are_named():

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
-from tests.dynamic.model import suspected_by_sorting, suspects_of
+from tests.dynamic.model import (
+    suspected_by_sorting,
+    suspects_of,
+)
 
 EPS = np.finfo(float).eps
 
@@ -17,11 +20,12 @@ class Bench:
     """A table with its slots, and the losses of the points that are here in a dict of ids."""
 
     def __init__(self, chunk=8):
-        self.slots = Slots(1, np.float64, False, chunk)
-        self.table = LossTable(self.slots, chunk)
+        self.slots = Slots(1, np.float64, False)
+        self.table = LossTable(self.slots)
+        self.slots.index._chunk = self.table.order._chunk = chunk
         self.losses: dict[int, float] = {}
         self.next_id = 0
-        self.sides: dict[int, bool] = {}  # as told by what add, remove and settle return
+        self.sides: dict[int, bool] = {}  # as returned by add, remove and settle
 
     def put(self, rng, losses, weights, together):
         n = len(losses)
@@ -152,7 +156,7 @@ def test_settling_depends_on_the_weight_alone(points, weights):
 @pytest.mark.parametrize("suspects", [0, 1, 1.5, 3])
 @pytest.mark.parametrize("whole", [True, False], ids=["ones", "real"])
 @pytest.mark.parametrize("scale", [0, 1, 3], ids=["all equal", "few", "some"])
-def test_a_dynamic_coreset_suspects_whom_sorting_gives(suspects, whole, scale):
+def test_a_dynamic_coreset_suspects_the_points_that_sorting_gives(suspects, whole, scale):
     """k-means on whole numbers: losses tie by the dozen."""
     rng = np.random.default_rng(3)
     loss = dm.KMeansLoss(1)
@@ -226,7 +230,8 @@ def edge_between(bench):
 
 
 def edge_moved(bench):
-    bench.table._set_edge(bench.table.order.before(*bench.table.edge))
+    below = next(bench.table.order.down_from(*bench.table.edge))
+    bench.table._set_edge(int(below[0]))
 
 
 def miscounted(bench):

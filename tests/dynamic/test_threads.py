@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 
@@ -11,7 +12,8 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic.candidates import LiveCandidates
-from tests.dynamic.test_reading import (
+from duramen.dynamic.ids import Ids
+from tests.dynamic.model import (
     LATE,
     LOGISTIC,
     ROW,
@@ -167,21 +169,6 @@ def test_a_coreset_that_was_handed_out_never_changes():
 # what is gone, and copies
 
 
-@everywhere
-def test_a_deleted_row_is_nowhere(n, engine):
-    dyn = live(n, engine=engine)
-    one, many = dyn.insert(ROW, 1), dyn.insert(np.vstack([ROW + 1, ROW + 2]), [1, 1])
-    dyn.update(5, ROW + 3)
-    dyn.coreset()
-    dyn.delete(one)
-    dyn.delete(many)
-    dyn.update(5, -ROW)
-    dyn.insert(rows(1, seed=9)[0][0], 1)
-    stored = pickle.dumps(dyn)
-    for gone in range(4):
-        assert (ROW + gone).tobytes() not in stored
-
-
 @every_engine
 def test_the_last_row_that_came_alone_is_nowhere_once_deleted(engine):
     dyn = live(engine=engine)
@@ -221,26 +208,31 @@ def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
 # cut short
 
 CUTS = {
-    "one": (("add", "await_look"), lambda dyn: dyn.insert(ROW, 1)),
+    "one": (("add", "add_later"), lambda dyn: dyn.insert(ROW, 1)),
     "many": (("_add_together",), lambda dyn: dyn.insert(*rows(20, seed=1))),
     "delete one": (("remove",), lambda dyn: dyn.delete(3)),
     "delete many": (("remove_many",), lambda dyn: dyn.delete([3, 4])),
-    "update": (("add", "await_look"), lambda dyn: dyn.update(3, ROW)),
+    "update": (("add", "add_later"), lambda dyn: dyn.update(3, ROW)),
     "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
     "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
+    "ids": (("admit",), lambda dyn: dyn.insert(*rows(5))),
+    "one id": (("admit",), lambda dyn: dyn.insert(ROW, 1)),
+    "forget ids": (("forget",), lambda dyn: dyn.delete([3, 4])),
+    "forget one id": (("forget",), lambda dyn: dyn.delete(3)),
 }
 
 
 @contextmanager
 def interrupting(*methods):
-    """Interrupt whoever calls one of these methods of a view."""
+    """Interrupt the call of one of these methods, of the candidates or the ids."""
 
     def interrupted(*given, **more):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         for method in methods:
-            patch.setattr(LiveCandidates, method, interrupted)
+            owner = Ids if method in ("admit", "forget") else LiveCandidates
+            patch.setattr(owner, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 
@@ -261,6 +253,7 @@ LATER = {
     "delete": lambda dyn: dyn.delete(7),
     "delete many": lambda dyn: dyn.delete([7, 8]),
     "update": lambda dyn: dyn.update(7, ROW),
+    "update many": lambda dyn: dyn.update([7, 8], [ROW, ROW]),
     "set_outliers": lambda dyn: dyn.set_outliers(3),
     "reanchor": lambda dyn: dyn.reanchor(),
     "points": lambda dyn: dyn.points(),
@@ -272,10 +265,11 @@ LATER = {
 }
 
 
+@pytest.mark.parametrize("cut", ["one", "ids", "forget one id"])
 @pytest.mark.parametrize("later", LATER)
 @every_engine
-def test_after_an_operation_cut_short_every_other_says_so(engine, later):
-    dyn = cut_short("one", engine=engine)
+def test_after_an_operation_cut_short_every_other_says_so(engine, later, cut):
+    dyn = cut_short(cut, engine=engine)
     with pytest.raises(RuntimeError, match=r"was interrupted halfway.*build it again"):
         LATER[later](dyn)
 
@@ -306,3 +300,29 @@ def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
     with interrupting("_add_together", "add"):
         dyn.reanchor()
     assert snapshot(dyn) == before
+
+
+@every_engine
+def test_copies_are_whole_while_another_thread_writes(engine):
+    dyn, stop = live(engine=engine), time.monotonic() + 0.8
+
+    def write():
+        number = 1000
+        while time.monotonic() < stop:
+            pair = [number, number + 1]
+            dyn.insert(*rows(2, seed=number), ids=pair)
+            dyn.insert(ROW, 1, 0.0, -number)  # one by one, and weighs nothing
+            dyn.delete(-number)
+            dyn.delete(pair if number % 4 else dyn.ids[:2])
+            number += 2
+
+    def read(duplicate):
+        one = duplicate(dyn)
+        one.check_invariants()
+        ids = one.ids[one.ids >= 0]
+        np.testing.assert_array_equal(ids[::2] + 1, ids[1::2])
+        assert one.total_weight == len(ids) == one.coreset().n_points
+        one.insert(ROW, 1)  # it has a lock, and a life, of its own
+
+    ways = (lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy)
+    assert min(run_together(write, *(lambda way=way: read(way) for way in ways))) > 0

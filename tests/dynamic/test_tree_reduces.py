@@ -1,7 +1,6 @@
 """Black boxes in the tree: those that misbehave, what reducing costs, and what a check of the tree finds."""
 
 import math
-import re
 from functools import reduce as fold
 
 import numpy as np
@@ -72,7 +71,7 @@ WRONGS = [
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 6])
 @pytest.mark.parametrize("bad, error, words", WRONGS, ids=lambda value: getattr(value, "__name__", None))
-def test_a_black_box_that_misbehaves_is_told_and_leaves_the_tree_sound(bad, error, words, calls):
+def test_a_black_box_that_misbehaves_is_refused_and_leaves_the_tree_valid(bad, error, words, calls):
     sampler = Moody(bad, calls)
     tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
     tree.add_many(np.arange(40))
@@ -146,12 +145,6 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
 # What check finds
 
 
-def test_the_class_lists_what_check_verifies():
-    listed = re.findall(r"^ {4}(\d)\. (.*)[;.]$", Tree.__doc__, re.MULTILINE)
-    verified = [(str(i), text) for i, (_, text) in enumerate(grown()._verdicts(), start=1)]
-    assert listed == verified
-
-
 def swap_in_order(tree):
     order = tree.buckets.order
     order[0], order[1] = order[1], order[0]
@@ -175,11 +168,6 @@ def ghost_position(tree):
 
 def bad_buckets(tree):
     tree.buckets.size = 0
-
-
-def short_bucket(tree):
-    whole = tree.buckets.slots
-    tree.buckets.slots = lambda first=0, stop=None: whole(first, stop)[: 3 if stop == 2 else None]
 
 
 def other_size(tree):
@@ -225,19 +213,18 @@ CORRUPTIONS = [
     (1, hole_in_order),
     (1, ghost_position),
     (2, bad_buckets),
-    (2, short_bucket),
-    (3, other_size),
-    (3, stale_size),
-    (4, node_out_of_place),
-    (4, node_above_the_root),
-    (5, missing_child),
-    (6, lambda tree: change(tree, slots=put(200))),
-    (7, lambda tree: change(tree, slots=put(39))),
-    (7, lambda tree: change(tree, slots=put_first)),
-    (7, lambda tree: change(tree, weights=put(-1.0))),
-    (8, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
-    (9, lambda tree: change(tree, slots=np.flip)),
-    (9, lambda tree: setattr(tree, "_seed", 8)),
+    (2, other_size),
+    (2, stale_size),
+    (3, node_out_of_place),
+    (3, node_above_the_root),
+    (4, missing_child),
+    (5, lambda tree: change(tree, slots=put(200))),
+    (5, lambda tree: change(tree, slots=put(39))),
+    (5, lambda tree: change(tree, slots=put_first)),
+    (5, lambda tree: change(tree, weights=put(-1.0))),
+    (6, lambda tree: change(tree, weights=lambda weights: weights * 1.001)),
+    (7, lambda tree: change(tree, slots=np.flip)),
+    (7, lambda tree: setattr(tree, "_seed", 8)),
 ]
 
 
@@ -246,6 +233,5 @@ def test_check_finds(number, corrupt):
     tree = grown(40, node_size=3, bucket_size=None, height=4)
     tree.check()
     corrupt(tree)
-    text = re.search(rf"{number}\. (.*)[;.]\n", Tree.__doc__)[1]
-    with pytest.raises(AssertionError, match=f"^invariant {number} is broken: {re.escape(text)}$"):
+    with pytest.raises(AssertionError, match=f"^{number}: "):
         tree.check()

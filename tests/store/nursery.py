@@ -98,9 +98,9 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    from duramen.dynamic.anchoring import AnchorSettings
+    from duramen.dynamic.anchoring import Settings
 
-    search, found = AnchorSettings.anchor, {}
+    search, found = Settings.anchor, {}
 
     def anchor(recipe, points, given, fraction, n_rows):
         data = (points.X, points.y, points.weights, points.ids)
@@ -109,7 +109,7 @@ def remember_anchors():
             found[problem] = search(recipe, points, given, fraction, n_rows)
         return found[problem]
 
-    AnchorSettings.anchor = anchor
+    Settings.anchor = anchor
 
 
 def rehearse(order):

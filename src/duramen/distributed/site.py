@@ -18,10 +18,10 @@ from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summ
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, are_few, best_sampler
 from duramen.dynamic import DynamicCoreset
-from duramen.dynamic.anchoring import same_anchor
-from duramen.dynamic.look import Scorer
-from duramen.dynamic.ranked import Ranked, Totals
+from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
+from duramen.dynamic.sums import Totals
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
 from duramen.samplers import AnchoredPoints, RankedSampler
@@ -130,8 +130,8 @@ def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierStat
 
 def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
     """Return the state of the engine's points without some; None if the totals would lose their digits."""
-    lists, most = engine._lists, outlook.plan.size + 1
-    gone = engine._numbers(without)
+    lists, most = engine, outlook.plan.size + 1
+    gone = engine.strata_of(without)
     gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))

@@ -1,58 +1,69 @@
-"""Find the anchor of changing data, and report how well it still fits."""
+"""Find the anchor of changing data, score points as seen from it, and report how well it still fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, scratch_rows
 from duramen.ball import Anchor
 from duramen.coreset.settings import BySize
-from duramen.coreset.split import split_at
 from duramen.coreset.view import (
     SAMPLE,
     anchored_points,
     are_few,
     best_sampler,
     chances,
-    check_plan,
+    find_anchor_and_sampler,
     given_anchor,
-    is_bare,
     sample_rows,
     sampler_of,
-    take_or_find_anchor,
 )
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.centres import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import for_each_chunk, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import RankedSampler, Sampler
-from duramen.samplers.base import freeze
-
-__all__ = ["AnchorReport", "AnchorSettings", "NoAnchorError", "all_with", "rows_needed", "sample_of"]
-
+from duramen.samplers import (
+    AnchoredPoints,
+    LayeredSampler,
+    LeverageSampler,
+    RankedSampler,
+    Sampler,
+    SensitivitySampler,
+    UniformSampler,
+)
+from duramen.samplers.base import size_measures
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.ranks import uniforms
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
+_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing of others
+_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 @dataclass(frozen=True)
 class AnchorReport:
-    """What has become of the anchor's world since it was made.
+    """How well the anchor still fits the points.
 
     Attributes
     ----------
     radius : float or None
         How far from the anchor a solution may be for the constants to hold; None without an anchor.
     distance : float or None
-        How far the latest solution is; None if there is none.
+        How far from the anchor the latest solution is; None if there is none.
     n_points : int
-        How many points are here.
+        The number of points.
     n_late : int
-        How many of them came, or were changed, after the anchor was made.
+        How many of them were inserted or updated after the anchor was found.
     n_sample, n_sample_gone : int
-        How many points the anchor was made from, and how many of these were deleted or changed since.
+        How many points the anchor was found on, and how many of these were deleted or updated since.
     reason : str or None
         Why there is no anchor yet, where there is none.
 
@@ -87,167 +98,230 @@ class AnchorReport:
 
     @property
     def late_share(self) -> float:
-        """Which share of the points came or changed since."""
+        """The fraction of the points inserted or updated since."""
         return self.n_late / self.n_points if self.n_points else 0.0
 
     @property
     def advised(self) -> bool:
         """Whether ``reanchor()`` is advised: the solution is far outside, or most points are new."""
-        made_here = self.n_sample > 0  # one that was handed in owes nothing to these points
-        return self.radius is not None and (self.is_outside or (made_here and self.late_share > _MOST_LATE))
+        found_here = self.n_sample > 0  # one that was passed in does not depend on these points
+        return self.radius is not None and (self.is_outside or (found_here and self.late_share > _MOST_LATE))
 
     def __repr__(self) -> str:
         if self.radius is None:
             return f"AnchorReport: no anchor yet; {self.reason}"
-        verdict = (
-            "the anchor holds" if self.holds else "the solution is a little outside, as chance may have it"
-        )
-        if self.advised:
-            verdict = "reanchor() is advised"
-        return "\n  ".join([f"AnchorReport: {verdict}", self._where(), *self._who()])
+        verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
+        share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
+        lines = [f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}", self._location()]
+        lines.append(f"{share} came or changed since")
+        if self.n_sample:
+            gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
+            lines.append(f"{gone} were deleted or changed")
+        return "\n  ".join(lines)
 
-    def _where(self) -> str:
+    def _location(self) -> str:
         if self.distance is None:
             return f"no solution yet to compare with; radius {self.radius:.4g}"
-        if not self.radius:
-            return f"the latest solution is {self.distance:.4g} from the anchor, which has no radius"
         where = f"the latest solution is {self.distance:.4g} from the anchor"
+        if not self.radius:
+            return f"{where}, which has no radius"
         if self.holds:
             return f"{where}, within the radius of {self.radius:.4g}"
         return f"{where}, outside the radius of {self.radius:.4g}: bounds no longer hold there"
 
-    def _who(self) -> list[str]:
-        lines = [f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%}) came or changed since"]
-        if self.n_sample:
-            gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
-            lines.append(f"{gone} were deleted or changed")
-        return lines
 
-
-_ROWS_A_PARAMETER = 5  # of fewer, a fit bends to the rows so much that it says nothing of others
+# finding an anchor
 
 
 def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
-    """Count the rows from which the first anchor is made: more than the size, and 5 a parameter."""
+    """Count the rows from which the first anchor is found: more than the size, and 5 per parameter."""
     shape = loss.parameter_shape(n_columns)
-    return max(size + 1, _ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
+    return max(size + 1, _ROWS_PER_PARAMETER * int(np.prod(shape or (1,))))
 
 
 def sample_of(slots: Slots, seed: int) -> WeightedPoints:
-    """Take points of positive weight, at most 20,000 by chance, in the order of their ids.
+    """Sample at most 20,000 points of positive weight, in the order of their ids.
 
     A function of the points that are there: the smallest random numbers of their ids.
     """
     there = slots.in_use()
     there = there[slots.weights[there] > 0]
-    if len(there) > SAMPLE:
-        ids, weights = slots.ids[there], slots.weights[there]
-        rows, heavy = sample_rows(chances(seed, ids, weights), ids, weights)
-        return slots.points(there[rows]).with_weights(heavy)
-    return slots.points(there)
-
-
-def all_with(slots: Slots, new: WeightedPoints) -> WeightedPoints:
-    """Give the points of positive weight that are there with new ones, in the order of their ids."""
-    there = slots.in_use()
-    both = WeightedPoints.concat([slots.points(there), new]) if len(there) else new
-    heavy = np.flatnonzero(both.weights > 0)
-    return both.take(heavy[np.argsort(both.ids[heavy])])
+    if len(there) <= SAMPLE:
+        return slots.points(there)
+    ids, weights = slots.ids[there], slots.weights[there]
+    rows, heavy = sample_rows(chances(seed, ids, weights), ids, weights)
+    return slots.points(there[rows]).with_weights(heavy)
 
 
 class NoAnchorError(ValueError):
-    """These points do not allow for an anchor: all are of one class, say."""
+    """No anchor can be found on these points: all are of one class, say."""
 
 
 @dataclass(frozen=True)
-class AnchorSettings:
-    """How to make an anchor: the problem, how many rows to choose, by whom, and the seed."""
+class Settings:
+    """What a dynamic coreset was asked for: the problem, how to choose, and the engine.
+
+    ``given`` is an anchor, a ball or a theta; None to find one.
+    """
 
     loss: Loss
     plan: BySize
     sampler: Sampler | str
     seed: int
+    given: Any = None
+    tree: bool = False
+    calibrate: bool = True
+    bucket_size: int | None = None
+    height: int | None = None
 
     def anchor(
         self, points: WeightedPoints, given: Any, fraction: float, n_rows: int
     ) -> tuple[Anchor, Sampler]:
-        """Make an anchor of a sample of ``n_rows`` points, ``fraction`` of whose weight are outliers.
+        """Take the anchor given, or find one on a sample of ``n_rows`` points, ``fraction`` of them outliers.
 
-        Parameters
-        ----------
-        points : WeightedPoints
-        given : Anchor, Ball, array or None
-            Taken as it is, and only what the sampler misses in it is frozen anew.
-        fraction : float
-        n_rows : int
-
-        Returns
-        -------
-        anchor : Anchor
-        sampler : Sampler
+        What the sampler needs is frozen in it.
 
         Raises
         ------
         NoAnchorError
-            If these points do not allow for one; others may.
+            If none can be found on these points; others may do.
         TypeError, ValueError
-            If the problem, or the anchor given, never will.
+            If the problem, or the anchor given, does not allow for one.
         """
-        named = sampler_of(self.sampler, self.plan)
-        if named is not None:
-            named.check(self.loss, points)
-        z = fraction * points.total_weight
-        check_plan(self.plan, z, is_bare(given), named)
-        rng = np.random.default_rng(self.seed)
-        if given_anchor(given, self.loss, points.n_columns) is not None:
-            return self._frozen(
-                take_or_find_anchor(given, points, self.loss, fraction, rng), points, z, named
-            )
+        sampler, total = sampler_of(self.sampler, self.plan), points.total_weight
+        if sampler is not None:
+            sampler.check(self.loss, points)
+        is_given = given_anchor(given, self.loss, points.n_columns) is not None
         try:
-            place = take_or_find_anchor(None, points, self.loss, fraction, rng, n_rows)
-            return self._frozen(place, points, z, named)
-        except MissingPropertyError:
-            raise
+            return find_anchor_and_sampler(
+                given,
+                points,
+                self.loss,
+                self.plan,
+                sampler,
+                z=fraction * total,
+                total=total,
+                n_points=n_rows,
+                seed=self.seed,
+            )
         except ValueError as error:
+            if is_given or isinstance(error, MissingPropertyError):
+                raise
             raise NoAnchorError(str(error)) from error
 
-    def _frozen(
-        self, place: Anchor, points: WeightedPoints, z: float, named: Sampler | None
-    ) -> tuple[Anchor, Sampler]:
-        """Choose the sampler, and have it freeze what it derives from the inliers among these points."""
-        named = named or self._best(place, points.n_columns)
-        if not isinstance(named, RankedSampler):
-            return place, named
-        seen, _ = anchored_points(place, points, self.loss, cached=False)
-        split = split_at(points, seen.losses, self.plan.suspected_of(z, points.total_weight))
-        if split.n_inner:
-            seen = replace(seen, points=points.with_weights(split.inner))
-        return freeze(named, seen).anchor, named
-
-    def sampler_of(self, place: Anchor, n_columns: int) -> Sampler:
-        """Choose the sampler that an anchor with all of its frozen parts was made for."""
-        return sampler_of(self.sampler, self.plan) or self._best(place, n_columns)
-
-    def _best(self, place: Anchor, n_columns: int) -> Sampler:
-        return best_sampler(self.loss, place.radius > 0, are_few(self.plan, self.loss, n_columns))
+    def sampler_of(self, anchor: Anchor, n_columns: int) -> Sampler:
+        """Choose the sampler for an anchor."""
+        few = are_few(self.plan, self.loss, n_columns)
+        return sampler_of(self.sampler, self.plan) or best_sampler(self.loss, anchor.radius > 0, few)
 
     def is_ready(self, points: WeightedPoints, given: Any) -> bool:
-        """Tell whether an anchor that was given has all that the sampler would freeze."""
+        """Return whether an anchor that was given has all that the sampler would freeze."""
         if not isinstance(given, Anchor):
             return False
-        place, _ = self.anchor(points, given, 0.0, len(points))
-        return set(place.frozen) <= set(given.frozen)
+        anchor, _ = self.anchor(points, given, 0.0, len(points))
+        return set(anchor.frozen) <= set(given.frozen)
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:
-    """Tell whether two anchors make the same choices."""
+    """Return whether two anchors lead to the same choices."""
     if one is other:
         return True
     if one.radius != other.radius or not np.array_equal(one.theta, other.theta):
         return False
     names = set(one.frozen)
-    return names == set(other.frozen) and all(_same(one.frozen[n], other.frozen[n]) for n in names)
+    return names == set(other.frozen) and all(np.array_equal(one.frozen[n], other.frozen[n]) for n in names)
 
 
-def _same(one: Array, other: Array) -> bool:
-    return np.array_equal(one, other)
+# the view from an anchor
+
+
+class Scored(NamedTuple):
+    """Scores of many points, or of one.
+
+    The cache is what the loss computed by the way; it is kept if it is one number
+    per point. A rank is infinite where the sampler gave no score.
+    """
+
+    losses: Any
+    cache: Any
+    ranks: Any
+    strata: Any
+
+
+class Scorer:
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
+
+    def __init__(self, settings: Settings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> None:
+        self.loss, self.seed = settings.loss, settings.seed
+        self.anchor, self.sampler = anchor, sampler
+        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
+        self.known: CalibrationFeatures | None = None
+        if settings.calibrate and not settings.tree and self.ranked is not None:
+            self.known = calibration_features(self.loss, anchor, settings.plan.size, probe)
+        first = self.score(probe.take(slice(0, 1)))
+        self.cache_type = None if first.cache is None else first.cache.dtype
+        self.strata_type = None if first.strata is None else first.strata.dtype
+        self.never_fails = _never_fails(self.loss, sampler, anchor)
+
+    def score(self, points: WeightedPoints) -> Scored:
+        """Score points; raise ValueError if the loss cannot take a row or a label."""
+        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        cache = cache if cache is not None and np.ndim(cache) == 1 else None
+        losses = np.asarray(seen.losses, dtype=np.float64)
+        if self.ranked is None:
+            return Scored(losses, cache, None, None)
+        return Scored(losses, cache, *self._ranks(self.ranked, seen))
+
+    def _ranks(self, sampler: RankedSampler, seen: AnchoredPoints) -> tuple[Array, Array | None]:
+        """Compute ranks and strata, by chunks on all cores."""
+        ranks = uniforms(self.seed, seen.points.ids)
+        probe = sampler.strata(seen.take(slice(0, 1)))
+        strata = None if probe is None else np.empty(len(seen), dtype=_checked_strata(sampler, probe).dtype)
+
+        def work(chunk: slice) -> None:
+            part = seen.take(chunk)
+            _divide(ranks[chunk], sampler, part)
+            if strata is not None:
+                strata[chunk] = _checked_strata(sampler, sampler.strata(part))
+
+        with one_blas_thread() if len(seen) > _FEW else nullcontext():
+            for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
+        return ranks, strata
+
+
+def _checked_strata(sampler: RankedSampler, strata: Any) -> Array:
+    numbers = np.asarray(strata)
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
+
+
+def _divide(ranks: Array, sampler: RankedSampler, seen: AnchoredPoints) -> None:
+    """Divide by weight times score; a score that is not a positive number makes an infinite rank."""
+    scores = np.asarray(sampler.scores(seen))
+    if scores.shape != (len(seen),):
+        raise ValueError(
+            f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; "
+            "one score per point is needed"
+        )
+    with np.errstate(invalid="ignore"):
+        ranks /= size_measures(seen.points.weights, scores)
+        ranks[~((scores > 0) & (scores < np.inf))] = np.inf
+
+
+def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
+    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
+    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
+        "duramen."
+    )
+    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
+    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
+
+
+def moderate(dtype: Any) -> float:
+    """Return a size below which numbers can be multiplied with each other, and squared, without overflow."""
+    return float(np.finfo(dtype).max ** 0.3)

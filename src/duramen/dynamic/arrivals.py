@@ -1,4 +1,4 @@
-"""Rows that arrive: checked before anything changes, and brought into the form that the slots hold."""
+"""Validation of rows, before anything changes; they are converted to the form that the slots hold."""
 
 from __future__ import annotations
 
@@ -10,34 +10,27 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, refuse_nonfinite
-from duramen.dynamic.look import moderate
+from duramen.dynamic.anchoring import moderate
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, checked_weights
 
-__all__ = ["RowValidator", "ValidRows"]
-
 
 class ValidRows(NamedTuple):
-    """Checked rows: their labels and weights, or None where none were given."""
+    """Valid rows with their labels and weights, or None where none were given.
+
+    A single row is ``moderate`` if no number in it is so large that its score could overflow.
+    """
 
     rows: Array
     labels: Array | None
     weights: Array | None
+    moderate: bool = False
 
 
 class RowValidator:
-    """What rows must be like to come in: the first ones decide on their type, width and labels.
-
-    Attributes
-    ----------
-    n_columns : int
-    dtype : float32 or float64
-    labelled : bool
-    columns : tuple of str, or None
-        The names of the columns, where the first rows had them.
-    """
+    """What rows must be like: the first ones determine the data type, the columns and the labels."""
 
     def __init__(self, loss: Loss, X: Any, y: Any) -> None:
         rows = _rows(X)
@@ -51,12 +44,9 @@ class RowValidator:
         self._limit = moderate(rows.dtype)
 
     def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> ValidRows:
-        """Check rows before they come in; labels may be left out if ``keeping`` those that are there.
+        """Check rows; labels may be left out if ``keeping`` those that are there.
 
-        Raises
-        ------
-        TypeError, ValueError
-            Naming the row, the value and the way out.
+        Errors name the row, the value and the way out.
         """
         self._check_columns(X)
         rows = _rows(X)
@@ -93,13 +83,13 @@ class RowValidator:
         elif y is not None:
             return None
         if weight is None:
-            return ValidRows(row[None], label, None)
+            return ValidRows(row[None], label, None, moderate=True)
         if not (isinstance(weight, (int, float, np.integer, np.floating)) and 0 <= weight < math.inf):
             return None
-        return ValidRows(row[None], label, np.array([float(weight)]))
+        return ValidRows(row[None], label, np.array([float(weight)]), moderate=True)
 
     def _as_row(self, X: Any) -> Array | None:
-        """Take one row, (d,), of whatever plain form: an array of numbers, or a list of them."""
+        """Convert an array or a list of numbers to one row, (d,); None if it is anything else."""
         if type(X) is not np.ndarray:
             if type(X) not in (list, tuple) or not all(type(value) in (float, int) for value in X):
                 return None
@@ -117,18 +107,14 @@ class RowValidator:
             return np.ascontiguousarray(X, dtype=self.dtype)
 
     def admit(self, labels: Array | None) -> None:
-        """Remember the classes that came in: labels are 0 and 1, or -1 and +1, but not both."""
+        """Record the classes: labels are 0 and 1, or -1 and +1, but not both."""
         if labels is None or not self._classifies:
             return
         if len(labels) > 1 or float(labels[0]) not in self.classes:
             self.classes |= frozenset(np.unique(labels).tolist())
 
-    def forget_classes(self) -> None:
-        """Forget the classes: nobody is here any more."""
-        self.classes = frozenset()
-
     def _takes(self, label: float) -> bool:
-        """Tell whether a label that is no class seen before is surely right: one of a regression."""
+        """Return whether a label is surely valid although no point has it: one of a regression."""
         if not isinstance(self.loss, LinearLoss) or self.loss.classifies or not math.isfinite(label):
             return False
         try:
@@ -147,10 +133,10 @@ class RowValidator:
     def _labels(self, y: Any, n: int, keeping: bool) -> Array | None:
         if y is None:
             if self.labelled and not keeping:
-                raise ValueError(f"{self.loss!r} needs labels; pass y, one label a row")
+                raise ValueError(f"{self.loss!r} needs labels; pass y, one label per row")
             return None
         if not self.labelled:
-            raise ValueError("the rows here have no labels, and y was passed; leave it out")
+            raise ValueError("y was passed, but the rows here have no labels; leave it out")
         labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
         if self.needs_labels:
             self.loss.check_labels(labels)  # type: ignore[attr-defined]
@@ -159,23 +145,23 @@ class RowValidator:
         return labels.astype(np.float64)
 
     def _check_classes(self, labels: Array) -> None:
-        """Raise ValueError if these labels do not go with those that are here."""
+        """Raise ValueError if these labels are not compatible with those here."""
         seen = np.array(sorted(self.classes))
         try:
             self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))  # type: ignore[attr-defined]
         except ValueError:
             raise ValueError(
-                f"labels are {_few(np.unique(labels).tolist())}, and those here {_few(seen.tolist())}; "
+                f"labels are {_few(np.unique(labels).tolist())}, but those here are {_few(seen.tolist())}; "
                 f"{type(self.loss).__name__} takes -1 and +1, or 0 and 1, but not both"
             ) from None
 
 
 def _rows(X: Any) -> Array:
     if isinstance(X, WeightedPoints):
-        raise TypeError("pass the parts of points: points.X, points.y, points.weights and points.ids")
+        raise TypeError("X is points; pass its parts: points.X, points.y, points.weights and points.ids")
     if sparse.issparse(X):
         raise TypeError(
-            "a dynamic coreset keeps dense rows; pass X.toarray(), or make a coreset of sparse rows "
+            "a dynamic coreset keeps dense rows; pass X.toarray(), or build a coreset of sparse rows "
             "with dm.robust_coreset"
         )
     if not is_frame(X) and not (isinstance(X, np.ndarray) and X.ndim == 2):
@@ -186,7 +172,7 @@ def _rows(X: Any) -> Array:
 
 
 def _labels_of(X: Any) -> tuple[str, ...] | None:
-    """Give the names in the index of a pandas Series, which is a row of a frame."""
+    """Return the names in the index of a pandas Series, which is a row of a frame."""
     index = getattr(X, "index", None)
     if getattr(X, "ndim", 0) != 1 or index is None or callable(index):
         return None
@@ -195,7 +181,7 @@ def _labels_of(X: Any) -> tuple[str, ...] | None:
 
 
 def _scalar(value: Any) -> Any:
-    """Take the one entry of an array of one."""
+    """Return the entry of an array of one."""
     return value[0] if type(value) is np.ndarray and value.shape == (1,) else value
 
 

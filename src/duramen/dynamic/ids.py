@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NoReturn, TypeAlias, final
+from typing import Any, NoReturn, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -13,21 +13,19 @@ from duramen.arrays import Array, is_frame
 from duramen.dynamic.rows import Slots
 from duramen.points import checked_ids
 
-__all__ = ["Ids", "Name", "Names", "is_names", "listed", "numbered", "numbers_of"]
-
-
 Name: TypeAlias = str | UUID
 
 _KINDS = (str, UUID)  # a tuple: half the time of asking a union
 _POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is an int64 and not negative
+_LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 def is_names(ids: Any) -> bool:
-    """Tell whether ids are names: a string, a UUID, or a column that begins with one.
+    """Return whether ids are names: a string, a UUID, or a column that begins with one.
 
     Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
     columns; a data frame, a dict and a set are not. Only the first entry is
-    looked at: :func:`numbers_of` refuses what stands below it. An array of text
+    looked at: :func:`numbers_of` checks the others. An array of text
     is names even if it is empty.
 
     Examples
@@ -53,129 +51,22 @@ def numbers_of(names: Any) -> Array:
     The 63 last bits of BLAKE2b's eight bytes for ``s`` and the text in UTF-8, or for
     ``u`` and the sixteen bytes of the UUID. A UUID and its text are two names.
 
-    Parameters
-    ----------
-    names : str, UUID, or a column of them
-        Whatever :func:`is_names` accepts; strings and UUIDs may stand together.
-
-    Raises
-    ------
-    TypeError
-        If an entry is neither, such as a number, None or NaN; the first is named.
+    Strings and UUIDs may be mixed; any other entry, such as a number, None or NaN, raises TypeError.
 
     Examples
     --------
     >>> numbers_of(["ann", "bob", "ann"])
     array([6685440548919807615, 3731236293512980523, 6685440548919807615])
     """
-    entries = listed(names)
-    _refuse_others(entries)
+    entries = _listed(names)
+    for row, entry in enumerate(entries):
+        if not isinstance(entry, _KINDS):
+            raise TypeError(
+                f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
+                "give every row a name, or use integers for all"
+            )
     digests = b"".join([_digest(_tagged(name)) for name in entries])
     return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
-
-
-@final
-class Names:
-    """Which name each number has.
-
-    Invariants
-    ----------
-    1. Every number is its name's number.
-
-    Examples
-    --------
-    >>> names, numbers = Names(), numbers_of(["ann", "bob"])
-    >>> names.check(numbers, ["ann", "bob"])
-    >>> names.add(numbers, ["ann", "bob"])
-    >>> names[numbers[1]], len(names)
-    ('bob', 2)
-    >>> names.remove(numbers[:1])
-    >>> names.of(numbers[1:])
-    array(['bob'], dtype=object)
-    """
-
-    __slots__ = ("_names",)
-
-    def __init__(self) -> None:
-        self._names: dict[int, Name] = {}
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return f"Names: {len(self):,}"
-
-    def __getitem__(self, number: int) -> Name:
-        try:
-            return self._names[number]
-        except KeyError:
-            raise KeyError(f"id {number} has no name") from None
-
-    def check(self, numbers: Array, names: Sequence[Name] | Any) -> None:
-        """Refuse names whose numbers belong to others, here or among themselves; a name may come again.
-
-        The chance that any two of n names share a number is about n^2 / 2^64:
-        one in 18 million for a million names.
-
-        Raises
-        ------
-        ValueError
-            Naming both.
-        """
-        fresh: dict[int, Name] = {}
-        for number, name in zip(_integers(numbers), listed(names), strict=True):
-            holder = self._names.get(number, name)
-            if holder == name:
-                holder = fresh.setdefault(number, name)
-            if holder != name:
-                raise ValueError(
-                    f"the names {holder!r} and {name!r} have the same number, {number}, "
-                    "by chance; rename one of them"
-                )
-
-    def add(self, numbers: Array, names: Sequence[Name] | Any) -> None:
-        """Keep the names of numbers, which :meth:`check` has let pass."""
-        self._names.update(zip(_integers(numbers), listed(names), strict=True))
-
-    def remove(self, numbers: Array) -> None:
-        """Forget the names of numbers.
-
-        Raises
-        ------
-        KeyError
-            If one has no name; then all are kept.
-        """
-        gone = _integers(numbers)
-        for number in gone:
-            self[number]
-        for number in gone:
-            self._names.pop(number, None)
-
-    def of(self, numbers: Array) -> Array:
-        """Return the names of numbers, in their order: an array (n,) of objects.
-
-        Raises
-        ------
-        KeyError
-            If one has no name.
-        """
-        wanted = _integers(numbers)
-        found = np.empty(len(wanted), dtype=object)
-        found[:] = [self[number] for number in wanted]
-        return found
-
-    def copy(self) -> Names:
-        """Return the same names in a table of its own."""
-        made = Names()
-        made._names = self._names.copy()
-        return made
-
-    def check_invariants(self) -> None:
-        """Raise AssertionError, naming the first, if a number is not its name's number."""
-        computed = numbers_of(list(self._names.values())).tolist()
-        for (number, name), right in zip(self._names.items(), computed, strict=True):
-            if number != right:
-                raise AssertionError(f"id {number} has the name {name!r}, whose number is {right}")
 
 
 def _digest(tagged: bytes) -> bytes:
@@ -188,8 +79,8 @@ def _tagged(name: Name) -> bytes:
     return b"u" + name.bytes
 
 
-def listed(names: Any) -> list[Any]:
-    """List the entries of a column by its own method: as Python's objects."""
+def _listed(names: Any) -> list[Any]:
+    """List the entries of a column as Python objects, by its own method."""
     if isinstance(names, _KINDS):
         return [names]
     for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
@@ -198,30 +89,8 @@ def listed(names: Any) -> list[Any]:
     return [str(name) if isinstance(name, np.str_) else name for name in names]
 
 
-def _integers(numbers: Array) -> list[int]:
-    return np.atleast_1d(numbers).tolist()
-
-
-def _refuse_others(listed: list[Any]) -> None:
-    """Raise TypeError for the first entry that is neither a string nor a UUID."""
-    for row, entry in enumerate(listed):
-        if not isinstance(entry, _KINDS):
-            raise TypeError(
-                f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
-                "give every row a name, or use integers for all"
-            )
-
-
-_LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-
-
 def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
-    """Turn ids into distinct int64 numbers, and give their names where they are strings or UUIDs.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one is no integer, string or UUID, or stands twice.
+    """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
 
     Examples
     --------
@@ -229,7 +98,7 @@ def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
     (array([7, 3]), None)
     """
     if is_names(ids):
-        named = listed(ids)
+        named = _listed(ids)
         numbers = numbers_of(named)
         _refuse_repeats(numbers, named)
         return numbers, named
@@ -242,29 +111,23 @@ def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
 
 
 class Ids:
-    """Which ids are taken, which comes next, and which names they have.
+    """Which ids are taken, which comes next, and the names of those that have one.
 
     Invariants
     ----------
     1. The next id is above all that ever were.
-    2. If points have names, each of them has one.
+    2. If points have names, each of them has one, and its id is the number of its name.
     """
 
     def __init__(self, first: int = 0) -> None:
-        self.names: Names | None = None
+        self.names: dict[int, Name] | None = None
         self.next = first
 
-    def new(self, given: Any, n: int, slots: Slots | None) -> tuple[Array, Sequence[Any] | None]:
-        """Check the ids of ``n`` new points, or make them: numbers and names.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If they are others than points here have, or one is here already.
-        """
+    def new(self, given: Any, n: int, slots: Slots) -> tuple[Array, Sequence[Any] | None]:
+        """Check the ids of ``n`` new points, or choose them; return numbers and names."""
         if given is None:
             if self.names is not None:
-                raise ValueError("the points here have names; pass ids, one name a row")
+                raise ValueError("the points here have names; pass ids, one name per row")
             if self.next + n - 1 > _MOST:
                 raise ValueError(f"the ids after {self.next - 1} are beyond int64; pass ids")
             return np.arange(self.next, self.next + n, dtype=np.int64), None
@@ -272,8 +135,8 @@ class Ids:
         if len(numbers) != n:
             raise ValueError(f"ids has {len(numbers)} values for {n} rows of X; their lengths must agree")
         if named is not None:
-            (self.names or Names()).check(numbers, named)
-        if slots is not None and len(slots) and n:
+            self._refuse_collisions(numbers, named)
+        if len(slots) and n:
             if (named is None) != (self.names is None):
                 kind = "numbers for ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
@@ -284,89 +147,89 @@ class Ids:
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
         return numbers, named
 
-    def one(self, given: Any, slots: Slots) -> tuple[int, Any] | None:
+    def new_one(self, given: Any, slots: Slots) -> tuple[Array, list[Name] | None] | None:
         """Check the id of one new point, quickly: its number and name; None if it may be wrong."""
-        if isinstance(given, (list, np.ndarray)) and np.ndim(given) == 1 and len(given) == 1:
-            given = given[0]
-        if isinstance(given, (str, UUID)):
-            number = int(numbers_of(given)[0])
-            free = self.names is not None and slots.find(number) < 0
-            return (number, str(given) if isinstance(given, str) else given) if free else None
+        given = _only_entry(given)
+        if isinstance(given, _KINDS):
+            number = numbers_of(given)
+            if self.names is None or slots.find(int(number[0])) >= 0:
+                return None
+            return number, [str(given) if isinstance(given, str) else given]
         if self.names is not None:
             return None
         if given is None:
-            return (self.next, None) if self.next <= _MOST else None
+            return (np.array([self.next]), None) if self.next <= _MOST else None
         if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
             return None
-        number = int(given)
-        return (number, None) if _LEAST <= number <= _MOST and slots.find(number) < 0 else None
-
-    def admit_one(self, number: int, named: Any) -> None:
-        """Take one id in, with its name."""
-        if named is not None and self.names is not None:
-            self.names.add(np.array([number]), [named])
-        if number >= self.next:
-            self.next = number + 1
+        free = _LEAST <= given <= _MOST and slots.find(int(given)) < 0
+        return (np.array([int(given)]), None) if free else None
 
     def admit(self, numbers: Array, named: Sequence[Any] | None) -> None:
-        """Take ids in, with their names."""
+        """Add ids, with their names."""
         if named is not None:
-            self.names = self.names or Names()
-            self.names.add(numbers, named)
-        self.next = max(self.next, int(numbers.max()) + 1)
+            self.names = self.names or {}
+            self.names.update(zip(numbers.tolist(), named, strict=True))
+        largest = int(numbers[0]) if len(numbers) == 1 else int(numbers.max())
+        self.next = max(self.next, largest + 1)
 
     def find(self, ids: Any, slots: Slots | None) -> Array:
-        """Find the slots of ids.
-
-        Raises
-        ------
-        KeyError
-            Naming the first that is not here.
-        """
+        """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
-        if isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1:
-            ids = ids[0]
-        if isinstance(ids, (str, UUID)) and self.names is not None:
-            return self._find_one(int(numbers_of(ids)[0]), ids, slots)
+        ids = _only_entry(ids)
         if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-            return self._find_one(int(ids), ids, slots)
+            slot = slots.find(int(ids)) if slots is not None and _LEAST <= ids <= _MOST else -1
+            if slot < 0:
+                _refuse_missing(ids)
+            return np.array([slot])
         numbers, named = numbered(ids)
-        found = np.full(len(numbers), -1) if slots is None else slots.index.find_many(numbers)
-        if named is not None and (self.names is None or not len(self.names)):
-            found[:] = -1
+        found = np.full(len(numbers), -1)
+        if slots is not None and not (named is not None and self.names is None):
+            found = slots.index.find_many(numbers)
         if (found < 0).any():
             row = int(np.flatnonzero(found < 0)[0])
             _refuse_missing(numbers[row] if named is None else named[row])
         return found
 
-    @staticmethod
-    def _find_one(number: int, given: Any, slots: Slots | None) -> Array:
-        slot = slots.find(number) if slots is not None and _LEAST <= number <= _MOST else -1
-        if slot < 0:
-            _refuse_missing(given)
-        return np.array([slot])
-
     def names_of(self, numbers: Array) -> Array:
-        """Return the names of numbers, in their order; raise KeyError if one has none."""
+        """Return the names of numbers: an array (n,) of objects; raise KeyError if points have none."""
         if self.names is None:
             raise KeyError("these points have integer ids and no names")
-        return self.names.of(numbers)
+        found = np.empty(len(numbers), dtype=object)
+        found[:] = [self.names[number] for number in numbers.tolist()]
+        return found
 
     def forget(self, numbers: Array) -> None:
-        """Let ids go."""
+        """Remove ids."""
         if self.names is not None:
-            self.names.remove(numbers)
-            if not len(self.names):
-                self.names = None  # numbers may come
+            for number in numbers.tolist():
+                del self.names[number]
+            if not self.names:
+                self.names = None  # integers may come
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
         assert self.next > int(ids.max(initial=-1)), "1: an id would come twice"
         if self.names is not None:
-            self.names.check_invariants()
-            assert len(self.names) == len(ids), "2: there are other names than points"
-            self.names.of(ids)
+            assert sorted(self.names) == ids.tolist(), "2: the names are of other points"
+            numbers = numbers_of(list(self.names.values())).tolist()
+            assert numbers == list(self.names), "2: a name has another number"
+
+    def _refuse_collisions(self, numbers: Array, named: Sequence[Name]) -> None:
+        """Raise ValueError for names whose numbers belong to others, here or among themselves.
+
+        The chance that any two of n names share a number is about n^2 / 2^64:
+        one in 18 million for a million names.
+        """
+        fresh: dict[int, Name] = {}
+        here = self.names or {}
+        for number, name in zip(numbers.tolist(), named, strict=True):
+            holder = fresh.setdefault(number, here.get(number, name))
+            if holder != name:
+                raise ValueError(
+                    f"the names {holder!r} and {name!r} have the same number, {number}, "
+                    "by chance; rename one of them"
+                )
 
 
 def _refuse_repeats(numbers: Array, named: Sequence[Any]) -> None:
@@ -389,6 +252,12 @@ def _refuse_large(ids: Array) -> None:
 def _refuse_missing(one: Any) -> NoReturn:
     name = repr(one) if isinstance(one, (str, UUID)) else one
     raise KeyError(f"id {name} is not here; it was deleted or never inserted")
+
+
+def _only_entry(ids: Any) -> Any:
+    """Return the entry of a list or an array of one; anything else as it is."""
+    single = isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1
+    return ids[0] if single else ids
 
 
 def _first(ids: Any) -> Any:

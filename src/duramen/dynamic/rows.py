@@ -1,10 +1,10 @@
-"""Slots: where the rows of a changing table stand, in columns.
+"""Slots: storage for the rows of a changing table.
 
-A point has a slot for as long as it is there: its row in a block of rows, its
-label, weight and id in flat columns. A slot that was given up is overwritten
-with zeros, at once, and taken again by a later point. Blocks never move, so
-that a table grows without a copy of its rows; columns are a few bytes a point
-and grow by an eighth.
+A point keeps its slot as long as it is there: its row in a block of rows, its
+label, weight and id in flat columns. A free slot is overwritten with zeros at
+once, and reused by a later point. Blocks never move, so that a table grows
+without a copy of its rows; columns are a few bytes per point and grow by an
+eighth.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.points import WeightedPoints
-
-__all__ = ["Part", "Slots"]
-
 
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
@@ -45,21 +42,10 @@ class Slots:
     1. The index holds each id once, with the slot that has this id.
     2. Slots in use and free ones are all that were ever taken, and none is both.
     3. A free slot holds zeros.
-
-    Parameters
-    ----------
-    n_columns : int
-    dtype : float32 or float64
-        The type of the rows.
-    labelled : bool
-        Whether points have labels.
-    chunk : int, optional
-        As for :class:`Ordered`.
     """
 
-    def __init__(self, n_columns: int, dtype: Any, labelled: bool, chunk: int | None = None) -> None:
+    def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
-        self._chunk = chunk
         a_row = max(1, n_columns * self.dtype.itemsize)
         self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // a_row).bit_length() - 1
         self._mask = (1 << self._shift) - 1
@@ -67,7 +53,7 @@ class Slots:
         self.ids = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.y = np.zeros(0) if labelled else None
-        self.index = Ordered(self, np.int64, chunk)
+        self.index = Ordered(self, np.int64)
         self._free = array("i")
         self._taken = 0
 
@@ -96,7 +82,7 @@ class Slots:
     # one at a time
 
     def add(self, row: Array, label: float | None, weight: float, name: int) -> int:
-        """Take a slot for a point; all of it was checked."""
+        """Take a slot for a valid point; return it."""
         if self._free:
             slot = self._free.pop()
         else:
@@ -111,18 +97,16 @@ class Slots:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Give a slot up, and overwrite what it held."""
+        """Free a slot, and overwrite what it held."""
         name = int(self.ids[slot])
         self.index.remove(name, name)
         self._blocks[slot >> self._shift][slot & self._mask] = 0
-        self.ids[slot] = 0
-        self.weights[slot] = 0.0
-        if self.y is not None:
-            self.y[slot] = 0.0
+        for column in self._columns():
+            column[slot] = 0
         self._free.append(slot)
 
     def find(self, name: int) -> int:
-        """Give the slot of an id, or -1."""
+        """Return the slot of an id, or -1."""
         return self.index.find(name, name)
 
     def row(self, slot: int) -> Array:
@@ -132,67 +116,49 @@ class Slots:
     # many at a time
 
     def add_many(self, rows: Array, labels: Array | None, weights: Array, names: Array) -> Array:
-        """Take slots for points; all of it was checked."""
+        """Take slots for valid points; return them."""
         again = min(len(rows), len(self._free))
         slots = np.arange(self._taken - again, self._taken - again + len(rows))
         if again:
             slots[:again] = self._free[-again:][::-1]
             del self._free[-again:]
         self._extend(self._taken + len(rows) - again)
-        for block, inside, part in self._by_block(slots):
-            self._blocks[block][inside] = rows[part]
-        self.ids[slots] = names
-        self.weights[slots] = weights
-        if self.y is not None:
-            self.y[slots] = labels
+        self._write(slots, Part(names, weights, labels, rows))
         self.index.add_many(names, slots)
         return slots
 
     def load(self, n: int, parts: Iterable[Part]) -> None:
-        """Take the first ``n`` slots for points that come in parts; nobody is here, and all was checked."""
-        for _ in range(n >> self._shift):  # blocks that will be full need no zeros, which would take as long
-            self._blocks.append(np.empty((self._mask + 1, self.n_columns), dtype=self.dtype))
+        """Take the first ``n`` slots for valid points that come in parts; there are no others."""
         self._extend(n)
         start = 0
         for part in parts:
-            end = start + len(part.ids)
-            self.ids[start:end], self.weights[start:end] = part.ids, part.weights
-            if self.y is not None:
-                self.y[start:end] = part.labels
-            self._copy_in(start, part.rows)
-            start = end
+            self._write(np.arange(start, start + len(part.ids)), part)
+            start += len(part.ids)
         self.index.add_many(self.ids[:n], np.arange(n))
 
-    def _copy_in(self, start: int, rows: Array) -> None:
-        """Copy rows to consecutive slots."""
-        while len(rows):
-            block, inside = self._blocks[start >> self._shift], start & self._mask
-            fits = min(len(rows), len(block) - inside)
-            block[inside : inside + fits] = rows[:fits]
-            start, rows = start + fits, rows[fits:]
+    def _write(self, slots: Array, part: Part) -> None:
+        for block, inside, mine in self._by_block(slots):
+            self._blocks[block][inside] = part.rows[mine]
+        self.ids[slots], self.weights[slots] = part.ids, part.weights
+        if self.y is not None:
+            self.y[slots] = part.labels
 
     def remove_many(self, slots: Array) -> None:
-        """Give slots up, and overwrite what they held."""
+        """Free slots, and overwrite what they held."""
         slots = np.sort(slots)  # in the order of memory
         self.index.remove_many(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             self._blocks[block][inside] = 0
-        self.ids[slots] = 0
-        self.weights[slots] = 0.0
-        if self.y is not None:
-            self.y[slots] = 0.0
+        for column in self._columns():
+            column[slots] = 0
         self._free.frombytes(slots.astype(np.int32).tobytes())
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""
         rows = np.empty((len(slots), self.n_columns), dtype=self.dtype)
         for block, inside, part in self._by_block(slots):
-            if isinstance(part, slice) and isinstance(inside, slice):
-                rows[part] = self._blocks[block][inside]
-            elif isinstance(part, slice):
-                np.take(self._blocks[block], inside, axis=0, out=rows[part])
-            else:
-                rows[part] = self._blocks[block].take(inside, axis=0)
+            mine = self._blocks[block]
+            rows[part] = mine[inside] if isinstance(inside, slice) else mine.take(inside, axis=0)
         return rows
 
     def points(self, slots: Array) -> WeightedPoints:
@@ -202,7 +168,7 @@ class Slots:
 
     def repacked(self) -> Slots:
         """Copy the points into slots without gaps."""
-        slots = Slots(self.n_columns, self.dtype, self.y is not None, self._chunk)
+        slots = Slots(self.n_columns, self.dtype, self.y is not None)
         there = self.in_use()
         for start in range(0, len(there), _COPIED):
             points = self.points(there[start : start + _COPIED])
@@ -210,16 +176,20 @@ class Slots:
         return slots
 
     def in_use(self) -> Array:
-        """Give the slots of all points, in the order of their ids."""
+        """Return the slots of all points, in the order of their ids."""
         return self.index.slots()
+
+    def _columns(self) -> list[Array]:
+        return [self.ids, self.weights] if self.y is None else [self.ids, self.weights, self.y]
 
     @property
     def nbytes(self) -> int:
         """The bytes of everything but the rows, labels and weights in use."""
-        own = self.weights.itemsize + (0 if self.y is None else self.y.itemsize)
-        columns = self.ids.nbytes + self.weights.nbytes + (0 if self.y is None else self.y.nbytes)
+        columns = self._columns()
+        used = sum(column.itemsize for column in columns[1:]) * len(self)
         idle = (self._taken - len(self)) * self.n_columns * self.dtype.itemsize
-        return columns - own * len(self) + idle + self.index.nbytes + 4 * len(self._free)
+        own = sum(column.nbytes for column in columns) - used
+        return own + idle + self.index.nbytes + 4 * len(self._free)
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
@@ -228,9 +198,12 @@ class Slots:
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds another id"
         everything = np.sort(np.concatenate([used, free]))
         assert np.array_equal(everything, np.arange(self._taken)), "2: slots in use and free are not all"
-        assert not self.rows(free).any(), "3: a free slot still holds a row"
-        assert not self.ids[free].any(), "3: a free slot still holds an id"
-        assert not self.weights[free].any(), "3: a free slot still holds a weight"
+        for name, column in (
+            ("row", self.rows(free)),
+            ("id", self.ids[free]),
+            ("weight", self.weights[free]),
+        ):
+            assert not column.any(), f"3: a free slot still holds a {name}"
         assert self.y is None or not self.y[free].any(), "3: a free slot still holds a label"
 
     def _extend(self, taken: int) -> None:
@@ -239,25 +212,20 @@ class Slots:
         if self.y is not None:
             self.y = grown(self.y, taken)
         while len(self._blocks) << self._shift < taken:
-            # zeros, lest memory that was used before shows rows that were deleted
+            # zeros: reused memory could show deleted rows
             self._blocks.append(np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype))
 
     def _by_block(self, slots: Array) -> Iterator[tuple[int, Any, Any]]:
-        """Give the blocks of slots: which places in each, and which of the slots they are."""
-        if not len(slots):
-            return
+        """Yield the blocks of slots: which places in each, and which of the slots they are."""
         blocks = slots >> self._shift
-        if (blocks[1:] >= blocks[:-1]).all():  # then parts of them are slices
-            cuts = [0, *(np.flatnonzero(np.diff(blocks)) + 1).tolist(), len(slots)]
-            for first, end in itertools.pairwise(cuts):
-                inside: Any = slots[first:end] & self._mask
-                start, last = int(inside[0]), int(inside[-1])
-                if last - start == end - first - 1 and (np.diff(inside) == 1).all():
-                    inside = slice(start, last + 1)
-                yield int(blocks[first]), inside, slice(first, end)
+        if not (blocks[1:] >= blocks[:-1]).all():
+            order = np.argsort(blocks, kind="stable")
+            for block, places, part in self._by_block(slots[order]):
+                yield block, places, order[part]
             return
-        order = np.argsort(blocks, kind="stable")
-        cuts = [0, *(np.flatnonzero(np.diff(blocks[order])) + 1).tolist(), len(slots)]
+        cuts = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1)).tolist()
         for first, end in itertools.pairwise(cuts):
-            part = order[first:end]
-            yield int(blocks[part[0]]), slots[part] & self._mask, part
+            inside: Any = slots[first:end] & self._mask
+            if (np.diff(inside) == 1).all():  # most often: a slice is copied faster
+                inside = slice(int(inside[0]), int(inside[-1]) + 1)
+            yield int(blocks[first]), inside, slice(first, end)

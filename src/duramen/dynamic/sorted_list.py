@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ import numpy as np
 
 from duramen.arrays import Array
 
-__all__ = ["CHUNK", "Named", "Ordered", "among_equals", "grown", "merged", "roomy", "sorted_by"]
+CHUNK = 1024  # entries
+_FEW_PER_CHUNK = 4  # new entries: for more, it takes less time to rebuild all chunks than to shift in each
 
 
 def grown(column: Array, length: int) -> Array:
@@ -45,20 +45,6 @@ def roomy(values: Array, room: int) -> Array:
     return roomy
 
 
-def merged(
-    keys: Array, slots: Array, places: Array, new_keys: Array, new_slots: Array
-) -> tuple[Array, Array]:
-    """Put new entries between old ones, at their places."""
-    n = len(keys) + len(new_keys)
-    mine = places + np.arange(len(new_keys))
-    old = np.ones(n, dtype=bool)
-    old[mine] = False
-    all_keys, all_slots = np.empty(n, dtype=keys.dtype), np.empty(n, dtype=slots.dtype)
-    all_keys[mine], all_slots[mine] = new_keys, new_slots
-    all_keys[old], all_slots[old] = keys, slots
-    return all_keys, all_slots
-
-
 def among_equals(keys: Array, ids: Array, slots: Array, tied: Array, names: Array) -> Array:
     """Find where ids are among sorted entries of equal key: bisections abreast, for thousands of ties."""
     low, high = keys.searchsorted(tied), keys.searchsorted(tied, "right")
@@ -69,12 +55,8 @@ def among_equals(keys: Array, ids: Array, slots: Array, tied: Array, names: Arra
     return low
 
 
-CHUNK = 1024  # entries
-_FEW_A_CHUNK = 4  # new entries: for more, to build all chunks anew takes less time than to shift in each
-
-
 class Named(Protocol):
-    """What knows the id of every slot."""
+    """An object that has the id of every slot."""
 
     ids: Array
 
@@ -88,13 +70,7 @@ class Ordered:
     2. Each chunk has at least one entry, at most ``chunk``, and arrays with room for them.
     3. ``_last_keys`` and ``_last_names`` hold the key and the id of each chunk's last entry.
 
-    Parameters
-    ----------
-    named : Named
-        Where the ids of slots are found.
-    dtype : data type of the keys
-    chunk : int
-        The most entries of a chunk; small in tests, to reach every path.
+    ``chunk`` is the largest number of entries of a chunk; it is small in tests, to reach every path.
     """
 
     __slots__ = (
@@ -127,7 +103,7 @@ class Ordered:
     # one entry at a time
 
     def add(self, key: Any, name: int, slot: int) -> None:
-        """Put a slot in, at its key and its id."""
+        """Add a slot, at its key and id."""
         self._length += 1
         if not self._sizes:
             self._open(0, np.array([key], dtype=self._type), np.array([slot], dtype=np.int32))
@@ -154,7 +130,7 @@ class Ordered:
         self._sizes[chunk] = size + 1
 
     def remove(self, key: Any, name: int) -> None:
-        """Take out the entry with this key and id, which must be there."""
+        """Remove the entry with this key and id, which must be there."""
         chunk = self._chunk_of(key, name)
         place, size = self._place(chunk, key, name), self._sizes[chunk] - 1
         keys, slots = self._keys[chunk], self._slots[chunk]
@@ -170,7 +146,7 @@ class Ordered:
             self._join(chunk)
 
     def find(self, key: Any, name: int) -> int:
-        """Give the slot of the entry with this key and id, or -1."""
+        """Return the slot of the entry with this key and id, or -1."""
         chunk = self._chunk_of(key, name)
         if chunk == len(self._sizes):
             return -1
@@ -180,51 +156,38 @@ class Ordered:
         slot = int(self._slots[chunk][place])
         return slot if self._named.ids[slot] == name else -1
 
-    def before(self, key: Any, name: int) -> int:
-        """Give the slot of the last entry below this key and id, or -1."""
-        for part in self.down_from(key, name):
-            return int(part[0])
-        return -1
-
-    def last(self) -> int:
-        """Give the slot of the last entry, or -1."""
-        return int(self._slots[-1][self._sizes[-1] - 1]) if self._sizes else -1
-
     # many at a time
 
     def add_many(self, keys: Array, slots: Array) -> None:
-        """Put slots in; none may be there."""
-        if not len(slots):
-            return
-        names = self._named.ids[slots]
-        order = sorted_by(keys, names)
-        keys, names, slots = keys[order], names[order], slots[order].astype(np.int32)
-        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+        """Add slots; none may be there."""
+        keys, names, slots = self._in_order(keys, slots)
+        if len(keys) <= _FEW_PER_CHUNK * len(self._sizes):
             for key, name, slot in zip(keys.tolist(), names.tolist(), slots.tolist(), strict=True):
                 self.add(key, name, slot)
             return
         old_keys, old_slots = self.keys(), self.slots()
         places = self._places(old_keys, old_slots, keys, names)
-        self._rebuild(*merged(old_keys, old_slots, places, keys, slots))
+        self._rebuild(np.insert(old_keys, places, keys), np.insert(old_slots, places, slots))
 
     def remove_many(self, keys: Array, slots: Array) -> None:
-        """Take slots out, which must be there under these keys."""
-        if not len(slots):
-            return
-        names = self._named.ids[slots]
-        order = sorted_by(keys, names)
-        keys, names = keys[order], names[order]
-        if len(keys) <= _FEW_A_CHUNK * len(self._sizes):
+        """Remove slots, which must be there under these keys."""
+        keys, names, slots = self._in_order(keys, slots)
+        if len(keys) <= _FEW_PER_CHUNK * len(self._sizes):
             for key, name in zip(keys.tolist(), names.tolist(), strict=True):
                 self.remove(key, name)
             return
         old_keys, old_slots = self.keys(), self.slots()
-        there = np.ones(len(old_keys), dtype=bool)
-        there[self._places(old_keys, old_slots, keys, names)] = False
-        self._rebuild(old_keys[there], old_slots[there])
+        places = self._places(old_keys, old_slots, keys, names)
+        self._rebuild(np.delete(old_keys, places), np.delete(old_slots, places))
+
+    def _in_order(self, keys: Array, slots: Array) -> tuple[Array, Array, Array]:
+        """Sort entries by (key, id); return their keys, ids and slots."""
+        names = self._named.ids[slots]
+        order = sorted_by(keys, names)
+        return keys[order], names[order], slots[order].astype(np.int32)
 
     def find_many(self, keys: Array) -> Array:
-        """Give the slots of entries with distinct keys, or -1; for keys that no two entries share."""
+        """Return the slots of entries with distinct keys, or -1; for keys that no two entries share."""
         found = np.full(len(keys), -1, dtype=np.int64)
         if not self._sizes or not len(keys):
             return found
@@ -242,36 +205,34 @@ class Ordered:
         return found
 
     def unlink(self) -> None:
-        """Let go of who holds it, lest both wait for the collector of cycles; it can be used no more."""
+        """Break the reference cycle with the owner; the list is unusable afterwards."""
         self._named = None  # type: ignore[assignment]
 
     def keys(self) -> Array:
-        """Give all keys, in order."""
-        parts = [keys[:size] for keys, size in zip(self._keys, self._sizes, strict=True)]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=self._type)
+        """Return all keys, in order."""
+        return _joined(self._keys, self._sizes, self._type)
 
     def slots(self) -> Array:
-        """Give all slots, in order."""
-        parts = [slots[:size] for slots, size in zip(self._slots, self._sizes, strict=True)]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        """Return all slots, in order."""
+        return _joined(self._slots, self._sizes, np.int32)
 
     def first(self, count: int) -> Array:
-        """Give the first ``count`` slots, or all."""
-        parts, left = [], count
-        for slots, size in zip(self._slots, self._sizes, strict=True):
+        """Return the first ``count`` slots, or all."""
+        sizes, left = [], count
+        for size in self._sizes:
             if left <= 0:
                 break
-            parts.append(slots[: min(size, left)])
+            sizes.append(min(size, left))
             left -= size
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+        return _joined(self._slots[: len(sizes)], sizes, np.int32)
 
     def parts(self) -> Iterator[Array]:
-        """Give all slots, a chunk at a time, the last chunk first."""
+        """Yield all slots, a chunk at a time, the last chunk first."""
         for slots, size in zip(reversed(self._slots), reversed(self._sizes), strict=True):
             yield slots[:size]
 
     def down_from(self, key: Any, name: int) -> Iterator[Array]:
-        """Give the slots of all entries below this key and id, downward, a chunk at a time."""
+        """Yield the slots of all entries below this key and id, downward, a chunk at a time."""
         chunk = self._chunk_of(key, name)
         if chunk < len(self._sizes):
             place = self._place(chunk, key, name)
@@ -281,7 +242,7 @@ class Ordered:
             yield self._slots[number][: self._sizes[number]][::-1]
 
     def up_from(self, key: Any, name: int) -> Iterator[Array]:
-        """Give the slots of all entries from this key and id on, upward, a chunk at a time."""
+        """Yield the slots of all entries from this key and id on, upward, a chunk at a time."""
         chunk = self._chunk_of(key, name)
         if chunk < len(self._sizes):
             yield self._slots[chunk][self._place(chunk, key, name) : self._sizes[chunk]]
@@ -344,11 +305,13 @@ class Ordered:
         return places
 
     def _rebuild(self, keys: Array, slots: Array) -> None:
+        """Cut sorted entries into chunks that have room for more."""
         self._clear()
-        self._length = len(keys)
-        parts = self._cuts(len(keys))
-        if not parts:
+        self._length = n = len(keys)
+        if not n:
             return
+        pieces = -(-n // max(1, self._chunk * 3 // 4))
+        parts = [slice(n * piece // pieces, n * (piece + 1) // pieces) for piece in range(pieces)]
         self._sizes = [part.stop - part.start for part in parts]
         rooms = [self._room_for(size) for size in self._sizes]
         self._keys = [roomy(keys[part], room) for part, room in zip(parts, rooms, strict=True)]
@@ -359,13 +322,6 @@ class Ordered:
 
     def _room_for(self, size: int) -> int:
         return min(self._chunk, size + size // 16 + 4)
-
-    def _cuts(self, n: int) -> list[slice]:
-        """Cut ``n`` entries into chunks that have room for more."""
-        wanted = max(1, self._chunk * 3 // 4)
-        pieces = -(-n // wanted)
-        edges = [n * piece // pieces for piece in range(pieces + 1)] if pieces else [0]
-        return [slice(first, end) for first, end in itertools.pairwise(edges)]
 
     def _open(self, number: int, keys: Array, slots: Array) -> None:
         room = self._room_for(len(keys))
@@ -387,27 +343,27 @@ class Ordered:
         self._last_names[chunk] = int(self._named.ids[slot])
 
     def _with_room(self, chunk: int, place: int, at_end: bool) -> tuple[int, int]:
-        """Make room for one more entry in a chunk: where it goes now."""
+        """Make room for one more entry in a full chunk; return where it goes."""
         size = self._sizes[chunk]
-        if size < len(self._keys[chunk]):
-            return chunk, place
         if size < self._chunk:
-            room = min(self._chunk, size + size // 4 + 4)
-            self._keys[chunk] = roomy(self._keys[chunk], room)
-            self._slots[chunk] = roomy(self._slots[chunk], room)
+            self._resize(chunk, size, min(self._chunk, size + size // 4 + 4))
             return chunk, place
         # where entries come in order, a chunk stays full and the next begins: else all would be half empty
         half = size - max(1, size // 8) if at_end else size // 2
-        keys, slots = self._keys[chunk], self._slots[chunk]
-        upper = (keys[half:size], slots[half:size])
-        self._sizes[chunk] = half
-        self._keys[chunk], self._slots[chunk] = (
-            roomy(keys[:half], self._room_for(half)),
-            roomy(slots[:half], self._room_for(half)),
-        )
+        upper = self._keys[chunk][half:size], self._slots[chunk][half:size]
+        self._resize(chunk, half, self._room_for(half))
         self._set_last(chunk)
         self._open(chunk + 1, *upper)
-        return self._with_room(*((chunk, place) if place <= half else (chunk + 1, place - half)), at_end)
+        chunk, place = (chunk, place) if place <= half else (chunk + 1, place - half)
+        if self._sizes[chunk] == len(self._keys[chunk]):
+            return self._with_room(chunk, place, at_end)
+        return chunk, place
+
+    def _resize(self, chunk: int, size: int, room: int) -> None:
+        """Keep the first ``size`` entries of a chunk, with room for more."""
+        self._sizes[chunk] = size
+        self._keys[chunk] = roomy(self._keys[chunk][:size], room)
+        self._slots[chunk] = roomy(self._slots[chunk][:size], room)
 
     def _join(self, chunk: int) -> None:
         """Join a small chunk with a neighbour, if both fit into one with room to spare."""
@@ -415,15 +371,17 @@ class Ordered:
             self._close(chunk)
             return
         for first in (chunk, chunk - 1):
-            if 0 <= first < len(self._sizes) - 1:
-                sizes = self._sizes[first], self._sizes[first + 1]
-                if sum(sizes) <= self._chunk * 3 // 4:
-                    pairs = zip((first, first + 1), sizes, strict=True)
-                    parts = [
-                        (self._keys[number][:size], self._slots[number][:size]) for number, size in pairs
-                    ]
-                    keys, slots = (np.concatenate(column) for column in zip(*parts, strict=True))
-                    self._close(first + 1)
-                    self._close(first)
-                    self._open(first, keys, slots)
-                    return
+            sizes = self._sizes[max(first, 0) : first + 2]
+            if len(sizes) == 2 and sum(sizes) <= self._chunk * 3 // 4:
+                keys = _joined(self._keys[first : first + 2], sizes, self._type)
+                slots = _joined(self._slots[first : first + 2], sizes, np.int32)
+                self._close(first + 1)
+                self._close(first)
+                self._open(first, keys, slots)
+                return
+
+
+def _joined(arrays: list[Array], sizes: list[int], dtype: Any) -> Array:
+    """Concatenate the first entries of arrays, so many of each."""
+    parts = [values[:size] for values, size in zip(arrays, sizes, strict=True)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)

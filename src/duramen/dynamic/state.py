@@ -1,14 +1,13 @@
-"""The state of a dynamic coreset: the points, and the view of them once there is an anchor.
+"""The state of a dynamic coreset: the points, and the candidates among them once there is an anchor.
 
-Every operation has two parts. First all that can fail: checks, the look at new
+Every operation has two parts. First all that can fail: checks, the scores of new
 rows, a first anchor. Then the change itself, which does not; should it be cut
-short all the same (an interrupt, no memory), ``whole`` stays False.
+short all the same (an interrupt, no memory), ``consistent`` stays False.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,82 +16,53 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset import Coreset
 from duramen.coreset.view import given_anchor
-from duramen.dynamic.anchoring import AnchorSettings, NoAnchorError, all_with, rows_needed, sample_of
+from duramen.dynamic.anchoring import NoAnchorError, Scored, Scorer, Settings, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.look import Scored, Scorer
 from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sums import ExactSum
-from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.samplers import Sampler
 from duramen.trimming import outlier_weight
 
-__all__ = ["Settings", "State", "WeightRange", "all_of"]
-
-
 _DECADES = 1e60  # between the lightest and the heaviest: beyond, sums of 107 bits lose the light ones
+_MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
+_SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, from which on empty ones are given back
+_NO_WEIGHTS = (math.inf, 0.0)
 
 
-class WeightRange:
-    """The lightest and the heaviest weight that came in.
+def widened(bounds: tuple[float, float], weights: Array, total: float) -> tuple[float, float]:
+    """Widen the bounds of all weights by new ones, which are added to points that weigh ``total``.
+
+    They are rounded to powers of two: they must not reveal the weight of a deleted point.
+    Weights that add up to infinity, or differ so much that sums lose the light ones, raise ValueError.
 
     Examples
     --------
-    >>> weights = WeightRange()
-    >>> weights.check(1.0, 0.0)
-    >>> weights.keep()
-    >>> weights.check(1e-70, 1.0)
+    >>> widened((4.0, 8.0), np.array([3.0, 9.0]), 0.0)
+    (4.0, 8.0)
+    >>> widened((1.0, 1.0), np.array([1e-70]), 1.0)
     Traceback (most recent call last):
     ValueError: weights from 1e-70 to 1 differ by more than 60 decades, ...
     """
-
-    def __init__(self) -> None:
-        self._kept = self._seen = (math.inf, 0.0)
-
-    def check(self, weights: Any, total: float) -> None:
-        """Look at weights, an array or one, that are to come to what weighs ``total``.
-
-        Raises
-        ------
-        ValueError
-            If they add up to infinity, or differ so much from those before that sums lose the light ones.
-        """
-        self._seen = lightest, heaviest = self._kept
-        if isinstance(weights, float):
-            more = weights
-            if weights > 0:
-                lightest, heaviest = min(lightest, weights), max(heaviest, weights)
-        else:
-            positive = weights[weights > 0]
-            more = float(weights.sum())
-            lightest = min(lightest, float(positive.min(initial=math.inf)))
-            heaviest = max(heaviest, float(positive.max(initial=0.0)))
-        if not math.isfinite(total + more):
-            raise ValueError("weights add up to infinity; scale them down")
-        if heaviest > _DECADES * lightest:
-            raise ValueError(
-                f"weights from {lightest:g} to {heaviest:g} differ by more than 60 decades, which sums that "
-                "change cannot hold; scale them, or leave the light ones out"
-            )
-        self._seen = (lightest, heaviest)
-
-    def keep(self) -> None:
-        """Keep what was looked at, to a power of two: it must not tell the weight of one that left."""
-        lightest, heaviest = self._seen
-        if self._seen != self._kept:
-            self._kept = self._seen = _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
-
-    @property
-    def kept(self) -> tuple[float, float]:
-        """The lightest and the heaviest that came in; (inf, 0) if none did."""
-        return self._kept
-
-    @kept.setter
-    def kept(self, both: tuple[float, float]) -> None:
-        self._kept = self._seen = both
+    if len(weights) == 1:
+        more = low = high = float(weights[0])
+        low = low or math.inf
+    else:
+        more, positive = float(weights.sum()), weights[weights > 0]
+        low, high = float(positive.min(initial=math.inf)), float(positive.max(initial=0.0))
+    lightest, heaviest = min(bounds[0], low), max(bounds[1], high)
+    if not math.isfinite(total + more):
+        raise ValueError("weights add up to infinity; scale them down")
+    if heaviest > _DECADES * lightest:
+        raise ValueError(
+            f"weights from {lightest:g} to {heaviest:g} differ by more than 60 decades, too much for exact "
+            "sums; rescale them, or leave out the light ones"
+        )
+    if (lightest, heaviest) == bounds:
+        return bounds
+    return _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
 
 
 def _power_of_two(weight: float, *, up: bool) -> float:
@@ -109,10 +79,10 @@ def _power_of_two(weight: float, *, up: bool) -> float:
     return math.ldexp(1.0, exponent if up else exponent - 1)
 
 
-def all_of(
-    points: WeightedPoints, loss: Loss, n_outliers: float, seed: int, columns: tuple[str, ...] | None
+def coreset_of_all(
+    points: WeightedPoints, settings: Settings, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
-    """Make a coreset of all points, none of them suspected; a count of outliers may exceed what is there."""
+    """Build a coreset of all points, none of them suspected; a count of outliers may exceed what is there."""
     n, total = len(points), points.total_weight
     return Coreset(
         points=points,
@@ -120,40 +90,21 @@ def all_of(
         own_weights=points.weights,
         inclusion=np.ones(n),
         groups=np.zeros(n, dtype=np.int32),
-        loss=loss,
+        loss=settings.loss,
         anchor=None,
         threshold=math.inf,
         n_points=n,
         n_suspected=0,
         n_outliers=n_outliers if n_outliers >= total else outlier_weight(n_outliers, total),
-        sampler="nobody: all points are here",
+        sampler="none: all points are kept",
         calibrated=False,
-        seed=seed,
+        seed=settings.seed,
         columns=columns,
     )
 
 
-_MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
-
-
-_SPARSE, _SMALL = 4, 1 << 14  # slots for each point, and in all, from which on empty ones are given back
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What does not change: the recipe for anchors, an anchor that was given, and the engine."""
-
-    recipe: AnchorSettings
-    given: Any
-    tree: bool
-    calibrate: bool
-    bucket_size: int | None = None
-    height: int | None = None
-    chunk: int | None = None
-
-
-class _Start(NamedTuple):
-    """A first anchor: how many of the new rows come before it, the look from it, and its sample.
+class _FirstAnchor(NamedTuple):
+    """A first anchor: how many of the new rows come before it, the scorer, and the ids it was found on.
 
     Or, where there is none yet: when to try again, and why.
     """
@@ -166,187 +117,103 @@ class _Start(NamedTuple):
 
 
 class State:
-    """Points by slot, and what is seen of them from the anchor.
+    """Points by slot, and their scores as seen from the anchor.
 
     Invariants
     ----------
-    1. ``heavy`` is the number of points of positive weight, and ``total`` what they weigh.
-    2. There is a view if and only if there is an anchor; it has all of these points.
-    3. ``sample`` are points that are here, and were not changed since the anchor was made of them.
+    1. ``n_weighted`` is the number of points of positive weight, and ``total`` their weight.
+    2. There are candidates if and only if there is an anchor: all of these points.
+    3. ``sample`` are points that are here, and were not changed since the anchor was found on them.
     """
 
     def __init__(
         self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
-        recipe = settings.recipe
+        given_anchor(
+            settings.given, settings.loss, validator.n_columns
+        )  # raises if it does not fit such rows
+        self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
-        self._settings, self.validator, self.n_outliers = settings, validator, n_outliers
-        self.given = settings.given
-        self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled, settings.chunk)
+        self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
         self.candidates: LiveCandidates | None = None
         self.n_weighted = 0
-        self.weights = WeightRange()
-        self.n_changes = 0  # rows that came, went or were changed
         self.total = ExactSum()
+        self.weight_range = _NO_WEIGHTS
+        self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
-        given_anchor(settings.given, recipe.loss, validator.n_columns)  # raises if it is none for such rows
-        self.needed = recipe.plan.size + 1
+        self.needed = settings.plan.size + 1
         if settings.given is None:
-            self.needed = rows_needed(recipe.loss, recipe.plan.size, validator.n_columns)
+            self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
         self.try_at = self.needed
         self.reason = f"{self.needed:,} points are needed for a first one"
         self.consistent = True
         self.version = 0  # counts changes, those of the anchor too
-
-    def _begin(self) -> None:
-        """Begin a change: from here on nothing is to fail."""
-        self.weights.keep()
-        self.consistent = False
-        self.version += 1
 
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, once there is one."""
         return None if self.candidates is None else self.candidates.scorer.anchor
 
-    @property
-    def total_weight(self) -> float:
-        """The weight of all points."""
-        return self.total.value
+    def _begin(self, weights: Array | None = None) -> None:
+        """Begin a change, if the new weights allow for it: from here on nothing is to fail."""
+        if weights is not None:
+            self.weight_range = widened(self.weight_range, weights, self.total.value)
+        self.consistent = False
+        self.version += 1
 
-    # one at a time, once there is a view
+    # the paper's operations
 
-    def insert_one(self, new: ValidRows, name: int, named: Any = None) -> None:
-        """Put one row in."""
-        assert self.candidates is not None
-        weight = 1.0 if new.weights is None else float(new.weights[0])
-        looked = self._look_at(new, weight, name)
-        self.weights.check(weight, self.total.value)
-        self._begin()
-        self._put(new, weight, name, looked)
-        self.ids.admit_one(name, named)
-        self.consistent = True
-
-    def delete_one(self, slot: int) -> None:
-        """Take one point out."""
-        self._begin()
-        if self.ids.names is not None:
-            self.ids.forget(self.slots.ids[slot : slot + 1])
-        self._take(slot)
-        self._tidy()
-        self.consistent = True
-
-    def update_one(self, slot: int, new: ValidRows) -> None:
-        """Put another row in the place of one."""
-        assert self.candidates is not None
-        name, y = int(self.slots.ids[slot]), self.slots.y
-        weight = float(self.slots.weights[slot] if new.weights is None else new.weights[0])
-        if new.labels is None and y is not None:
-            new = new._replace(labels=y[slot : slot + 1].copy())
-        looked = self._look_at(new, weight, name)
-        self.weights.check(weight, self.total.value)
-        self._begin()
-        self._take(slot)
-        self._put(new, weight, name, looked)
-        self.consistent = True
-
-    def _look_at(self, new: ValidRows, weight: float, name: int) -> Scored | None:
-        """Scorer at one row, if that may raise; None if it can wait."""
-        assert self.candidates is not None
-        if self.candidates.scorer.never_fails and not self._settings.tree:
-            return None
-        point = WeightedPoints._from_parts(new.rows, new.labels, np.array([weight]), np.array([name]))
-        return Scored(
-            *(None if column is None else column[0] for column in self.candidates.scorer.many(point))
-        )
-
-    def _put(self, new: ValidRows, weight: float, name: int, looked: Scored | None) -> None:
-        label = None if new.labels is None else float(new.labels[0])
-        slot = self.slots.add(new.rows[0], label, weight, name)
-        self.n_weighted += weight > 0
-        self.total.add(weight)
-        self.n_changes += 1
-        self.validator.admit(new.labels)
-        assert self.candidates is not None
-        if looked is None:
-            self.candidates.await_look(slot)
+    def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
+        """Insert rows; the first of them may complete what a first anchor takes."""
+        weights = np.ones(len(numbers)) if new.weights is None else new.weights
+        new = ValidRows(new.rows, new.labels, weights, new.moderate)
+        if self.candidates is None:
+            self._insert_first(_points(new, numbers))
         else:
-            self.candidates.add(slot, looked)
-
-    def _take(self, slot: int) -> None:
-        self.sample.discard(int(self.slots.ids[slot]))
-        weight = float(self.slots.weights[slot])
-        self.n_weighted -= weight > 0
-        self.total.subtract(weight)
-        self.n_changes += 1
-        if self.candidates is not None:
-            self.candidates.remove(slot)
-        self.slots.remove(slot)
-
-    # many at a time
-
-    def insert(self, new: ValidRows, names: Array, named: Any = None) -> None:
-        """Put rows in; the first of them may complete what a first anchor takes."""
-        weights = np.ones(len(names)) if new.weights is None else new.weights
-        points = WeightedPoints._from_parts(new.rows, new.labels, weights, names)
-        start = (
-            self._start(points)
-            if self.candidates is None
-            else _Start(0, self.candidates.scorer, names, 0, "")
-        )
-        first, rest = points.take(slice(0, start.before)), points.take(slice(start.before, None))
-        looked = start.scorer.many(rest) if start.scorer is not None and len(rest) else None
-        self.weights.check(weights, self.total.value)
-        self._begin()
-        self.try_at, self.reason = start.try_at, start.reason
-        if len(first):
-            self._add(first)
-        if self.candidates is None and start.scorer is not None:
-            self.see(start.scorer, start.sample)
-        if self.candidates is not None and looked is not None:
-            self.candidates.add_many(self._add(rest), looked)
+            scored = self._score(new, numbers)
+            self._begin(weights)
+            if scored is None or len(numbers) == 1:
+                self._put(new, 0, int(numbers[0]), scored)
+            else:
+                self.candidates.add_many(self._add(_points(new, numbers)), scored)
         self.validator.admit(new.labels)
-        self.ids.admit(names, named)
+        self.ids.admit(numbers, names)
         self.consistent = True
 
     def delete(self, slots: Array) -> None:
-        """Take points out."""
+        """Delete points."""
         self._begin()
         self.ids.forget(self.slots.ids[slots])
-        self._drop(slots)
-        self._tidy()
-        self.consistent = True
-
-    def _tidy(self) -> None:
-        """Keep no memory of points that are gone: their places, and if all are, their classes and weights."""
-        self._compact()
-        if not len(self.slots):
-            self.validator.forget_classes()
-            self.weights, self.total = WeightRange(), ExactSum()
-            if self.candidates is not None:
-                self.candidates.total = ExactSum()
-
-    def update(self, slots: Array, new: ValidRows) -> None:
-        """Put other rows in the place of some, in the order given."""
-        names, y = self.slots.ids[slots], self.slots.y
-        weights = self.slots.weights[slots] if new.weights is None else new.weights
-        labels = y[slots] if new.labels is None and y is not None else new.labels
-        points = WeightedPoints._from_parts(new.rows, labels, weights, names)
-        looked = None if self.candidates is None else self.candidates.scorer.many(points)
-        self.weights.check(weights, self.total.value)
-        self._begin()
-        if self._settings.tree and self.candidates is not None and looked is not None:
-            for row, slot in enumerate(slots.tolist()):
-                here, seen = slice(row, row + 1), Scored(looked.losses[row], None, None, None)
-                one = ValidRows(new.rows[here], None if labels is None else labels[here], None)
-                self._take(slot)
-                self._put(one, float(weights[row]), int(names[row]), seen)
+        if len(slots) == 1:
+            self._take(int(slots[0]))
         else:
             self._drop(slots)
-            slots = self._add(points)
-            if self.candidates is not None and looked is not None:
-                self.candidates.add_many(slots, looked)
+        self._compact()
+        if not len(self.slots):  # no trace of them is left
+            self.validator.classes = frozenset()
+            self.weight_range, self.total = _NO_WEIGHTS, ExactSum()
+            if self.candidates is not None:
+                self.candidates.total = ExactSum()
+        self.consistent = True
+
+    def update(self, slots: Array, new: ValidRows) -> None:
+        """Replace points, in the order given; labels and weights that are not given stay."""
+        numbers, y = self.slots.ids[slots], self.slots.y
+        labels = y[slots] if new.labels is None and y is not None else new.labels
+        weights = self.slots.weights[slots] if new.weights is None else new.weights
+        new = ValidRows(new.rows, labels, weights, new.moderate)
+        scored = None if self.candidates is None else self._score(new, numbers)
+        self._begin(weights)
+        if self.candidates is not None and (self.settings.tree or len(slots) == 1):
+            for row, slot in enumerate(slots.tolist()):
+                self._take(slot)
+                self._put(new, row, int(numbers[row]), scored)
+        else:
+            self._drop(slots)
+            slots = self._add(_points(new, numbers))
+            if self.candidates is not None and scored is not None:
+                self.candidates.add_many(slots, scored)
         self.validator.admit(labels)
         self.consistent = True
 
@@ -358,6 +225,42 @@ class State:
             self.candidates.set_outliers(n_outliers)
         self.consistent = True
 
+    def _score(self, new: ValidRows, numbers: Array) -> Scored | None:
+        """Score rows; return None for a single one that can wait, because scoring it never fails."""
+        assert self.candidates is not None
+        scorer = self.candidates.scorer
+        if new.moderate and scorer.never_fails and not self.settings.tree:
+            return None
+        return scorer.score(_points(new, numbers))
+
+    # one at a time
+
+    def _put(self, new: ValidRows, row: int, number: int, scored: Scored | None) -> None:
+        assert self.candidates is not None
+        assert new.weights is not None
+        weight = float(new.weights[row])
+        label = None if new.labels is None else float(new.labels[row])
+        slot = self.slots.add(new.rows[row], label, weight, number)
+        self.n_weighted += weight > 0
+        self.total.add(weight)
+        self.n_changes += 1
+        if scored is None:
+            self.candidates.add_later(slot)
+        else:
+            self.candidates.add(slot, Scored(*(None if column is None else column[row] for column in scored)))
+
+    def _take(self, slot: int) -> None:
+        self.sample.discard(int(self.slots.ids[slot]))
+        weight = float(self.slots.weights[slot])
+        self.n_weighted -= weight > 0
+        self.total.add(-weight)
+        self.n_changes += 1
+        if self.candidates is not None:
+            self.candidates.remove(slot)
+        self.slots.remove(slot)
+
+    # many at a time
+
     def _add(self, points: WeightedPoints) -> Array:
         self.n_weighted += int(np.count_nonzero(points.weights))
         self.total.add_many(points.weights)
@@ -367,133 +270,121 @@ class State:
     def _drop(self, slots: Array) -> None:
         if self.sample:
             self.sample.difference_update(self.slots.ids[slots].tolist())
-        self.n_weighted -= int(np.count_nonzero(self.slots.weights[slots]))
-        self.total.subtract_many(self.slots.weights[slots])
+        weights = self.slots.weights[slots]
+        self.n_weighted -= int(np.count_nonzero(weights))
+        self.total.add_many(-weights)
         self.n_changes += len(slots)
         if self.candidates is not None:
             self.candidates.remove_many(slots)
         self.slots.remove_many(slots)
 
-    # the anchor
-
     def _compact(self) -> None:
-        """Move the points together, once most slots are empty; not in a tree, where they have places."""
-        if self._settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
+        """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
+        if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
         slots = self.slots.repacked()
         if self.candidates is not None:
             self.candidates.catch_up()
-            late = self.candidates.changed_since_anchor[self.slots.in_use()]
-            self.see(
-                self.candidates.scorer, np.array(sorted(self.sample), dtype=np.int64), slots, self.n_sample
-            )
-            self.candidates.changed_since_anchor[slots.in_use()] = late
+            changed = self.candidates.changed_since_anchor[self.slots.in_use()]
+            self.candidates = LiveCandidates(slots, self.candidates.scorer, self.settings, self.n_outliers)
+            self.candidates.changed_since_anchor[slots.in_use()] = changed
         self.slots = slots
 
+    # the anchor
+
     def reanchor(self, given: Any) -> None:
-        """See all points from another anchor: one that was given, or one found among them."""
-        recipe, total = self._settings.recipe, self.total_weight
+        """Score all points from another anchor: one that was given, or one found on them."""
+        total = self.total.value
         if not self.n_weighted:
-            raise ValueError("all weights are zero: no anchor can be made; insert points that weigh")
-        sample = sample_of(self.slots, recipe.seed)
+            raise ValueError(
+                "all weights are zero, so no anchor can be found; insert points with positive weight"
+            )
+        sample = sample_of(self.slots, self.settings.seed)
         z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
         if z >= 1:
             raise ValueError(
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
-                "can be made; insert more rows, or set_outliers"
+                "can be found; insert more rows, or set_outliers"
             )
-        anchor, sampler = recipe.anchor(sample, given, z, self.n_weighted)
-        made = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
+        anchor, sampler = self.settings.anchor(sample, given, z, self.n_weighted)
+        uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.index.find_many(anchor.ids) >= 0
-        self.see(self._scorer(anchor, sampler, sample), sample.ids if made else anchor.ids[known])
+        scorer = Scorer(self.settings, anchor, sampler, sample)
+        self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
-    def see(
-        self,
-        look: Scorer,
-        sample: Array,
-        slots: Slots | None = None,
-        n_sample: int | None = None,
-        at_once: bool = False,
-    ) -> None:
-        """See all points from another anchor; the old view stays until the new one is complete."""
-        settings = self._settings
-        self.candidates = LiveCandidates(
-            self.slots if slots is None else slots,
-            look,
-            settings.recipe.plan,
-            self.n_outliers,
-            tree=settings.tree,
-            bucket_size=settings.bucket_size,
-            height=settings.height,
-            chunk=settings.chunk,
-            at_once=at_once,
-        )
-        self.sample, self.n_sample = set(sample.tolist()), len(sample) if n_sample is None else n_sample
-
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
-        """See all points from the anchor that they were seen from before; who is late is not known yet."""
-        sampler = self._settings.recipe.sampler_of(anchor, self.validator.n_columns)
+        """Score all points from the anchor that they were scored from before."""
+        sampler = self.settings.sampler_of(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        self.see(self._scorer(anchor, sampler, probe), sample, n_sample=n_sample, at_once=True)
+        self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        self.n_sample = n_sample
 
-    def _scorer(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
-        recipe = self._settings.recipe
-        return Scorer(
-            recipe.loss,
-            anchor,
-            sampler,
-            recipe.seed,
-            size=recipe.plan.size,
-            calibrate=self._settings.calibrate and not self._settings.tree,
-            probe=probe,
-        )
+    def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> None:
+        """Score all points; the old candidates stay until the new ones are complete."""
+        self.candidates = LiveCandidates(self.slots, scorer, self.settings, self.n_outliers, at_once=at_once)
+        self.sample, self.n_sample = set(sample.tolist()), len(sample)
 
-    def _start(self, new: WeightedPoints) -> _Start:
-        """Make a first anchor, if these rows complete what it takes.
+    def _insert_first(self, new: WeightedPoints) -> None:
+        """Insert points while there is no anchor, and find a first one if they complete what it takes."""
+        found = self._find_first_anchor(new)
+        rest = new.take(slice(found.before, None))
+        scored = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
+        self._begin(new.weights)
+        self.try_at, self.reason = found.try_at, found.reason
+        self._add(new.take(slice(0, found.before)))
+        if found.scorer is not None:
+            self._look_from(found.scorer, found.sample)
+        if self.candidates is not None and scored is not None:
+            self.candidates.add_many(self._add(rest), scored)
 
-        It is made of the points that are there when the last of those arrives, as
+    def _find_first_anchor(self, new: WeightedPoints) -> _FirstAnchor:
+        """Find a first anchor, if these rows complete what it takes.
+
+        It is found on the points that are there when the last of those arrives, as
         if rows came one by one. Where they do not allow for one (all of one class,
-        say), it is tried again at twice as many.
+        say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
         try_at, reason = self.try_at, self.reason
-        if self._is_ready(new):
+        weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
+        if len(weighted) and self.settings.is_ready(weighted, self.settings.given):
             try_at = 1
         while steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
-            sample = all_with(self.slots, new.take(slice(0, before)))
+            sample = self._all_with(new.take(slice(0, before)))
             try:
-                made_of = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready is made of others
-                return _Start(before, self._first_look(sample), made_of, try_at, reason)
+                used = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready needs no points
+                return _FirstAnchor(before, self._first_scorer(sample), used, try_at, reason)
             except NoAnchorError as error:
                 reason = f"with {len(sample):,} points: {error}"
             try_at *= 2
-        return _Start(len(new), None, new.ids[:0], try_at, reason)
+        return _FirstAnchor(len(new), None, new.ids[:0], try_at, reason)
 
-    def _is_ready(self, new: WeightedPoints) -> bool:
-        """Tell whether an anchor was given with all that is frozen in it: it needs no points."""
-        heavy = np.flatnonzero(new.weights > 0)
-        return bool(len(heavy)) and self._settings.recipe.is_ready(new.take(heavy[:1]), self.given)
+    def _all_with(self, new: WeightedPoints) -> WeightedPoints:
+        """Return the points of positive weight that are there with new ones, in the order of their ids."""
+        there = self.slots.in_use()
+        both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
+        weighted = np.flatnonzero(both.weights > 0)
+        return both.take(weighted[np.argsort(both.ids[weighted])])
 
-    def _first_look(self, sample: WeightedPoints) -> Scorer:
-        total, z = sample.total_weight, self.n_outliers
-        share = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
-        anchor, sampler = self._settings.recipe.anchor(sample, self.given, share, len(sample))
-        look = self._scorer(anchor, sampler, sample)
-        look.many(sample)  # what is wrong with a row shows here, before anything has changed
-        return look
+    def _first_scorer(self, sample: WeightedPoints) -> Scorer:
+        z = self.n_outliers
+        fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
+        anchor, sampler = self.settings.anchor(sample, self.settings.given, fraction, len(sample))
+        scorer = Scorer(self.settings, anchor, sampler, sample)
+        scorer.score(sample)  # an invalid row shows here, before anything has changed
+        return scorer
 
     def coreset(self) -> Coreset:
-        """Make the coreset of the points as they stand: all of them, while there is no anchor."""
+        """Build the coreset of the points: all of them, while there is no anchor."""
         if not self.n_weighted:
-            raise ValueError("all weights are zero: there is nothing to stand for; insert points that weigh")
+            raise ValueError("all weights are zero; insert points with positive weight")
         if self.candidates is not None:
             return self.candidates.coreset(self.validator.columns)
         slots = self.slots.in_use()
         points = self.slots.points(slots[self.slots.weights[slots] > 0])
-        recipe = self._settings.recipe
-        return all_of(points, recipe.loss, self.n_outliers, recipe.seed, self.validator.columns)
+        return coreset_of_all(points, self.settings, self.n_outliers, self.validator.columns)
 
     def unlink(self) -> None:
         """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
@@ -505,12 +396,16 @@ class State:
         """Raise AssertionError, naming the invariant, if one is broken."""
         self.slots.check()
         self.ids.check(self.slots.index.keys())
-        used = self.slots.in_use()
-        heavy = int(np.count_nonzero(self.slots.weights[used]))
-        assert self.n_weighted == heavy, f"1: heavy is {self.n_weighted}, and {heavy} points have weight"
-        total = float(self.slots.weights[used].sum())
+        weights = self.slots.weights[self.slots.in_use()]
+        n, total = int(np.count_nonzero(weights)), float(weights.sum())
+        assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, and {n} points have weight"
         assert abs(self.total.value - total) <= 1e-12 * total, f"1: all weigh {total}, not {self.total.value}"
-        assert self.sample <= set(self.slots.ids[used].tolist()), "3: a point of the sample is gone"
+        assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if self.candidates is not None:
             self.candidates.check()
-            assert len(self.candidates) == heavy, "2: the view has other points"
+            assert len(self.candidates) == n, "2: the candidates are other points"
+
+
+def _points(new: ValidRows, numbers: Array) -> WeightedPoints:
+    assert new.weights is not None
+    return WeightedPoints._from_parts(new.rows, new.labels, new.weights, numbers)

@@ -21,27 +21,29 @@ Two promises follow, for single and for joint contributions alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, final
 
 import numpy as np
 
 from duramen.arrays import Array
-
-__all__ = ["ExactSum", "ExactTotals"]
+from duramen.parallel import for_each_chunk
 
 _BLOCK = 4096  # rows split at one power of two; twice as many are 2^13
 _SPLIT = 13  # sigma >= 2^13 max|x|: then 4096 upper parts add up below it, without rounding
 _FINER = 2.0 ** (_SPLIT - 53)  # lower parts are at most 2^-53 sigma: the next sigma
 _TALL = 1000  # from 2^1000 on, sigma might overflow: such columns are summed at 2^-64 of their height
+_JOINT = 1 << 13  # points whose contributions are summed together
+_SHARE = 1e-11  # of a total, by which it may be off
 
 
 @final
 class ExactSum:
-    """A sum of floats in two floats; see the module for how exact it is.
+    """A sum of floats in two floats; the module docstring says how exact it is.
 
-    Contributions must be finite, which is the caller's business. A sum that
-    leaves the range of float64 raises OverflowError and remains what it was.
+    Contributions must be finite. A sum that leaves the range of float64 raises
+    OverflowError and keeps its value. To subtract, add the negative.
 
     Attributes
     ----------
@@ -58,9 +60,9 @@ class ExactSum:
     >>> total = ExactSum()
     >>> total.add(1e20)
     >>> total.add(0.1)
-    >>> total.subtract(1e20)
-    >>> total
-    ExactSum(0.1)
+    >>> total.add(-1e20)
+    >>> total.value
+    0.1
     """
 
     __slots__ = ("high", "low")
@@ -74,9 +76,6 @@ class ExactSum:
         """The sum, rounded to one float."""
         return self.high
 
-    def __repr__(self) -> str:
-        return f"ExactSum({self.high!r})"
-
     def add(self, value: float) -> None:
         """Add one value."""
         high, low = _moved(self.high, self.low, float(value))
@@ -84,80 +83,38 @@ class ExactSum:
             _refuse("the sum")
         self.high, self.low = high, low
 
-    def subtract(self, value: float) -> None:
-        """Take one value away."""
-        self.add(-value)
-
     def add_many(self, values: Array) -> None:
         """Add an array of values, as exactly as one by one; cost: eleven passes, in blocks."""
-        self._move_many(values, 1.0)
-
-    def subtract_many(self, values: Array) -> None:
-        """Take an array of values away, as exactly as one by one."""
-        self._move_many(values, -1.0)
-
-    def difference(self, values: Array) -> float:
-        """Compute what would be left without ``values``, to the last digits also where little is left.
-
-        Examples
-        --------
-        >>> total = ExactSum()
-        >>> total.add_many(np.array([1e16, 1.0, 0.5]))
-        >>> total.difference(np.array([1e16, 1.0]))
-        0.5
-        """
-        left = self.copy()
-        left.subtract_many(values)
-        return left.value
-
-    def copy(self) -> ExactSum:
-        """Return a sum of its own with the same value, to the last bit."""
-        made = ExactSum()
-        made.high, made.low = self.high, self.low
-        return made
+        moved = ExactSum()
+        moved.high, moved.low = self.high, self.low
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in _parts(np.asarray(values).ravel()):
+                moved.add(float(part))
+        self.high, self.low = moved.high, moved.low
 
     def check_invariants(self) -> None:
         """Raise AssertionError if high is not the sum rounded, or a part is not finite."""
-        if self.high + self.low != self.high or self.low - self.low != 0.0:
-            raise AssertionError(f"high={self.high!r} is not the sum of itself and low={self.low!r}, rounded")
-
-    def _move_many(self, values: Array, sign: float) -> None:
-        moved = self.copy()
-        with np.errstate(over="ignore", invalid="ignore"):
-            for part in _parts(np.asarray(values).ravel()):
-                moved.add(sign * float(part))
-        self.high, self.low = moved.high, moved.low
+        rounded = self.high + self.low == self.high and math.isfinite(self.low)
+        assert rounded, f"high={self.high!r} is not the sum of itself and low={self.low!r}, rounded"
 
 
 @final
 class ExactTotals:
-    """The sums of n columns, each in two floats: :class:`ExactSum` in NumPy arrays.
+    """The sums of n columns, each in two floats: :class:`ExactSum` in NumPy arrays, with its invariants.
 
-    Contributions must be finite, which is the caller's business. If one sum
-    leaves the range of float64, OverflowError is raised and all remain what
-    they were.
-
-    Parameters
-    ----------
-    n : int
-        How many columns.
+    If one sum leaves the range of float64, OverflowError is raised and all keep their values.
 
     Attributes
     ----------
     high, low : array (n,)
         The sums are high + low, and high is that, rounded.
 
-    Invariants
-    ----------
-    1. high == high + low: low is at most half a unit in the last place.
-    2. Both are finite.
-
     Examples
     --------
     >>> totals = ExactTotals(2)
     >>> totals.add_many(np.array([[1e20, 1.0], [0.1, 2.0], [0.2, 3.0]]))
-    >>> totals.subtract(np.array([1e20, 1.0]))
-    >>> totals.values
+    >>> totals.add(-np.array([1e20, 1.0]))
+    >>> totals.high
     array([0.3, 5. ])
     """
 
@@ -168,69 +125,120 @@ class ExactTotals:
         self.low = np.zeros(n)
         self._zeros = np.zeros(n)
 
-    @property
-    def values(self) -> Array:
-        """The sums (n,), each rounded to one float; a copy."""
-        return self.high.copy()
-
-    def __repr__(self) -> str:
-        return f"ExactTotals({self.high.tolist()})"
-
     def add(self, row: Array) -> None:
         """Add one contribution (n,)."""
-        self._move(np.asarray(row))
-
-    def subtract(self, row: Array) -> None:
-        """Take one contribution (n,) away."""
-        self._move(np.negative(row))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._keep(*_moved(self.high, self.low, row))
 
     def add_many(self, rows: Array) -> None:
         """Add contributions (m, n), as exactly as one by one.
 
         Cost: eleven passes, in blocks of at most 4096 rows; scratch memory is two blocks.
         """
-        self._move_many(rows, 1.0)
-
-    def subtract_many(self, rows: Array) -> None:
-        """Take contributions (m, n) away, as exactly as one by one."""
-        self._move_many(rows, -1.0)
-
-    def copy(self) -> ExactTotals:
-        """Return totals of their own with the same values, to the last bit."""
-        made = ExactTotals(len(self.high))
-        made.high, made.low = self.high.copy(), self.low.copy()
-        return made
-
-    def check_invariants(self) -> None:
-        """Raise AssertionError, naming the column, if a high is not its sum rounded or not finite."""
-        good = (self.high + self.low == self.high) & np.isfinite(self.low)
-        if not good.all():
-            column = int(np.flatnonzero(~good)[0])
-            raise AssertionError(
-                f"column {column}: high={self.high[column]!r} is not the sum of itself "
-                f"and low={self.low[column]!r}, rounded"
-            )
-
-    def _move(self, row: Array) -> None:
-        if row.shape != self.high.shape:
-            raise ValueError(f"a contribution must have shape {self.high.shape}; found {row.shape}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._keep(*_moved(self.high, self.low, row))
-
-    def _move_many(self, rows: Array, sign: float) -> None:
-        rows = np.asarray(rows)
-        if rows.shape[1:] != self.high.shape:
-            raise ValueError(f"contributions must have shape (m, {len(self.high)}); found {rows.shape}")
         high, low = self.high, self.low
         with np.errstate(over="ignore", invalid="ignore"):
             for part in _parts(rows):
-                high, low = _moved(high, low, sign * part)
+                high, low = _moved(high, low, part)
             self._keep(high, low)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError, naming the column, if a high is not its sum rounded or not finite."""
+        for column, (high, low) in enumerate(zip(self.high.tolist(), self.low.tolist(), strict=True)):
+            rounded = high + low == high and math.isfinite(low)
+            assert rounded, f"column {column}: high={high!r} is not the sum of itself and low={low!r}"
 
     def _keep(self, high: Array, low: Array) -> None:
         if self._zeros.dot(high) != 0.0:  # 0 * inf is NaN; a quarter of the time that isfinite takes
             _refuse(f"the sum of column {int(np.flatnonzero(~np.isfinite(high))[0])}")
         self.high, self.low = high, low
+
+
+class Totals:
+    """The sums of q numbers that each point contributes, computed afresh when rounding may show.
+
+    ``contributions(slots)`` computes what points contribute, (m, q), and ``members()``
+    returns the slots of all points that do.
+    """
+
+    def __init__(self, n: int, contributions: Callable[[Array], Array], members: Callable[[], Array]) -> None:
+        self._contributions, self._members = contributions, members
+        self._reset(n)
+
+    def _reset(self, n: int) -> None:
+        self._exact = ExactTotals(n)
+        self._peak = np.zeros(n)  # the largest that a sum was, or what went into it
+        self._moves = 0
+        self._lost = False  # whether a sum left the range of float64, which later points cannot undo
+
+    def add(self, row: Array) -> None:
+        """Add the contribution of one point."""
+        self._move(row, np.abs(row))
+
+    def add_many(self, slots: Array, sign: int = 1) -> None:
+        """Add the contributions of points, or subtract them if ``sign`` is -1."""
+        for total, largest in self._sums(slots):
+            self._move(sign * total.high, largest)
+            self._move(sign * total.low, largest)
+
+    def _move(self, part: Array, largest: Array) -> None:
+        if self._lost:
+            return
+        try:
+            self._exact.add(part)
+        except OverflowError:
+            self._lost = True
+            return
+        self._moves += 1
+        np.maximum(self._peak, largest, out=self._peak)
+        np.maximum(self._peak, np.abs(self._exact.high), out=self._peak)
+
+    def _sums(self, slots: Array) -> list[tuple[ExactTotals, Array]]:
+        """Sum blocks of points, on all cores and in the order of memory; also the largest values of each."""
+        found: dict[int, tuple[ExactTotals, Array]] = {}
+        slots = np.sort(slots)
+
+        def work(chunk: slice) -> None:
+            block = self._contributions(slots[chunk])
+            total = ExactTotals(block.shape[1])
+            total.add_many(block)
+            found[chunk.start] = (total, np.maximum(block.max(axis=0), -block.min(axis=0)))
+
+        try:
+            for_each_chunk(work, len(slots), _JOINT, fixed=True)
+        except OverflowError:
+            self._lost = True
+        return [found[start] for start in sorted(found)]
+
+    @property
+    def values(self) -> Array:
+        """The totals (q,); infinite where one is beyond float64: then they say nothing."""
+        if self._lost or self._is_in_doubt():
+            self._reset(len(self._peak))
+            self.add_many(self._members())
+            self._moves, self._peak = 1, np.abs(self._exact.high)
+        return np.full(len(self._peak), np.inf) if self._lost else self._exact.high.copy()
+
+    def _is_in_doubt(self) -> bool:
+        """Return whether past sums were so much larger than those left that rounding may show.
+
+        A move errs by 2^-103 of the largest sum.
+        """
+        left = np.abs(self._exact.high)
+        return bool((self._peak * (self._moves * 2.0**-103) > _SHARE * left).any())
+
+    def check(self) -> None:
+        """Raise AssertionError if the totals are not those of a fresh sum, to 1e-12 of absolute values."""
+        values = self.values
+        if self._lost:
+            return
+        self._exact.check_invariants()
+        fresh, mass, members = ExactTotals(len(values)), ExactTotals(len(values)), self._members()
+        for start in range(0, len(members), _JOINT):
+            block = self._contributions(members[start : start + _JOINT])
+            fresh.add_many(block)
+            mass.add_many(np.abs(block))
+        off = np.abs(values - fresh.high)
+        assert (off <= 1e-12 * mass.high).all(), "the totals drifted from a fresh sum"
 
 
 def _moved(high: Any, low: Any, value: Any) -> tuple[Any, Any]:

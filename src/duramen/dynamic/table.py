@@ -1,15 +1,15 @@
-"""LossTable L: the points ordered by their loss at the anchor, with a pointer at the threshold (appendix C).
+"""The paper's table L: points ordered by their loss at the anchor, with a pointer at the threshold.
 
 The pointer is at the edge: the smallest (loss, id) among the suspected
-outliers. They are the points of the largest losses, as few as together weigh at
-least what is to be suspected; of equal losses the larger id is suspected first.
-After a change the edge is moved by as many points as it takes, and no more.
+outliers. These are the points of the largest losses, as few as together weigh
+at least what is to be suspected; of equal losses the larger id is suspected
+first. A change moves the edge past no more points than it must.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,18 +18,14 @@ from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.sums import ExactSum
 
-__all__ = ["LossTable", "Moves"]
-
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
 
 
-class Moves:
-    """Points that changed sides: which, and whether they are suspected now."""
+class Moves(NamedTuple):
+    """Points that changed sides, and whether they are suspected now."""
 
-    __slots__ = ("slots", "suspected")
-
-    def __init__(self, slots: Array, suspected: bool) -> None:
-        self.slots, self.suspected = slots, suspected
+    slots: Array
+    suspected: bool
 
 
 class LossTable:
@@ -38,16 +34,16 @@ class LossTable:
     Invariants
     ----------
     1. The order holds every point of positive weight once, under its loss.
-    2. The edge is the (loss, id) of a point, or None where nobody is suspected.
+    2. The edge is the (loss, id) of a point, or None where none is suspected.
     3. ``outer`` and ``n_suspected`` are the weight and the number of the points from the edge on.
     4. Without the point at the edge, the suspected would weigh less than they have to; with
        it they weigh enough, or are all there are.
     """
 
-    def __init__(self, slots: Slots, chunk: int | None = None) -> None:
+    def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.losses = np.zeros(0)
-        self.order = Ordered(slots, np.float64, chunk)
+        self.order = Ordered(slots)
         self.edge: tuple[float, int] | None = None
         self.outer = ExactSum()
         self.n_suspected = 0
@@ -62,7 +58,7 @@ class LossTable:
         return np.inf if self.edge is None else self.edge[0]
 
     def is_suspected(self, slot: int) -> bool:
-        """Tell on which side of the edge a point is."""
+        """Return whether a point is on the suspected side of the edge."""
         edge = self.edge
         if edge is None:
             return False
@@ -70,16 +66,15 @@ class LossTable:
         return bool(loss > edge[0] or (loss == edge[0] and self._slots.ids[slot] >= edge[1]))
 
     def are_suspected(self, slots: Array) -> Array:
-        """Tell on which side of the edge points are."""
+        """Return which points are on the suspected side of the edge."""
         if self.edge is None:
             return np.zeros(len(slots), dtype=bool)
         losses, (loss, name) = self.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] >= name))
 
     def add(self, slot: int, loss: float) -> bool:
-        """Put a point in: whether it is on the suspected side."""
-        if slot >= len(self.losses):
-            self.losses = grown(self.losses, slot + 1)
+        """Add a point; return whether it is on the suspected side."""
+        self.losses = grown(self.losses, slot + 1)
         self.losses[slot] = loss
         self.order.add(loss, int(self._slots.ids[slot]), slot)
         suspected = self.is_suspected(slot)
@@ -89,39 +84,39 @@ class LossTable:
         return suspected
 
     def remove(self, slot: int) -> bool:
-        """Take a point out, and overwrite its loss: whether it was suspected."""
+        """Remove a point and overwrite its loss; return whether it was suspected."""
         suspected = self.is_suspected(slot)
         place = (float(self.losses[slot]), int(self._slots.ids[slot]))
         self.order.remove(*place)
         self.losses[slot] = 0.0
         if suspected:
-            self.outer.subtract(float(self._slots.weights[slot]))
+            self.outer.add(-float(self._slots.weights[slot]))
             self.n_suspected -= 1
             if place == self.edge:
                 self._mend_edge()
         return suspected
 
     def add_many(self, slots: Array, losses: Array) -> None:
-        """Put points in."""
+        """Add points."""
         self.losses = grown(self.losses, int(slots.max(initial=-1)) + 1)
         self.losses[slots] = losses
         self.order.add_many(losses, slots)
         self._count(slots[self.are_suspected(slots)], 1)
 
     def remove_many(self, slots: Array) -> None:
-        """Take points out, and overwrite their losses."""
+        """Remove points and overwrite their losses."""
         self._count(slots[self.are_suspected(slots)], -1)
         self.order.remove_many(self.losses[slots], slots)
         self.losses[slots] = 0.0
         self._mend_edge()
 
     def settle(self, weight: float) -> Moves | None:
-        """Move the edge so that at least ``weight`` is suspected, and no point more than that takes."""
-        held = self.outer.value
+        """Move the edge so that at least ``weight`` is suspected, by no point more than that takes."""
+        held, last = self.outer.value, self._edge_weight
         if held < weight:
-            return self._suspect(weight) if len(self.order) > self.n_suspected else None
-        if self.edge is not None and held - self._edge_weight >= _needed(self._edge_weight, weight):
-            return self._release(weight)
+            return self._move_edge(weight, suspect=True) if len(self) > self.n_suspected else None
+        if self.edge is not None and held - last >= _needed(last, weight):
+            return self._move_edge(weight, suspect=False)
         return None
 
     def check(self, weight: float) -> None:
@@ -147,84 +142,61 @@ class LossTable:
         assert len(outer) == len(order) or total >= low, "4: too little is suspected"
         assert not len(outer) or weights[1:].sum() < high, "4: too much is suspected"
 
-    def _suspect(self, weight: float) -> Moves | None:
-        """Move the edge down, past every point without which less than ``weight`` would be suspected."""
-        parts, held = [], self.outer.value
-        for part in self._below_edge():
+    def _move_edge(self, weight: float, *, suspect: bool) -> Moves | None:
+        """Move the edge down past all points that must be suspected, or up past those that need not be."""
+        sign, parts, held, following = 1 if suspect else -1, [], self.outer.value, -1
+        for part in self._below_edge() if suspect else self._from_edge():
             heavy = self._slots.weights[part]
-            before = held + np.cumsum(heavy) - heavy
-            enough = np.flatnonzero(before >= _needed(heavy, weight))
-            count = int(enough[0]) if len(enough) else len(part)
+            after = held + sign * np.cumsum(heavy)
+            without = after - heavy if suspect else after
+            must = (without < _needed(heavy, weight)) & (weight > 0)  # 0: rounding does not matter
+            stop = np.flatnonzero(must != suspect)
+            count = int(stop[0]) if len(stop) else len(part)
             parts.append(part[:count])
             if count < len(part):
+                following = int(part[count])
                 break
-            held = float(before[-1] + heavy[-1])
+            held = float(after[-1])
         slots = np.concatenate(parts)
         if not len(slots):
             return None
-        self._count(slots, 1)
-        self._set_edge(int(slots[-1]))
-        return Moves(slots, suspected=True)
+        self._count(slots, sign)
+        self._set_edge(int(slots[-1]) if suspect else following)
+        return Moves(slots, suspect)
 
     def _below_edge(self) -> Iterator[Array]:
-        """Give the slots of those not suspected, from the largest loss down."""
+        """Yield the slots of the points not suspected, from the largest loss down."""
         if self.edge is not None:
-            yield from self.order.down_from(*self.edge)
-            return
-        for part in self.order.parts():
-            yield part[::-1]
+            return self.order.down_from(*self.edge)
+        return (part[::-1] for part in self.order.parts())
 
-    def _release(self, weight: float) -> Moves:
-        """Move the edge up, past every point without which ``weight`` would still be suspected."""
+    def _from_edge(self) -> Iterator[Array]:
+        """Yield the slots of the points from the edge on, upward."""
         assert self.edge is not None
-        parts, held, edge = [], self.outer.value, -1
-        for part in self.order.up_from(*self.edge):
-            heavy = self._slots.weights[part]
-            left = held - np.cumsum(heavy)
-            short = np.flatnonzero((left < _needed(heavy, weight)) & (weight > 0))  # 0: rounding has no say
-            count = int(short[0]) if len(short) else len(part)
-            parts.append(part[:count])
-            if count < len(part):
-                edge = int(part[count])
-                break
-            held = float(left[-1])
-        slots = np.concatenate(parts)
-        self._count(slots, -1)
-        if self.n_suspected:
-            self._set_edge(edge)
-        else:
-            self.edge, self._edge_weight = None, 0.0
-        return Moves(slots, suspected=False)
+        return self.order.up_from(*self.edge)
 
     def _count(self, slots: Array, sign: int) -> None:
-        weights = self._slots.weights[slots]
-        if sign > 0:
-            self.outer.add_many(weights)
-        else:
-            self.outer.subtract_many(weights)
+        self.outer.add_many(sign * self._slots.weights[slots])
         self.n_suspected += sign * len(slots)
 
     def _mend_edge(self) -> None:
-        """Put the edge at the first point from it on: the one that was there may be gone."""
-        if self.edge is None:
-            return
-        for part in self.order.up_from(*self.edge):
-            if len(part):
-                self._set_edge(int(part[0]))
-                return
-        self.edge, self._edge_weight = None, 0.0
+        """Move the edge to the first point from it on: the one that was there may be gone."""
+        if self.edge is not None:
+            first = next((part for part in self._from_edge() if len(part)), None)
+            self._set_edge(-1 if first is None else int(first[0]))
 
     def _set_edge(self, slot: int) -> None:
-        self.edge = (float(self.losses[slot]), int(self._slots.ids[slot]))
-        self._edge_weight = float(self._slots.weights[slot])
+        if slot < 0:
+            self.edge, self._edge_weight = None, 0.0
+        else:
+            self.edge = (float(self.losses[slot]), int(self._slots.ids[slot]))
+            self._edge_weight = float(self._slots.weights[slot])
 
 
 def _needed(heavy: Any, weight: float) -> Any:
-    """Give how much must be suspected before a point, for it not to be: all, but for what rounding makes.
+    """Return how much must be suspected without a point for it not to be: all, but for rounding.
 
-    As in trimming: points that weigh less than rounding are told apart all the same.
+    As in trimming, points that weigh less than rounding are still told apart.
     """
     slack = _ROUNDING * weight
-    if isinstance(heavy, float):
-        return weight - slack if heavy > slack else weight
-    return weight - np.where(heavy > slack, slack, 0.0)
+    return weight - slack * (heavy > slack)

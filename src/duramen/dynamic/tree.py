@@ -1,44 +1,40 @@
-"""The merge-and-reduce tree: the engine for any sampler, also a user's own black box (paper, appendix C)."""
+"""The merge-and-reduce tree: the engine for any sampler, also a custom black box (paper, appendix C)."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.dynamic.look import Engine, Holder
+from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
 from duramen.samplers import Sampler
 from duramen.samplers.base import check_size, reduce_rows
 
-__all__ = ["Buckets", "NodeSummary", "Tree", "check_shape"]
-
-
 _ABSENT = array("i", [-1])
+_NODES_PER_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
+_SLACK = 1e-9  # relative: what rounding may add up to from the points to the root
 
 
 @final
 class Buckets:
-    """Slots in buckets of equal size.
+    """Slots in buckets of equal size; the last one, the hot bucket, may have fewer.
 
-    Parameters
+    If a binary tree on the buckets is to have ``height`` levels, the size is
+    n / 2^(height - 1), rounded up, and is chosen again whenever n has doubled or
+    halved since it was; in between there may be a level more or fewer.
+
+    Invariants
     ----------
-    size : int
-        How many slots a bucket holds.
-    height : int or None
-        How many levels a binary tree on the buckets is to have. If given, the
-        size is n / 2^(height - 1), rounded up, and is chosen again whenever n
-        has doubled or halved since it was; in between there may be a level more
-        or fewer.
+    1. ``position`` and ``order`` are inverse to each other, and any other slot has position -1.
+    2. The size is positive, and what the height asks for.
 
     Notes
     -----
     ``order`` and ``position`` are int32 arrays of the standard library: one item
-    of them is read and written faster than one of NumPy's. Invariants 1 to 3 of
-    :class:`~duramen.dynamic.tree.Tree` are about them.
+    of them is read and written faster than one of NumPy's.
     """
 
     def __init__(self, size: int, height: int | None = None) -> None:
@@ -47,7 +43,7 @@ class Buckets:
         self.position = array("i")
         self._height = height
         self.measured = 0  # the number of points that the size was chosen for
-        self.touched: set[int] | None = None  # places that changed, while somebody wants to know
+        self.touched: set[int] | None = None  # places that changed, if they are to be recorded
 
     def __len__(self) -> int:
         return len(self.order)
@@ -68,58 +64,44 @@ class Buckets:
         return np.array(self.order[first * self.size : end], dtype=np.int32)
 
     def add(self, slot: int) -> int:
-        """Put a slot into the hot bucket, or into a new one where that is full; return its position."""
-        position = self.position
-        if slot >= len(position):
-            position.extend(_ABSENT * (slot + 1 - len(position)))
-        elif slot < 0 or position[slot] >= 0:
-            self._refuse([slot])
+        """Add a slot to the hot bucket, or to a new one where that is full; return its position."""
+        if slot >= len(self.position):
+            self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
         place = len(self.order)
         self.order.append(slot)
-        position[slot] = place
+        self.position[slot] = place
         if self.touched is not None:
             self.touched.add(place)
         return place
 
     def add_many(self, slots: Array) -> None:
-        """Put one slot or more in, in the order given; none, if one cannot be."""
-        self._refuse(slots[slots < 0])
-        self.position.extend(_ABSENT * max(0, int(slots.max()) + 1 - len(self.position)))
-        position = np.frombuffer(self.position, np.int32)
-        self._refuse(slots[position[slots] >= 0])
+        """Add slots, in the order given."""
+        self.position.extend(_ABSENT * max(0, int(slots.max(initial=-1)) + 1 - len(self.position)))
         places = np.arange(len(self), len(self) + len(slots), dtype=np.int32)
-        position[slots] = places
-        if not np.array_equal(position[slots], places):
-            position[slots] = -1
-            raise ValueError("slots to add must be distinct; one of them is given twice")
+        np.frombuffer(self.position, np.int32)[slots] = places
         self.order.frombytes(slots.astype(np.int32).tobytes())
         if self.touched is not None:
             self.touched.update(places.tolist())
 
     def restore(self, slots: Array, size: int, measured: int) -> None:
-        """Put the same slots in another order, with the size that was chosen for it."""
+        """Arrange the same slots in another order, with the size that was chosen for it."""
         self.order, self.position = array("i"), array("i")
-        if len(slots):
-            self.add_many(slots)
+        self.add_many(slots)
         self.size, self.measured = size, measured
 
     def remove(self, slot: int) -> int:
-        """Take a slot out, and fill its place with the last one of the hot bucket; return that place."""
-        position = self.position
-        place = position[slot] if 0 <= slot < len(position) else -1
-        if place < 0:
-            raise KeyError(f"slot {slot} is not here; it was removed or never added")
-        last = self.order.pop()
+        """Remove a slot, and fill its place with the last one of the hot bucket; return that place."""
+        place, last = self.position[slot], self.order.pop()
         if last != slot:
             self.order[place] = last
-            position[last] = place
-        position[slot] = -1
+            self.position[last] = place
+        self.position[slot] = -1
         if self.touched is not None:
             self.touched.update((place, len(self.order)))
         return place
 
     def resize(self) -> bool:
-        """Choose the size again if it is due; say whether it was. To be called after each update."""
+        """Choose the size again if it is due, after an update; return whether it was."""
         if self._height is None:
             return False
         n, then = len(self.order), self.measured
@@ -128,49 +110,25 @@ class Buckets:
         if 2 * n <= then:
             then = n
         due = then != self.measured
-        self.measured, self.size = then, self._asked(then)
+        self.measured, self.size = then, self._size_for(then)
         return due
 
-    def verdicts(self) -> Iterator[tuple[bool, str]]:
-        """Say of each invariant whether it holds; a later one may rely on those before it."""
-        yield (
-            self._are_inverse(),
-            "position and order are inverse to each other, and any other slot has position -1",
-        )
-        yield self._are_full(), "every bucket but the hot one is full, and the hot one has a point at least"
-        yield self._height is None or self._is_measured(), "the bucket size is what the height asks for"
+    def check(self) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        order, n, then = self.slots(), len(self), self.measured
+        expected = np.full(len(self.position), -1)
+        if len(order) and order.min() >= 0 and order.max() < len(expected):
+            expected[order] = np.arange(n)
+        inverse = np.array_equal(self.position, expected) and np.count_nonzero(expected >= 0) == n
+        assert inverse, "1: position and order are not inverse to each other"
+        assert self.size >= 1, "2: the bucket size is not positive"
+        if self._height is not None:
+            assert self.size == self._size_for(then), "2: the bucket size is not what the height asks for"
+            assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
 
-    def _asked(self, n: int) -> int:
+    def _size_for(self, n: int) -> int:
         assert self._height is not None
         return max(1, -(-n // 2 ** (self._height - 1)))
-
-    @staticmethod
-    def _refuse(slots: Array | list[int]) -> None:
-        if len(slots):
-            raise ValueError(f"slot {slots[0]} cannot be added; it is negative, or here already")
-
-    def _are_inverse(self) -> bool:
-        position, order = np.array(self.position, dtype=np.int32), self.slots()
-        if len(order) and not (order.min() >= 0 and order.max() < len(position)):
-            return False
-        expected = np.full(len(position), -1)
-        expected[order] = np.arange(len(order))
-        return np.array_equal(position, expected) and np.count_nonzero(position >= 0) == len(order)
-
-    def _are_full(self) -> bool:
-        n, size = len(self), self.size
-        if size < 1:
-            return False
-        sizes = [len(self.slots(index, index + 1)) for index in range(self.count)]
-        return sum(sizes) == n and all(full == size for full in sizes[:-1]) and all(sizes[-1:])
-
-    def _is_measured(self) -> bool:
-        n, then = len(self), self.measured
-        return self.size == self._asked(then) and (then < 2 * n < 4 * then or n == then == 0)
-
-
-_NODES_A_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
-_SLACK = 1e-9  # relative: what rounding may add up to from the points to the root
 
 
 class NodeSummary(NamedTuple):
@@ -181,66 +139,40 @@ class NodeSummary(NamedTuple):
 
 
 @final
-class Tree(Engine):
+class Tree:
     """The merge-and-reduce tree with a hot bucket.
 
     An update takes about a microsecond and drops O(log n) nodes, those that are
-    there; ``choose`` reduces each missing node once. ``sampler`` is bound
-    already, and must choose by its arguments alone.
+    there; ``choose`` reduces each missing node once, to at most ``node_size`` points
+    (the paper's M), with the generator of (seed, level, index). ``sampler`` is the
+    black box A, bound already; only its ``reduce`` is called, and it must choose by its
+    arguments alone. A bucket holds eight times ``node_size`` points unless one of
+    ``bucket_size`` and ``height`` is given.
 
-    Parameters
+    Invariants
     ----------
-    holder : Holder
-    sampler : Sampler
-        The black box A; only its ``reduce`` is called.
-    seed : int
-        The node (level, index) is drawn with the generator of (seed, level, index).
-    node_size : int
-        How many points a node keeps, at most: the paper's M.
-    bucket_size : int, optional
-        How many points a bucket holds; eight times ``node_size`` by default.
-    height : int, optional
-        How many levels to have, instead: a bucket holds n / 2^(height - 1)
-        points, rounded up. It is chosen again, and all nodes are dropped,
-        whenever n has doubled or halved since; in between there may be a level
-        more or fewer.
+    Those of the buckets are 1 and 2.
 
-    Notes
-    -----
-    Between calls:
+    3. Every node has a place above the buckets there are.
+    4. Every node has its children stored with it.
+    5. A node holds points of the buckets below it, each at most once, with positive weights.
+    6. A node weighs what the points below it weigh.
+    7. A node is what building it again from the buckets gives.
 
-    1. position and order are inverse to each other, and any other slot has position -1;
-    2. every bucket but the hot one is full, and the hot one has a point at least;
-    3. the bucket size is what the height asks for;
-    4. every node has a place above the buckets there are;
-    5. every node has its children stored with it;
-    6. no node holds a slot that is not in the tree;
-    7. a node holds points of the buckets below it, each at most once, with positive weights;
-    8. a node weighs what the points below it weigh;
-    9. a node is what building it again from the buckets gives.
-
-    By the fifth, the nodes above a bucket are dropped from below until one is missing.
+    By the fourth, the nodes above a bucket are dropped from below until one is missing.
     """
 
     def __init__(
         self,
-        holder: Holder,
+        holder: Slots,
         sampler: Sampler,
         seed: int,
         node_size: int,
-        *,
         bucket_size: int | None = None,
         height: int | None = None,
     ) -> None:
-        _check_whole("node_size", node_size)
-        check_shape(bucket_size, height)
-        self._holder = holder
-        self._sampler = sampler
-        self._seed = seed
-        self._node_size = int(node_size)
-        self.buckets = Buckets(
-            int(bucket_size or _NODES_A_BUCKET * node_size), None if height is None else int(height)
-        )
+        self._holder, self._sampler, self._seed, self._node_size = holder, sampler, seed, node_size
+        self.buckets = Buckets(bucket_size or _NODES_PER_BUCKET * node_size, height)
         self._nodes: dict[tuple[int, int], NodeSummary] = {}
 
     def __len__(self) -> int:
@@ -251,33 +183,41 @@ class Tree(Engine):
 
     @property
     def nbytes(self) -> int:
+        """The bytes of its arrays."""
         distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
         held = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
         return held + self.buckets.nbytes
 
     def add(self, slot: int) -> None:
+        """Add a point; its data is in the holder already, and must not change while it is here."""
         place, size = self.buckets.add(slot), self.buckets.size
         if place % size:
             self._drop(place // size)
         else:
             self._drop_all(place // size)
-        if self.buckets.resize():
-            self._nodes.clear()
+        self._resize()
 
     def remove(self, slot: int) -> None:
+        """Remove a point; its data is still in the holder."""
         place, size = self.buckets.remove(slot), self.buckets.size
         self._drop(place // size)
         self._drop(len(self.buckets) // size)  # whence its place was filled
-        if self.buckets.resize():
-            self._nodes.clear()
+        self._resize()
 
     def add_many(self, slots: Array) -> None:
-        """Take points in, in the order given; none, if one cannot be."""
-        if not len(slots):
-            return
-        before, size = len(self), self.buckets.size
-        self.buckets.add_many(slots)
-        self._drop_all(before // size)  # what is above later ones, and was there, is above this one
+        """Add points, in the order given."""
+        if len(slots):
+            before = len(self) // self.buckets.size
+            self.buckets.add_many(slots)
+            self._drop_all(before)  # what is above later ones, and was there, is above this one
+            self._resize()
+
+    def remove_many(self, slots: Array) -> None:
+        """Remove points, in the order given."""
+        for slot in slots.tolist():
+            self.remove(slot)
+
+    def _resize(self) -> None:
         if self.buckets.resize():
             self._nodes.clear()
 
@@ -286,8 +226,8 @@ class Tree(Engine):
 
         Where there are no more than ``size``, it is all of them with their own
         weights; else the root, at most ``node_size`` points, reduced if it has
-        more than ``size``. Points that weigh nothing are left out. If ``reduce``
-        raises, so does this, and the tree is as good as before.
+        more than ``size``. Points of weight zero are left out. If ``reduce``
+        raises, so does this, and the tree stays valid.
 
         Examples
         --------
@@ -314,13 +254,35 @@ class Tree(Engine):
         return chosen.slots.astype(np.intp), chosen.weights.copy()
 
     def slots(self) -> Array:
-        """Give the slots of all points, in the order in which they stand."""
+        """Return the slots of all points, in their order."""
         return self.buckets.slots()
 
     def check(self) -> None:
-        for number, (holds, text) in enumerate(self._verdicts(), start=1):
-            if not holds:
-                raise AssertionError(f"invariant {number} is broken: {text}")
+        """Raise AssertionError, naming the invariant, if one is broken."""
+        self.buckets.check()
+        fresh: dict[tuple[int, int], NodeSummary] = {}
+        for level, index in self._nodes:
+            there = 0 <= level <= self._top() and 0 <= index < self._width(level)
+            assert there, f"3: the node {level, index} has no place"
+        for place in self._nodes:
+            missing = [child for child in self._children(*place) if child not in self._nodes]
+            assert not missing, f"4: the node {place} lacks the children {missing}"
+        for place, (slots, weights) in self._nodes.items():
+            below = self._below(*place)
+            distinct = len(np.unique(slots)) == len(slots) == len(weights)
+            holds = distinct and np.isin(slots, below).all() and (weights > 0).all()
+            assert holds, f"5: the node {place} does not hold points below it, once each, with weight"
+            total = self._holder.points(below).total_weight
+            assert abs(float(weights.sum()) - total) <= _SLACK * total, (
+                f"6: the node {place} weighs something else"
+            )
+            again = self._node(*place, fresh)
+            same = np.array_equal(slots, again.slots) and np.array_equal(weights, again.weights)
+            assert same, f"7: the node {place} is not what building it again gives"
+
+    def _children(self, level: int, index: int) -> list[tuple[int, int]]:
+        below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
+        return [(level - 1, child) for child in below]
 
     def _drop(self, bucket: int) -> None:
         """Drop the nodes above a bucket that was there before: where one is missing, all above are."""
@@ -334,7 +296,7 @@ class Tree(Engine):
             self._nodes.pop((level, bucket >> level), None)
 
     def _top(self) -> int:
-        """Say at which level the root is."""
+        """Return the level of the root."""
         return (self.buckets.count - 1).bit_length()
 
     def _width(self, level: int) -> int:
@@ -342,11 +304,11 @@ class Tree(Engine):
         return -(-self.buckets.count >> level)
 
     def _below(self, level: int, index: int) -> Array:
-        """Find the slots in the buckets below a node: one bucket, below level 0."""
+        """Return the slots in the buckets below a node: one bucket, below level 0."""
         return self.buckets.slots(index << level, (index + 1) << level)
 
     def _node(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
-        """Find a node, or build it with whatever is missing below; what is built is kept in ``nodes``."""
+        """Return a node of ``nodes``; build it there if it is missing, with what is missing below it."""
         found = nodes.get((level, index))
         if found is None:
             found = self._merged(level, index, nodes) if level else self._leaf(index)
@@ -367,7 +329,7 @@ class Tree(Engine):
         return self._reduced(union, self._node_size, level, index)
 
     def _alive(self, slots: Array) -> tuple[NodeSummary, WeightedPoints]:
-        """Leave out what weighs nothing."""
+        """Leave out points of weight zero."""
         points = self._holder.points(slots)
         live = np.flatnonzero(points.weights > 0)
         if len(live) < len(slots):
@@ -386,67 +348,15 @@ class Tree(Engine):
         rows, weights = reduce_rows(self._sampler, points, size, rng)
         return NodeSummary(whole.slots[rows], weights)
 
-    def _verdicts(self) -> Iterator[tuple[bool, str]]:
-        """Say of each invariant whether it holds; a later one may rely on those before it."""
-        yield from self.buckets.verdicts()
-        nodes, order = self._nodes, self.buckets.slots()
-        yield (
-            all(self._exists(*place) for place in nodes),
-            "every node has a place above the buckets there are",
-        )
-        yield (
-            all(child in nodes for place in nodes for child in self._children(*place)),
-            "every node has its children stored with it",
-        )
-        yield (
-            all(np.isin(node.slots, order).all() for node in nodes.values()),
-            "no node holds a slot that is not in the tree",
-        )
-        yield (
-            all(_stands_for(node, self._below(*place)) for place, node in nodes.items()),
-            "a node holds points of the buckets below it, each at most once, with positive weights",
-        )
-        yield (
-            all(self._weighs_right(node, self._below(*place)) for place, node in nodes.items()),
-            "a node weighs what the points below it weigh",
-        )
-        fresh: dict[tuple[int, int], NodeSummary] = {}
-        yield (
-            all(all(map(np.array_equal, node, self._node(*place, fresh))) for place, node in nodes.items()),
-            "a node is what building it again from the buckets gives",
-        )
-
-    def _exists(self, level: int, index: int) -> bool:
-        return 0 <= level <= self._top() and 0 <= index < self._width(level)
-
-    def _children(self, level: int, index: int) -> list[tuple[int, int]]:
-        below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)
-        return [(level - 1, child) for child in below]
-
-    def _weighs_right(self, node: NodeSummary, slots: Array) -> bool:
-        total = self._holder.points(slots).total_weight
-        return abs(float(node.weights.sum()) - total) <= _SLACK * total
-
-
-def _stands_for(node: NodeSummary, below: Array) -> bool:
-    known = len(np.unique(node.slots)) == len(node.slots) == len(node.weights)
-    return known and bool(np.isin(node.slots, below).all() and (node.weights > 0).all())
-
 
 def check_shape(bucket_size: Any, height: Any) -> None:
     """Raise ValueError unless at most one of them is given, a whole number of 1 or more."""
     if bucket_size is not None and height is not None:
         raise ValueError(
-            f"bucket_size={bucket_size!r} and height={height!r} both say how large a bucket is; "
+            f"bucket_size={bucket_size!r} and height={height!r} both determine the size of a bucket; "
             "pass one of them, or neither"
         )
     for name, value in (("bucket_size", bucket_size), ("height", height)):
-        if value is not None:
-            _check_whole(name, value)
-
-
-def _check_whole(name: str, value: Any) -> None:
-    """Raise ValueError unless the value is a whole number of 1 or more."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not (whole and value >= 1):
-        raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= 1):
+            raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
