@@ -299,7 +299,7 @@ def test_a_loss_of_ones_own_is_passed_again(path):
     pair.reopen(loss=loss)
     pair.assert_alike()
     pair.store.close()
-    with pytest.raises(ValueError, match=r"a loss of your own, CityBlock.*pass it: dm.open_store") as caught:
+    with pytest.raises(ValueError, match=r"a custom loss, CityBlock.*pass it: dm.open_store") as caught:
         dm.open_store(path)
     assert str(path) in str(caught.value)
     assert not isinstance(caught.value, dm.DamagedStoreError)

@@ -29,6 +29,7 @@ from duramen.points import WeightedPoints
 from duramen.samplers import RankedSampler, Sampler
 from duramen.seeds import generator
 from duramen.solvers import Solution
+from duramen.solvers.anchor import match_centres
 from duramen.solvers.problem import is_number
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
 from duramen.trimming import outlier_weight
