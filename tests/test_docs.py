@@ -8,8 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from duramen.cli import main
-from duramen.cli.parser import make_parser
+from duramen.cli import main, make_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -10,7 +10,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from duramen.cli.parser import make_parser, walk
+from duramen.cli import make_parser
+from duramen.cli.parser import walk
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 BEGIN = "<!-- reference: begin (made by tools/cli_reference.py) -->"

@@ -18,7 +18,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Ball, lengths
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.losses.base import MissingPropertyError
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points

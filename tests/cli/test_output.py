@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from duramen import __version__, cli, progress
+from duramen.cli import make_parser
 from duramen.cli.output import Output, bar, describe_error, naming
-from duramen.cli.parser import make_parser, walk
+from duramen.cli.parser import walk
 from duramen.store import StoreLockedError
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from duramen.cli.parser import make_parser, walk
+from duramen.cli import make_parser
+from duramen.cli.parser import walk
 from tests.cli.running import PAGE, schema, write
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "cli_reference.py"

@@ -7,15 +7,18 @@ import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
-from duramen.cli.parser import make_parser
+from duramen.cli.parser import Parser, add_group, walk
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _ERROR, _BUG, _INTERRUPTED = 2, 1, 130
 _CLOSED_PIPE = 141  # as a shell reports a program that a closed pipe has ended
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,3 +74,46 @@ def _print_warnings(output: Output) -> None:
     for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
         warnings.simplefilter("ignore", kind)
     warnings.showwarning = show
+
+
+def make_parser() -> Parser:
+    """Make the parser of the whole command line."""
+    from duramen.cli import commands, demo, store
+
+    parser = Parser(
+        prog="duramen",
+        description="Robust, fully-dynamic coresets: small weighted summaries of large, changing, "
+        "contaminated data.",
+        epilog="example: duramen demo\n         duramen build rows.parquet -o core.parquet --loss logistic "
+        "--label y --outliers 2%",
+    )
+    parser.add_argument("--version", action="version", version=f"duramen {version('duramen')}")
+    below = add_group(parser)
+    commands.add_build_fit_predict_certify(below)
+    store.add_parser(below)
+    commands.add_report(below)
+    demo.add_parser(below)
+    completion = below.add_parser(
+        "completion",
+        help="print a script that completes commands, options and files in a shell",
+        description="Print a completion script. To use it in every shell, put into ~/.bashrc: "
+        'eval "$(duramen completion bash)"; into ~/.zshrc, after compinit: eval "$(duramen completion zsh)"; '
+        "into ~/.config/fish/config.fish: duramen completion fish | source. Needs shtab: "
+        "pip install 'duramen[completion]'.",
+        epilog='example: eval "$(duramen completion bash)"',
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="the shell")
+    completion.set_defaults(run=_complete)
+    return parser
+
+
+def _complete(options: Namespace) -> None:
+    """Print the completion script of a shell."""
+    from duramen.extras import needed
+
+    shtab = needed("shtab", "duramen completion", "completion")
+    parser = make_parser()
+    files = (one for command in walk(parser) for one in command._actions if one.type is Path)
+    for action in files:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    write(shtab.complete(parser, options.shell) + "\n")

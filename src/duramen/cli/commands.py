@@ -20,6 +20,7 @@ from duramen.cli.data import (
     DataFile,
     advance,
     build_core,
+    core_facts,
     core_of,
     id_numbers,
     kind_of,
@@ -52,12 +53,12 @@ from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
-from duramen.store import open_store
+from duramen.store.store import open_store
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
-    from duramen.coreset import Coreset, Estimate
-    from duramen.solvers import Solution
+    from duramen.coreset.estimate import Estimate
+    from duramen.solvers.problem import Solution
 
 _LEARNING = "duramen build and fit, which learn"
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
@@ -138,13 +139,6 @@ def build(options: Namespace) -> None:
     )
 
 
-def core_facts(core: Coreset) -> dict[str, Any]:
-    """Return the JSON fields about a coreset."""
-    names = ("n_points", "total_weight", "n_outliers", "n_suspected", "threshold", "sampler", "calibrated")
-    facts = fields_of(core, *names)
-    return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}
-
-
 def fit(options: Namespace) -> None:
     """Fit a model to a coreset, a store or data.
 
@@ -153,7 +147,7 @@ def fit(options: Namespace) -> None:
 
     example: duramen fit core.parquet -o model.json
     """
-    from duramen.solvers import solve
+    from duramen.solvers.solve import solve
 
     if options.output is not None:
         check_target(options.output, force=options.force, inputs=[options.source], suffixes=(".json",))

@@ -29,14 +29,15 @@ from duramen.cli.options import (
     refuse_options,
     sampling_settings,
 )
-from duramen.cli.output import Output, bar, naming
-from duramen.coreset import Coreset, load_coreset
+from duramen.cli.output import Output, bar, fields_of, naming
+from duramen.coreset.coreset import Coreset
+from duramen.coreset.save import load_coreset
 from duramen.dynamic.ids import is_names, numbers_of
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
-from duramen.store import open_store
+from duramen.store.store import open_store
 
 if TYPE_CHECKING:
     from duramen.io import Encoding
@@ -393,3 +394,10 @@ def names_in(store: Any, ids: Iterable[int]) -> dict[int, str] | None:
         return dict(zip(numbers, map(str, store.names_of(numbers)), strict=True))
     except KeyError:
         return None
+
+
+def core_facts(core: Coreset) -> dict[str, Any]:
+    """Return the JSON fields about a coreset."""
+    names = ("n_points", "total_weight", "n_outliers", "n_suspected", "threshold", "sampler", "calibrated")
+    facts = fields_of(core, *names)
+    return {"loss": repr(core.loss), "n_rows": len(core), "n_columns": core.points.n_columns, **facts}

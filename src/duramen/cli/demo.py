@@ -17,12 +17,13 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.cli.demo_plot import save_picture
-from duramen.coreset import Coreset, Estimate
 from duramen.coreset.build import robust_coreset
+from duramen.coreset.coreset import Coreset
+from duramen.coreset.estimate import Estimate
 from duramen.losses import LogisticLoss
 from duramen.points import points
 from duramen.progress import Bar
-from duramen.solvers import solve
+from duramen.solvers.solve import solve
 from duramen.trimming import trimmed_objective
 
 _ROWS, _SIZE = 1_000_000, 4000

@@ -24,10 +24,10 @@ from duramen.losses.centres import DistanceLoss
 
 if TYPE_CHECKING:
     from duramen.arrays import Array, Rows
-    from duramen.coreset import Estimate
+    from duramen.coreset.estimate import Estimate
     from duramen.io import Encoding
     from duramen.losses import Loss
-    from duramen.solvers import Solution
+    from duramen.solvers.problem import Solution
 
 _FORMAT = "duramen model"
 _VERSION = 1

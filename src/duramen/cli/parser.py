@@ -7,13 +7,9 @@ import inspect
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
-from duramen import __version__
 from duramen.cli.output import write
-
-_SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,37 +54,6 @@ def add_group(parser: argparse.ArgumentParser) -> Any:
     return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
 
-def make_parser() -> Parser:
-    """Make the parser of the whole command line."""
-    from duramen.cli import commands, demo, store
-
-    parser = Parser(
-        prog="duramen",
-        description="Robust, fully-dynamic coresets: small weighted summaries of large, changing, "
-        "contaminated data.",
-        epilog="example: duramen demo\n         duramen build rows.parquet -o core.parquet --loss logistic "
-        "--label y --outliers 2%",
-    )
-    parser.add_argument("--version", action="version", version=f"duramen {__version__}")
-    below = add_group(parser)
-    commands.add_build_fit_predict_certify(below)
-    store.add_parser(below)
-    commands.add_report(below)
-    demo.add_parser(below)
-    completion = below.add_parser(
-        "completion",
-        help="print a script that completes commands, options and files in a shell",
-        description="Print a completion script. To use it in every shell, put into ~/.bashrc: "
-        'eval "$(duramen completion bash)"; into ~/.zshrc, after compinit: eval "$(duramen completion zsh)"; '
-        "into ~/.config/fish/config.fish: duramen completion fish | source. Needs shtab: "
-        "pip install 'duramen[completion]'.",
-        epilog='example: eval "$(duramen completion bash)"',
-    )
-    completion.add_argument("shell", choices=_SHELLS, help="the shell")
-    completion.set_defaults(run=_complete)
-    return parser
-
-
 def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """Iterate over a parser and those of all commands below it."""
     yield parser
@@ -96,15 +61,3 @@ def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 yield from walk(below)
-
-
-def _complete(options: Namespace) -> None:
-    """Print the completion script of a shell."""
-    from duramen.extras import needed
-
-    shtab = needed("shtab", "duramen completion", "completion")
-    parser = make_parser()
-    files = (one for command in walk(parser) for one in command._actions if one.type is Path)
-    for action in files:
-        action.complete = shtab.FILE  # type: ignore[attr-defined]
-    write(shtab.complete(parser, options.shell) + "\n")

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duramen.cli.commands import core_facts
 from duramen.cli.data import (
     DataFile,
     advance,
+    core_facts,
     core_of,
     learn_data,
     names_in,
@@ -44,7 +44,8 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
-from duramen.store import open_store, recover
+from duramen.store.recovery import recover
+from duramen.store.store import open_store
 
 _INIT = "duramen store init"
 

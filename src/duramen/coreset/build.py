@@ -13,8 +13,8 @@ import numpy as np
 
 from duramen.arrays import column_names, is_frame, refuse_nonfinite
 from duramen.ball import Anchor
-from duramen.coreset import Coreset
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
 from duramen.coreset.settings import ByDeltaSample, BySize, SizeRule, check_calibrate, plan_of
 from duramen.coreset.split import split_at
@@ -36,8 +36,8 @@ from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints, RankedSampler, Sampler, UniformSampler
-from duramen.samplers.base import NOWHERE, freeze, has_frozen
+from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
+from duramen.samplers.layered import UniformSampler
 from duramen.seeds import generator
 from duramen.trimming import outlier_weight
 

@@ -12,15 +12,21 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset import Coreset
 from duramen.coreset.choose import Chosen, assemble, calibrate, choose_suspects, score_points
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.split import split_at
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
 from duramen.coreset.view import View, anchored_points, check_finite
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints
-from duramen.samplers.base import Strata, allocate_size, compute_ranks, largest_measure, strata_of
+from duramen.samplers.base import (
+    AnchoredPoints,
+    Strata,
+    allocate_size,
+    compute_ranks,
+    largest_measure,
+    strata_of,
+)
 from duramen.samplers.calibration import calibration_features
 from duramen.samplers.ranks import draw, scale_to_totals, uniforms
 

@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from duramen.arrays import Array, scratch_rows
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.base import compute_ranks, group_strata, reduce_rows
+from duramen.samplers.base import (
+    AnchoredPoints,
+    RankedSampler,
+    Sampler,
+    compute_ranks,
+    group_strata,
+    reduce_rows,
+)
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
 from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, numbered
-from duramen.coreset import Coreset
 from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import BySize, check_calibrate, plan_of
@@ -31,7 +31,7 @@ from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints, RankedSampler, Sampler
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.calibration import calibration_features
 from duramen.seeds import generator
 from duramen.trimming import outlier_weight

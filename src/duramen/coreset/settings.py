@@ -14,8 +14,9 @@ from duramen.arrays import Array
 from duramen.ball import Ball
 from duramen.coreset.split import Split
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.samplers import LayeredSampler, RankedSampler, Sampler, SensitivitySampler
-from duramen.samplers.base import AnchoredPoints, check_size
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, check_size
+from duramen.samplers.layered import LayeredSampler
+from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement

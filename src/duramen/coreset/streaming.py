@@ -9,7 +9,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints
+from duramen.samplers.base import AnchoredPoints
 
 
 class RankedPoints(NamedTuple):

@@ -17,18 +17,12 @@ from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
-from duramen.samplers import (
-    AnchoredPoints,
-    LayeredSampler,
-    LeverageSampler,
-    RankedSampler,
-    Sampler,
-    SensitivitySampler,
-    UniformSampler,
-)
-from duramen.samplers.base import Bound, freeze
+from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler, freeze
 from duramen.samplers.calibration import CalibrationFeatures
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.ranks import smallest, uniforms
+from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.anchor import _find_anchor
 from duramen.trimming import check_points_and_loss
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset import Coreset
 from duramen.coreset.candidates import Candidates
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan

@@ -17,15 +17,14 @@ from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, are_few, best_sampler
-from duramen.dynamic import DynamicCoreset
 from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sums import Totals
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints, RankedSampler
-from duramen.samplers.base import has_frozen
+from duramen.samplers.base import AnchoredPoints, RankedSampler, has_frozen
 
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 _A_MOVE = 2.0**-103  # of the largest sum there was, by which a move may err: see duramen.dynamic.sums

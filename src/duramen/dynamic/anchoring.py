@@ -29,18 +29,12 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import for_each_chunk, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import (
-    AnchoredPoints,
-    LayeredSampler,
-    LeverageSampler,
-    RankedSampler,
-    Sampler,
-    SensitivitySampler,
-    UniformSampler,
-)
-from duramen.samplers.base import size_measures
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, size_measures
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.ranks import uniforms
+from duramen.samplers.sensitivity import SensitivitySampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor

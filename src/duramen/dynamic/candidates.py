@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset import Coreset
 from duramen.coreset.choose import Chosen, assemble
+from duramen.coreset.coreset import Coreset
 from duramen.dynamic.anchoring import Scored, Scorer, Settings
 from duramen.dynamic.ranked import Ranked, SuspectLists, no_rows
 from duramen.dynamic.rows import Slots

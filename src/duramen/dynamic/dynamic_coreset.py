@@ -14,7 +14,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor, distance
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import BySize, plan_of
 from duramen.coreset.view import as_anchor, check_plan, is_bare, sampler_of
 from duramen.dynamic.anchoring import AnchorReport, Settings, same_anchor
@@ -26,11 +26,10 @@ from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import RankedSampler, Sampler
+from duramen.samplers.base import RankedSampler, Sampler
 from duramen.seeds import generator
-from duramen.solvers import Solution
 from duramen.solvers.anchor import match_centres
-from duramen.solvers.problem import is_number
+from duramen.solvers.problem import Solution, is_number
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
 from duramen.trimming import outlier_weight
 

@@ -18,7 +18,10 @@ from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
-from duramen.samplers import LayeredSampler, LeverageSampler, Sampler, SensitivitySampler, UniformSampler
+from duramen.samplers.base import Sampler
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.sensitivity import SensitivitySampler
 
 if TYPE_CHECKING:
     from duramen.dynamic.dynamic_coreset import DynamicCoreset

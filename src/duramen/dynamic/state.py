@@ -14,7 +14,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.view import given_anchor
 from duramen.dynamic.anchoring import NoAnchorError, Scored, Scorer, Settings, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows

@@ -10,8 +10,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
-from duramen.samplers import Sampler
-from duramen.samplers.base import check_size, reduce_rows
+from duramen.samplers.base import Sampler, check_size, reduce_rows
 
 _ABSENT = array("i", [-1])
 _NODES_PER_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from duramen.arrays import Array, Rows, as_rows, refuse_nonfinite
-from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.estimators.fitting import (
     AllRows,
     FitResult,
@@ -29,7 +29,7 @@ from duramen.estimators.fitting import (
 from duramen.estimators.out_of_core import OutOfCoreData, ProfileSettings, is_out_of_core
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_weights
-from duramen.samplers import Sampler
+from duramen.samplers.base import Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
 

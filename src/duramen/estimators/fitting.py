@@ -11,20 +11,19 @@ import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
 from duramen.ball import Anchor
-from duramen.coreset import Coreset, Estimate
 from duramen.coreset.build import robust_coreset
+from duramen.coreset.coreset import Coreset
+from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.coreset.view import anchor_sample
-from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
-from duramen.samplers import RankedSampler, Sampler
-from duramen.samplers.base import Bound
+from duramen.samplers.base import Bound, RankedSampler, Sampler
 from duramen.seeds import generator
-from duramen.solvers import Solution
-from duramen.solvers.problem import count_distinct, is_number
+from duramen.solvers.problem import Solution, count_distinct, is_number
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 

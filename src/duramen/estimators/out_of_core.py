@@ -13,7 +13,7 @@ from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
@@ -25,7 +25,7 @@ from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import AnchoredPoints
+from duramen.samplers.base import AnchoredPoints
 from duramen.trimming import kept_weights, outlier_weight
 
 _BATCH = 1 << 16  # rows of a partition that are processed together

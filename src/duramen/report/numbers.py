@@ -18,10 +18,12 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset import Coreset, Estimate
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import at_anchor, cut, feature_names
+from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import FAR, dense, usual_rows
-from duramen.dynamic import AnchorReport, DynamicCoreset
+from duramen.dynamic.anchoring import AnchorReport
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses import BregmanLoss, DistanceLoss, HuberLoss, LinearLoss, SoftmaxLoss, SquaredLoss
 from duramen.losses.bregman import CustomDivergence
 from duramen.report.markup import short

@@ -15,10 +15,12 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset import Coreset, Estimate, display
+from duramen.coreset import display
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import cut, interval, short_repr
+from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
-from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.report.markup import (
     Markup,
     bar,

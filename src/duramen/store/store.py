@@ -17,7 +17,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
-from duramen.dynamic import DynamicCoreset
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
     SavedState,
     anchor_to_json,
@@ -31,7 +31,7 @@ from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
-from duramen.samplers import Sampler
+from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.errors import StoreLockedError, damage_errors, damaged
 from duramen.store.file import Content, StoreFile, refuse_foreign, resolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from duramen.coreset import Coreset
+from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
 from duramen.distributed.dask.partitions import Parts, constant, naming, parts_of, task
 from duramen.losses.base import Loss
@@ -13,7 +13,7 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
-from duramen.samplers import Sampler
+from duramen.samplers.base import Sampler
 
 _FAN_IN = 8  # summaries that one task merges
 # Rows. Dask starts workers with malloc set to return memory soon (MALLOC_TRIM_THRESHOLD_), so that each array
