@@ -198,7 +198,7 @@ def test_partitions_that_change_are_refused():
     chosen = {"loss": dm.KMeansLoss(1), "size": 20, "features": ["x0", "x1"]}
     with pytest.raises(ValueError, match=r"partition \d of 3: it has 104 rows, and had 101 .* persist\(\)"):
         dmd.robust_coreset(frame, **chosen)
-    with pytest.raises(ValueError, match="rows in the first pass"):
+    with pytest.raises(ValueError, match="the first pass had 318 rows"):
         dmd.robust_coreset(frame, id="key", **chosen)
 
 
