@@ -20,6 +20,7 @@ the paper takes their maximum, which one outlier can make useless.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -90,6 +91,11 @@ class Loss(ABC):
         number of the nearest centre. It is None for other losses.
         """
         return self.values(theta, X, y), None
+
+    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
+        """Do what :meth:`values_and_cache` does, under its old name."""
+        warnings.warn("values_and_marks is now values_and_cache", DeprecationWarning, stacklevel=2)
+        return self.values_and_cache(theta, X, y)
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.

@@ -170,6 +170,10 @@ class LinearLoss(PredictorLoss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return self._over_rows(self.slope, theta, X, y)[0]
 
+    def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
+        return self._over_rows(self.curvature, theta, X, y)[0]
+
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         return _finite(self.slopes(theta, X, y))
 
@@ -205,7 +209,7 @@ class LinearLoss(PredictorLoss):
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         with ignore_overflow():
-            return self._over_rows(self.curvature, theta, rows, y)[0] * self._norms(rows) ** 2
+            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
