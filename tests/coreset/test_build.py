@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset.view import sampler_of
+from duramen.coreset.settings import sampler_of
 from tests.conformance.cases import CASES
 from tests.coreset.cores import Absolute, build, logistic
 from tests.samplers.test_samplers import OneInSo

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset import first_pass, view
+from duramen.coreset import anchor_sample, first_pass
 from duramen.coreset.build import streamed_coreset
 from tests.conformance.cases import CASES
 from tests.support import (
@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
         finally:
             tracemalloc.stop()
 
-    monkeypatch.setattr(view, "SAMPLE", 1000)
+    monkeypatch.setattr(anchor_sample, "SAMPLE", 1000)
     monkeypatch.setattr(first_pass, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)

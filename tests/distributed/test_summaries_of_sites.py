@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset import anchor_sample as samples
 from duramen.coreset import first_pass as census
-from duramen.coreset import view as samples
 from duramen.coreset.passes import finish, plan
 from duramen.distributed import site as sites_module
 from duramen.distributed import summarize

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.coreset import first_pass, view
+from duramen.coreset import anchor_sample, first_pass
 from duramen.estimators import out_of_core
 from duramen.estimators.out_of_core import TrimmedPass
 from tests.estimators.cases import CASE, CASES, take
@@ -33,7 +33,7 @@ def cases(*quick):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Let samples be samples, of data that is small."""
-    for module in (view, first_pass):
+    for module in (anchor_sample, first_pass):
         monkeypatch.setattr(module, "SAMPLE", 400)
 
 

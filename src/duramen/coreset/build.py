@@ -13,24 +13,30 @@ import numpy as np
 
 from duramen.arrays import column_names, is_frame, refuse_nonfinite
 from duramen.ball import Anchor
+from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
-from duramen.coreset.settings import ByDeltaSample, BySize, SizeRule, check_calibrate, plan_of
-from duramen.coreset.split import split_at
-from duramen.coreset.view import (
-    anchor_sample,
-    anchored_points,
+from duramen.coreset.settings import (
+    ByDeltaSample,
+    BySize,
+    SizeRule,
     are_few,
     best_sampler,
-    check_finite,
+    check_calibrate,
     check_plan,
+    is_bare,
+    plan_of,
+    sampler_of,
+)
+from duramen.coreset.split import split_at
+from duramen.coreset.view import (
+    anchored_points,
+    check_finite,
     check_points,
     find_anchor_and_sampler,
     given_anchor,
-    is_bare,
     is_built_in,
-    sampler_of,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss

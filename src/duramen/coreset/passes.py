@@ -11,22 +11,14 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, numbered
+from duramen.coreset.anchor_sample import SAMPLE
 from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
-from duramen.coreset.settings import BySize, check_calibrate, plan_of
+from duramen.coreset.settings import BySize, check_calibrate, check_plan, is_bare, plan_of, sampler_of
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import (
-    SAMPLE,
-    View,
-    anchored_points,
-    as_anchor,
-    check_plan,
-    find_anchor_and_sampler,
-    is_bare,
-    sampler_of,
-)
+from duramen.coreset.view import View, anchored_points, as_anchor, find_anchor_and_sampler
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread

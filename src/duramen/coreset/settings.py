@@ -1,4 +1,4 @@
-"""How much weight to suspect, and how many rows each side gets: by a size, or by the theorems."""
+"""What is asked of a coreset: its size (given, or by the theorems), the weight to suspect, the sampler."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array
-from duramen.ball import Ball
+from duramen.ball import Anchor, Ball
 from duramen.coreset.split import Split
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, check_size
-from duramen.samplers.layered import LayeredSampler
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler, check_size
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 
@@ -273,3 +276,75 @@ def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
     needed = np.maximum(sensitivities, 1 / points.total_weight) * points.weights[live]
     shares = sampler.scores(inner)[live] * points.weights[live]
     return max(float((needed / shares).max() * shares.sum()), 1.0)
+
+
+_SAMPLERS: dict[str, type[Sampler]] = {
+    "uniform": UniformSampler,
+    "layered": LayeredSampler,
+    "leverage": LeverageSampler,
+    "sensitivity": SensitivitySampler,
+}
+
+
+def is_bare(anchor: Any) -> bool:
+    """Return whether an anchor was given as a theta, without a radius."""
+    return anchor is not None and not isinstance(anchor, (Anchor, Ball))
+
+
+def are_few(plan: SizeRule, loss: Loss, n_columns: int) -> bool:
+    """Return whether the coreset is so small that a fit would overfit it."""
+    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
+    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
+
+
+def best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
+    """Choose the sampler that measured best (docs/sampling.md); sensitivities need a radius.
+
+    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
+    """
+    if isinstance(loss, SoftmaxLoss):
+        return LeverageSampler()
+    if not isinstance(loss, LinearLoss):
+        return LayeredSampler()
+    if loss.classifies and not (few and has_radius):
+        return LeverageSampler()
+    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
+
+
+def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
+    """Return the sampler asked for; None for "auto", which depends on the anchor."""
+    if isinstance(plan, ByDeltaSample):
+        if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
+            raise TypeError(
+                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
+            )
+        return UniformSampler()
+    if isinstance(sampler, str):
+        if sampler == "auto":
+            return None
+        if sampler not in _SAMPLERS:
+            raise ValueError(
+                f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
+            )
+        return _SAMPLERS[sampler]()
+    if isinstance(sampler, Bound):
+        return sampler.sampler
+    if isinstance(sampler, Sampler):
+        return sampler
+    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
+    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
+
+
+def check_plan(plan: SizeRule, z: float, bare: bool, sampler: Sampler | None) -> None:
+    """Raise ValueError, with the way out, where a theorem or a sampler lacks what it needs."""
+    if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
+        raise ValueError(
+            f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
+            f"and n_outliers is {z:g} here; pass size or epsilon"
+        )
+    if bare and (isinstance(plan, ByTheorem) or isinstance(sampler, SensitivitySampler)):
+        needs_radius = "epsilon" if isinstance(plan, ByTheorem) else repr(sampler)
+        raise ValueError(
+            f"{needs_radius} needs to know how far from the anchor a solution may be; "
+            "pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
+        )

@@ -9,7 +9,7 @@ import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
 from duramen.ball import Anchor, Ball
-from duramen.coreset.settings import ROWS_A_PARAMETER, ByDeltaSample, BySize, ByTheorem, SizeRule
+from duramen.coreset.settings import BySize, SizeRule, are_few, best_sampler, check_plan, is_bare
 from duramen.coreset.split import split_at
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss
@@ -17,19 +17,10 @@ from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler, freeze
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.calibration import CalibrationFeatures
-from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.ranks import smallest, uniforms
-from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.anchor import _find_anchor
 from duramen.trimming import check_points_and_loss
-
-SAMPLE = 20_000
-"""The number of points from which an anchor is made, and all that is frozen with it, if there are more."""
-_SALT = 0x5851F42D4C957F2D  # an anchor's sample uses other random numbers than the coreset
-_SMALLEST_WEIGHT = 1e-290  # below, a rank would overflow and count as absent
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,63 +53,6 @@ class View:
     features: CalibrationFeatures | None
 
 
-def chances(seed: int, ids: Array, weights: Array) -> Array:
-    """Compute the random ranks by which points enter an anchor's sample: the smallest do.
-
-    A uniform number over the weight, so that heavy points are not missed; infinite where the weight is zero.
-    """
-    ranks = uniforms(seed ^ _SALT, ids)
-    if not (weights == 1.0).all():
-        with np.errstate(divide="ignore", over="ignore"):
-            ranks /= np.where(weights > 0, np.maximum(weights, _SMALLEST_WEIGHT), 0.0)
-    return ranks
-
-
-def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, sorted by id.
-
-    Examples
-    --------
-    >>> import duramen as dm
-    >>> anchor_sample(dm.points([[1.0], [2.0]], ids=[7, 3]), seed=0).ids
-    array([3, 7])
-    """
-    if len(points) <= SAMPLE:
-        return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
-    return sample_of(points, chances(seed, points.ids, points.weights))
-
-
-def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
-    """Take the 20,000 points of the smallest ranks, sorted by id."""
-    return points.take_unchecked(*sample_rows(ranks, points.ids, points.weights))
-
-
-def sample_rows(ranks: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
-    """Find the rows of the 20,000 smallest ranks, and the weights with which they represent all.
-
-    A light point was included by chance, and weighs as much as the points that the others represent.
-    """
-    rows, following = smallest(ranks, ids, SAMPLE)
-    rows = rows[np.argsort(ids[rows])]
-    own = weights[rows]
-    if np.isfinite(following) and not (own == own[0]).all():
-        own = np.maximum(own, 1 / following)
-    return rows, own
-
-
-_SAMPLERS: dict[str, type[Sampler]] = {
-    "uniform": UniformSampler,
-    "layered": LayeredSampler,
-    "leverage": LeverageSampler,
-    "sensitivity": SensitivitySampler,
-}
-
-
-def is_bare(anchor: Any) -> bool:
-    """Return whether an anchor was given as a theta, without a radius."""
-    return anchor is not None and not isinstance(anchor, (Anchor, Ball))
-
-
 def anchored_points(
     anchor: Anchor, points: WeightedPoints, loss: Loss, *, cached: bool
 ) -> tuple[AnchoredPoints, Any]:
@@ -128,65 +62,6 @@ def anchored_points(
     else:
         losses, cache = loss.values(anchor.theta, points.X, points.y), None
     return AnchoredPoints(points, loss, anchor, checked_losses(losses, loss, points)), cache
-
-
-def are_few(plan: SizeRule, loss: Loss, n_columns: int) -> bool:
-    """Return whether the coreset is so small that a fit would overfit it."""
-    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
-    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
-
-
-def best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
-    """Choose the sampler that measured best (docs/sampling.md); sensitivities need a radius.
-
-    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
-    """
-    if isinstance(loss, SoftmaxLoss):
-        return LeverageSampler()
-    if not isinstance(loss, LinearLoss):
-        return LayeredSampler()
-    if loss.classifies and not (few and has_radius):
-        return LeverageSampler()
-    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
-
-
-def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
-    """Return the sampler asked for; None for "auto", which depends on the anchor."""
-    if isinstance(plan, ByDeltaSample):
-        if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
-            raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
-            )
-        return UniformSampler()
-    if isinstance(sampler, str):
-        if sampler == "auto":
-            return None
-        if sampler not in _SAMPLERS:
-            raise ValueError(
-                f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
-            )
-        return _SAMPLERS[sampler]()
-    if isinstance(sampler, Bound):
-        return sampler.sampler
-    if isinstance(sampler, Sampler):
-        return sampler
-    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
-    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
-
-
-def check_plan(plan: SizeRule, z: float, bare: bool, sampler: Sampler | None) -> None:
-    """Raise ValueError, with the way out, where a theorem or a sampler lacks what it needs."""
-    if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
-        raise ValueError(
-            f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
-            f"and n_outliers is {z:g} here; pass size or epsilon"
-        )
-    if bare and (isinstance(plan, ByTheorem) or isinstance(sampler, SensitivitySampler)):
-        needs_radius = "epsilon" if isinstance(plan, ByTheorem) else repr(sampler)
-        raise ValueError(
-            f"{needs_radius} needs to know how far from the anchor a solution may be; "
-            "pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
-        )
 
 
 def take_or_find_anchor(

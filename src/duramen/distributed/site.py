@@ -15,8 +15,9 @@ from duramen.coreset.candidates import Candidates, Inliers, InlierState
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
+from duramen.coreset.settings import are_few, best_sampler
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, are_few, best_sampler
+from duramen.coreset.view import View
 from duramen.dynamic.anchoring import Scorer, same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked

@@ -10,18 +10,9 @@ import numpy as np
 
 from duramen.arrays import Array, scratch_rows
 from duramen.ball import Anchor
-from duramen.coreset.settings import BySize
-from duramen.coreset.view import (
-    SAMPLE,
-    anchored_points,
-    are_few,
-    best_sampler,
-    chances,
-    find_anchor_and_sampler,
-    given_anchor,
-    sample_rows,
-    sampler_of,
-)
+from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
+from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
+from duramen.coreset.view import anchored_points, find_anchor_and_sampler, given_anchor
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import DistanceLoss

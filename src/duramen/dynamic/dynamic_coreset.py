@@ -15,8 +15,8 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import BySize, plan_of
-from duramen.coreset.view import as_anchor, check_plan, is_bare, sampler_of
+from duramen.coreset.settings import BySize, check_plan, is_bare, plan_of, sampler_of
+from duramen.coreset.view import as_anchor
 from duramen.dynamic.anchoring import AnchorReport, Settings, same_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.candidates import LiveCandidates

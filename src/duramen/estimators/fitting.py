@@ -11,11 +11,11 @@ import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
 from duramen.ball import Anchor
+from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
-from duramen.coreset.view import anchor_sample
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss, PredictorLoss
