@@ -8,14 +8,7 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list
-from tests.dynamic.model import (
-    ROW,
-    Model,
-    assert_law,
-    assert_same,
-    live,
-    rows,
-)
+from tests.dynamic.model import ROW, Model, assert_law, assert_same, live, rows
 from tests.support import PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)

@@ -9,12 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import (
-    Model,
-    assert_law,
-    suspected_by_sorting,
-    suspects_of,
-)
+from tests.dynamic.model import Model, assert_law, suspected_by_sorting, suspects_of
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)

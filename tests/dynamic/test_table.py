@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
-from tests.dynamic.model import (
-    suspected_by_sorting,
-    suspects_of,
-)
+from tests.dynamic.model import suspected_by_sorting, suspects_of
 
 EPS = np.finfo(float).eps
 
