@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic import rows as slots
 from tests.support import assert_same_coreset, quietly
 
 LOGISTIC = dm.LogisticLoss()
@@ -68,12 +67,6 @@ def assert_same(dyn, other):
     np.testing.assert_allclose(mine.weights, its.weights, rtol=1e-9)
     np.testing.assert_array_equal(mine.suspected, its.suspected)
     assert (mine.threshold, mine.n_outliers, mine.n_points) == (its.threshold, its.n_outliers, its.n_points)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Let rows stand in many blocks, and pickles be small."""
-    monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)
 
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)

@@ -8,17 +8,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.dynamic.anchoring import same_anchor
-from tests.dynamic.model import (
-    LATE,
-    LOGISTIC,
-    ROW,
-    every_engine,
-    everywhere,
-    live,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-    snapshot,
-)
+from tests.dynamic.model import LATE, LOGISTIC, ROW, every_engine, everywhere, live, rows, snapshot
 
 TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
 

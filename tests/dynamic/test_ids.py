@@ -21,7 +21,6 @@ from tests.dynamic.model import (
     everywhere,
     live,
     rows,
-    small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
 
@@ -79,13 +78,6 @@ def test_numbers_may_come_in_any_type(form):
     assert dyn.ids.tolist() == ids[50:].tolist()
 
 
-@every_engine
-def test_users_without_names_pay_nothing(engine):
-    dyn = live(engine=engine)
-    dyn.delete([3, 4])
-    assert dyn._state.ids.names is None
-
-
 # names
 
 FORMS = {
@@ -95,6 +87,10 @@ FORMS = {
     "object": lambda given: np.array(given, dtype=object),
     "series": pd.Series,
     "strings": lambda given: pd.Series(given, dtype="string"),
+    "categorical": lambda given: pd.Series(given, dtype="category"),
+    "arrow series": lambda given: pd.Series(given, dtype=pd.ArrowDtype(pa.string())),
+    "index": pd.Index,
+    "arrow dictionary": lambda given: pa.array(given).dictionary_encode(),
     "polars": pl.Series,
     "arrow": pa.array,
     "arrow chunks": lambda given: pa.chunked_array([given[:2], given[2:]]),
@@ -197,19 +193,6 @@ def test_bad_names_change_nothing(engine, n):
     assert snapshot(dyn) == before
 
 
-def test_two_names_of_one_number_are_refused(monkeypatch):
-    dyn = live(40, ids=names(40))
-    before = snapshot(dyn)
-    number = numbers_of("row 3")
-    monkeypatch.setattr("duramen.dynamic.ids.numbers_of", lambda names: np.repeat(number, len(names)))
-    with pytest.raises(ValueError, match="the names 'row 3' and 'ann' have the same number"):
-        dyn.insert(ROW, 1, ids="ann")
-    monkeypatch.undo()
-    assert "row 3" in dyn
-    monkeypatch.setattr("duramen.dynamic.rows._BLOCK_BYTES", 1 << 11)
-    assert snapshot(dyn) == before
-
-
 @every_engine
 def test_once_the_last_name_is_gone_numbers_may_come(engine):
     dyn = live(LATE, ids=names(LATE), engine=engine)
@@ -218,16 +201,11 @@ def test_once_the_last_name_is_gone_numbers_may_come(engine):
     assert dyn._state.ids.names is None
     dyn.check_invariants()
     dyn.delete(dyn.ids)
+    assert len(dyn.insert(*rows(5))) == 5
+    dyn.delete(dyn.ids)
     dyn.insert(*rows(5), ids=names(5))
     dyn.check_invariants()
     assert dyn.names_of(names(5)[2]).tolist() == ["row 2"]
-
-
-def test_once_the_last_name_is_gone_ours_may_come():
-    dyn = live(40, ids=names(40))
-    dyn.delete(names(40))
-    assert len(dyn.insert(*rows(5))) == 5
-    dyn.check_invariants()
 
 
 @both_phases

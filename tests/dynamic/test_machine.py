@@ -33,7 +33,7 @@ class Changing(RuleBasedStateMachine):
         self.lazy = bool(seed % 2)
         self.n_outliers = n_outliers
         self.settings = {"loss": problem.loss, "sampler": sampler, "random_state": 7} | {
-            name: more.pop(name) for name in ("size", "calibrate") if name in more
+            name: more.pop(name) for name in ("size", "calibrate", "suspects") if name in more
         }
         rng = np.random.default_rng(seed)
         anchor = None if how == "found" else problem.anchor()
@@ -206,10 +206,12 @@ class Changing(RuleBasedStateMachine):
         points = self.dyn.points()
         losses = self.problem.loss.values(self.dyn.anchor.theta, points.X, points.y)
         z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * points.total_weight
-        expected = suspected_by_sorting(losses, points.ids, points.weights, z)
+        suspects = self.settings.get("suspects", 1.5)
+        expected = suspected_by_sorting(losses, points.ids, points.weights, z, suspects)
+        threshold = losses[np.isin(points.ids, sorted(expected))].min(initial=np.inf)
         for dyn in self.dyns:
             assert suspects_of(dyn) == expected
-            assert dyn.n_suspected == len(expected)
+            assert (dyn.n_suspected, dyn.threshold) == (len(expected), threshold)
 
 
 class Ranked(Changing):
@@ -222,10 +224,11 @@ class Ranked(Changing):
         size=st.sampled_from([12, 40, 150]),
         n_outliers=st.sampled_from([0, 0.1, 30]),
         calibrate=st.booleans(),
+        suspects=st.sampled_from([0, 1, 1.5, 3]),
     )
-    def set_up(self, suit, how, seed, size, n_outliers, calibrate):
+    def set_up(self, suit, how, seed, size, n_outliers, calibrate, suspects):
         name, sampler = suit
-        kinds = {"size": size, "calibrate": calibrate}
+        kinds = {"size": size, "calibrate": calibrate, "suspects": suspects}
         quietly(self.begin, PROBLEMS[name], SAMPLERS[sampler], how, seed, n_outliers, **kinds)
 
     @precondition(lambda self: len(self.model))

@@ -7,18 +7,7 @@ import pandas as pd
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import (
-    LATE,
-    ROW,
-    SETTINGS,
-    assert_law,
-    assert_same,
-    every_engine,
-    live,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-    snapshot,
-)
+from tests.dynamic.model import LATE, ROW, assert_same, every_engine, live, rows, snapshot
 
 X, Y = rows()
 HALF = LATE // 2
@@ -184,12 +173,6 @@ def test_other_anchors_can_be_made_the_same():
     assert_same(one.merge(other), live(anchor=one.anchor))
 
 
-def test_names_of_columns_are_taken_over():
-    named = live(0)
-    named.insert(pd.DataFrame(X, columns=list("abc")), Y)
-    assert live(0).merge(named).coreset().columns == ("a", "b", "c")
-
-
 class Own(dm.Loss):
     """A custom loss, equal only to itself."""
 
@@ -215,22 +198,3 @@ def test_custom_losses(engine):
     foreign.insert(ROW, ids=1000)
     with pytest.raises(ValueError, match=r"Own.*cannot be merged"):
         one.merge(foreign)
-
-
-def test_merging_keeps_ids_apart_and_takes_the_anchor():
-    one, other, (X, y) = live(0), live(0), rows()
-    other.insert(X[30:], y[30:], ids=np.arange(30, LATE))
-    other.insert(ROW, 1, ids=999)
-    other.delete(999)
-    one.insert(X[:31], y[:31])
-    kept = snapshot(one), snapshot(other)
-    with pytest.raises(ValueError, match="id 30 is in both"):
-        one.merge(other)
-    assert (snapshot(one), snapshot(other)) == kept
-    one.delete(30)
-    assert (one.anchor, one.merge(other)) == (None, one)
-    assert_same(one, live(anchor=other.anchor))
-    assert_law(one, SETTINGS, 0.05)
-    assert one.insert(ROW, 1).tolist() == [1000]
-    other.delete(other.ids)
-    assert live(0).merge(other).insert(ROW, 1).tolist() == [1000]

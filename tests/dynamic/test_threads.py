@@ -22,7 +22,6 @@ from tests.dynamic.model import (
     everywhere,
     live,
     rows,
-    small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
 
@@ -153,17 +152,6 @@ def test_two_that_merge_into_each_other_do_not_wait_forever():
     one.merge(other)
     run_together(merge(one, other), lambda: merge(other, one)())
     one.check_invariants()
-
-
-def test_a_coreset_that_was_handed_out_never_changes():
-    dyn = live()
-    core = dyn.coreset()
-    kept = core.ids.copy(), core.weights.copy(), core.X.copy()
-    dyn.delete(core.ids)
-    dyn.insert(*rows(50, seed=4))
-    for before, now in zip(kept, (core.ids, core.weights, core.X), strict=True):
-        np.testing.assert_array_equal(before, now)
-    assert not np.isin(core.ids, dyn.coreset().ids).any()
 
 
 # what is gone, and copies
