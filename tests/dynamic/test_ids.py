@@ -115,20 +115,6 @@ def test_strings_may_come_in_any_column(form):
     assert given[3] not in dyn
 
 
-@pytest.mark.parametrize("form", [list, tuple, lambda given: np.array(given, dtype=object), pd.Series])
-def test_uuids_are_names(form):
-    given = [UUID(int=number) for number in range(100)]
-    dyn = live(0)
-    ids = dyn.insert(*rows(100), ids=form(given))
-    assert dyn.names_of(ids[::3]).tolist() == given[::3]
-    assert dyn.names_of(given[2]).tolist() == [given[2]]
-    dyn.delete(form(given[:50]))
-    dyn.delete(given[50])
-    assert str(given[60]) not in dyn
-    assert given[60] in dyn
-    dyn.check_invariants()
-
-
 @everywhere
 def test_one_name_at_a_time(engine, n):
     X, y = rows(n)

@@ -8,7 +8,7 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list
-from tests.dynamic.model import ROW, Model, assert_law, assert_same, live, rows
+from tests.dynamic.model import ROW, Model, assert_law, assert_same, changes, do, do_singly, live, rows
 from tests.support import PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
@@ -48,49 +48,6 @@ def filled(problem=LOGISTIC, n=400, heavy="real", data_seed=0, **more):
     X, y, weights = problem.rows(rng, n), problem.labels(rng, n), weights_of(rng, n, heavy)
     quietly(dyn.insert, X, y, weights)
     return dyn, settings, (X, y, weights)
-
-
-def changes(problem, rng, model, steps, sizes=(1, 2, 40), between=(0, 1200)):
-    """Make up changes: (what, ids, rows, labels, weights), many rows or one; about as many points stay."""
-    for _ in range(steps):
-        what = rng.choice(["insert", "delete", "update", "update"])
-        if not between[0] <= len(model) <= between[1]:
-            what = "insert" if len(model) < between[0] else "delete"
-        n = int(rng.choice(sizes))
-        if what == "insert":
-            ids = int(max(model.ids)) + 1 + rng.permutation(n)
-        else:
-            ids = rng.choice(model.ids, size=min(n, len(model) // 2), replace=False)
-        X, y = problem.rows(rng, len(ids), True), problem.labels(rng, len(ids))
-        weights = weights_of(rng, len(ids), rng.choice(["none", "whole", "real", "wild"]))
-        if what == "delete":
-            model.drop(ids)
-        else:
-            if what == "update" and rng.random() < 0.5:
-                y = None
-            model.put(ids, X, y, weights)
-        yield what, ids, X, y, weights
-
-
-def do(dyn, what, ids, X, y, weights):
-    if what == "insert":
-        dyn.insert(X, y, weights, ids)
-    elif what == "delete":
-        dyn.delete(ids)
-    else:
-        dyn.update(ids, X, y, weights)
-
-
-def do_singly(dyn, what, ids, X, y, weights):
-    for row, name in enumerate(ids.tolist()):
-        label = None if y is None else y[row]
-        weight = None if weights is None else float(weights[row])
-        if what == "insert":
-            dyn.insert(X[row], label, weight, name)
-        elif what == "delete":
-            dyn.delete(name)
-        else:
-            dyn.update(name, X[row], label, weight)
 
 
 @every_suit
@@ -242,31 +199,19 @@ def assert_nowhere(dyn, *patterns):
     ["logistic", "k-means", *(pytest.param(name, marks=pytest.mark.slow) for name in ("squared", "softmax"))],
 )
 @pytest.mark.parametrize("n", [30, 300], ids=["before the anchor", "with it"])
-@pytest.mark.parametrize("how", ["delete", "delete many", "update", "update many"])
-def test_a_row_that_is_gone_is_nowhere(kind, name, n, how):
+@pytest.mark.parametrize("what", ["delete", "update"])
+@pytest.mark.parametrize("act", [do, do_singly], ids=["many", "one by one"])
+def test_a_row_that_is_gone_is_nowhere(kind, name, n, what, act):
     problem, rng = PROBLEMS[name], np.random.default_rng(0)
     dyn = of_kind(kind, problem=problem)
     X, y = problem.rows(rng, n), problem.labels(rng, n)
     quietly(dyn.insert, X, y)
-    label = None if y is None else y[0]
-    two = None if y is None else y[:2]
-    weight = 0.777123456789  # recognisable, too
-    if how.endswith("many"):
-        ids = dyn.insert(np.array([PATTERN, FAR]), two, [weight, weight])
-    else:
-        ids = np.append(dyn.insert(PATTERN.copy(), label, weight), dyn.insert(FAR.copy(), label, weight))
+    labels, weight = None if y is None else y[:2], 0.777123456789  # recognisable, too
+    ids = np.array([n, n + 1])
+    act(dyn, "insert", ids, np.array([PATTERN, FAR]), labels, [weight, weight])
     assert PATTERN.tobytes() in pickle.dumps(dyn)
     quietly(dyn.coreset)
-    if how == "delete":
-        dyn.delete(int(ids[0]))
-        dyn.delete(int(ids[1]))
-    elif how == "delete many":
-        dyn.delete(ids)
-    elif how == "update":
-        dyn.update(int(ids[0]), X[0], label, 1.0)
-        dyn.update(int(ids[1]), X[1], label, 1.0)
-    else:
-        dyn.update(ids, X[:2], two, [1.0, 1.0])
+    act(dyn, what, ids, X[:2], labels, [1.0, 1.0])
     assert_nowhere(dyn, PATTERN, FAR, [weight])
     dyn.check_invariants()
 

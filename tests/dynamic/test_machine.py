@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, suspected_by_sorting, suspects_of
+from tests.dynamic.model import Model, assert_law, do_singly, suspected_by_sorting, suspects_of
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -78,14 +78,7 @@ class Changing(RuleBasedStateMachine):
         expected = np.arange(self.next_id, self.next_id + len(X)) if ids is None else ids
         np.testing.assert_array_equal(named, expected)
         for twin in self.dyns[1:]:
-            for row, name in enumerate(named.tolist()):
-                one = twin.insert(
-                    X[row],
-                    None if y is None else y[row],
-                    None if weights is None else float(weights[row]),
-                    None if ids is None else name,
-                )
-                assert one.tolist() == [name]
+            do_singly(twin, "insert", named, X, y, weights)
         self.next_id = max(self.next_id, int(named.max()) + 1)
         self.model.put(named, X, y, weights)
 
@@ -136,8 +129,7 @@ class Changing(RuleBasedStateMachine):
         ids = self.some(np.random.default_rng(seed), most)
         self.dyn.delete(ids)
         for twin in self.dyns[1:]:
-            for name in ids.tolist():
-                twin.delete(name)
+            do_singly(twin, "delete", ids)
         self.model.drop(ids)
 
     @precondition(lambda self: len(self.model))
@@ -149,13 +141,7 @@ class Changing(RuleBasedStateMachine):
         y, weights = y if labels else None, weights_of(rng, len(ids), kind)
         self.dyn.update(ids, X, y, weights)
         for twin in self.dyns[1:]:
-            for row, name in enumerate(ids.tolist()):
-                twin.update(
-                    name,
-                    X[row],
-                    None if y is None else y[row],
-                    None if weights is None else float(weights[row]),
-                )
+            do_singly(twin, "update", ids, X, y, weights)
         self.model.put(ids, X, y, weights)
 
     @precondition(lambda self: len(self.model))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import duramen as dm
+from tests.coreset.cores import CityBlock
 from tests.dynamic.model import LATE, ROW, assert_same, every_engine, live, rows, snapshot
 
 X, Y = rows()
@@ -173,13 +174,6 @@ def test_other_anchors_can_be_made_the_same():
     assert_same(one.merge(other), live(anchor=one.anchor))
 
 
-class Own(dm.Loss):
-    """A custom loss, equal only to itself."""
-
-    def values(self, theta, X, y=None):
-        return np.abs(X - theta).sum(axis=1)
-
-
 @every_engine
 def test_custom_losses(engine):
     settings = {
@@ -189,12 +183,14 @@ def test_custom_losses(engine):
         "sampler": "uniform",
         "anchor": dm.Anchor(np.zeros(3), 1.0),
     }
-    loss = Own()
-    one, other, whole, foreign = (dm.DynamicCoreset(mine, **settings) for mine in (loss, loss, loss, Own()))
+    loss = CityBlock()
+    one, other, whole, foreign = (
+        dm.DynamicCoreset(mine, **settings) for mine in (loss, loss, loss, CityBlock())
+    )
     one.insert(X[:HALF])
     other.insert(X[HALF:], ids=np.arange(HALF, LATE))
     whole.insert(X)
     assert_same(one.merge(other), whole)
     foreign.insert(ROW, ids=1000)
-    with pytest.raises(ValueError, match=r"Own.*cannot be merged"):
+    with pytest.raises(ValueError, match=r"CityBlock.*cannot be merged"):
         one.merge(foreign)

@@ -18,26 +18,6 @@ from duramen.dynamic.rows import Slots
 ONE = UUID(int=1)
 NAME = st.one_of(st.text(max_size=5), st.uuids())
 
-NOT_NAMES = {
-    "integer": 7,
-    "integers": [1, 2],
-    "array": np.arange(2),
-    "nothing": None,
-    "empty": [],
-    "bytes": b"ann",
-    "byte strings": [b"ann"],
-    "dict": {"ann": 1},
-    "set": {"ann"},
-    "frame": pd.DataFrame({"ann": [1]}),
-    "polars frame": pl.DataFrame({"ann": [1]}),
-    "Arrow table": pa.table({"ann": [1]}),
-    "text in two dimensions": np.array([["ann"]]),
-    "no dimension": np.array("ann"),
-    "missing first": [None, "ann"],
-    "Series of integers": pd.Series([1, 2]),
-    "Arrow integers": pa.array([1, 2]),
-}
-
 
 EMPTY = Slots(1, np.float64, False)
 
@@ -46,11 +26,6 @@ EMPTY = Slots(1, np.float64, False)
 def few_hashes(monkeypatch):
     """Let the hash be the length of the name, so that names collide."""
     monkeypatch.setattr(module, "_digest", lambda tagged: len(tagged).to_bytes(8, "little"))
-
-
-@pytest.mark.parametrize("kind", NOT_NAMES)
-def test_all_else_is_not_names(kind):
-    assert not is_names(NOT_NAMES[kind])
 
 
 def test_single_names_and_uuids_are_names():
@@ -113,25 +88,6 @@ def test_gaps_are_refused(column):
     assert is_names(column)
     with pytest.raises(TypeError, match="names must be strings or UUIDs; row 1 has"):
         numbers_of(column)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.lists(NAME, max_size=5, unique=True)), max_size=8))
-def test_names_are_kept_as_long_as_their_points(steps):
-    ids, oracle = Ids(), {}
-    for adding, names in steps:
-        if adding and names:
-            numbers, named = ids.new(names, len(names), EMPTY)
-            ids.admit(numbers, named)
-            oracle.update(zip(numbers.tolist(), names, strict=True))
-        else:
-            gone = [name for name in names if name in oracle.values()]
-            ids.forget(numbers_of(gone))
-            oracle = {number: name for number, name in oracle.items() if name not in gone}
-        ids.check(np.array(sorted(oracle), dtype=np.int64))
-        assert (ids.names or {}) == oracle
-        if oracle:
-            numbers = np.array(list(oracle), dtype=np.int64)
-            assert ids.names_of(numbers).tolist() == list(oracle.values())
 
 
 def test_names_that_collide_are_refused_with_what_to_do(few_hashes):

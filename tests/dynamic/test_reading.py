@@ -41,15 +41,6 @@ FORMS = {
     "rows of Fortran": (TABLE[1:2], 1, 2.0),
     "column of Fortran": (np.asfortranarray(TABLE.T)[:, 1], 1, 2.0),
 }
-NUMBERS = [
-    700,
-    np.array([700]),
-    [700],
-    (700,),
-    np.uint16(700),
-    np.array(700),
-    np.array([700], dtype=np.int16),
-]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -67,17 +58,6 @@ def test_one_row_of_any_form_is_a_batch_of_one(form, n, engine):
     assert_same(dyn, plain)
     point = dyn.points(3)
     assert (point.X.tolist(), point.y.tolist(), point.weights.tolist()) == ([row.tolist()], [1], [2])
-
-
-@pytest.mark.parametrize("number", NUMBERS, ids=repr)
-@everywhere
-def test_one_id_of_any_form(number, n, engine):
-    dyn = live(n, engine=engine)
-    assert dyn.insert(ROW, 1, ids=number).tolist() == [700]
-    dyn.update(number, -ROW)
-    assert dyn.points(number).X.tolist() == [(-ROW).tolist()]
-    dyn.delete(number)
-    assert 700 not in dyn
 
 
 @every_engine

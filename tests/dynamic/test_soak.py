@@ -7,8 +7,7 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, view_of
-from tests.dynamic.test_laws import changes, do, do_singly
+from tests.dynamic.model import Model, assert_law, changes, do, do_singly, view_of
 from tests.support import PROBLEMS, weights_of
 
 OPERATIONS = 100_000

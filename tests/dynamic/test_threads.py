@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import threading
 import time
 import warnings
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from tests.dynamic.model import (
     rows,
     snapshot,
 )
+from tests.support import run_together
 
 # one writer, many readers
 
@@ -33,36 +33,6 @@ def consistent(core, total):
     assert len(np.unique(core.ids)) == len(core.ids) <= 40
     assert core.weights.sum() == pytest.approx(total(core.n_points), rel=1e-9)
     assert (core.weights > 0).all()
-
-
-def run_together(write, *reads):
-    """Let one write, and others read until it is done; raise what any of them raised."""
-    errors, done, counts = [], threading.Event(), [0] * len(reads)
-
-    def guarded(act, place=None):
-        try:
-            if place is None:
-                act()
-            else:
-                while not (done.is_set() and counts[place]):
-                    act()
-                    counts[place] += 1
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            if place is None:
-                done.set()
-
-    threads = [threading.Thread(target=guarded, args=(read, place)) for place, read in enumerate(reads)]
-    threads.append(threading.Thread(target=guarded, args=(write,)))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    if errors:
-        raise errors[0]
-    return counts
 
 
 @every_engine

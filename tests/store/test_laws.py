@@ -218,19 +218,7 @@ def test_what_a_dynamic_coreset_refuses_changes_nothing(path, what, args, n):
 
 def test_names_of_all_kinds_come_back(path):
     pair = made(path, "k-means")
-    odd = [
-        "",
-        "a",
-        "ü",
-        "名前",
-        "\ud800",
-        "x\udfffy",
-        "\x00",
-        "😀",
-        "a" * 5000,
-        UUID(int=0),
-        UUID(int=2**128 - 1),
-    ]
+    odd = ["", *"aü名\ud800\x00😀", "x\udfffy", "a" * 5000, UUID(int=0), UUID(int=2**128 - 1)]
     pair.do("insert", np.arange(2.0 * len(odd)).reshape(-1, 2), None, None, odd)
     pair.reopen()
     pair.assert_alike()
