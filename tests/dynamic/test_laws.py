@@ -235,25 +235,6 @@ def test_an_id_that_is_gone_is_nowhere(kind, n):
     assert not any(np.float64(one).tobytes() in held for one in losses), "a loss is still here"
 
 
-@pytest.mark.parametrize("single", [True, False])
-def test_what_was_far_larger_leaves_no_rounding(single):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    settings = {"loss": dm.SquaredLoss(), "size": 60, "random_state": 0}
-    dyn = dm.DynamicCoreset(n_outliers=0.01, anchor=dm.Anchor([1.0, 0.0, 0.0], 0.5), **settings)
-    dyn.insert(X, X[:, 0] + rng.normal(size=400))
-    dyn.coreset()
-    huge = 1e16 * (1 + rng.random(20))
-    if single:
-        for label in huge:
-            dyn.delete(dyn.insert(X[0], label))
-    ids = dyn.insert(X[:20], huge)
-    dyn.coreset()
-    dyn.delete(ids)
-    dyn.check_invariants()
-    assert assert_law(dyn, settings, 0.01).calibrated
-
-
 def test_a_reanchored_tree_is_one_filled_in_the_order_of_ids():
     dyn = live(engine="tree", n_outliers=0.1, bucket_size=16)
     dyn.insert(*rows(100, seed=1), ids=-np.arange(1, 101))

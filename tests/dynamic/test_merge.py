@@ -107,33 +107,16 @@ def test_empty_ones(engine):
 
 def refused():
     anchored = live()
+    anchor, hinge = anchored.anchor, dm.DynamicCoreset(dm.SmoothHingeLoss(), 40, random_state=0)
+    plain = dm.DynamicCoreset(dm.LogisticLoss(fit_intercept=False), 40, random_state=0)
+    elsewhere = part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform")
     yield "itself", anchored, anchored, "cannot be merged with itself"
-    yield (
-        "loss",
-        live(40),
-        dm.DynamicCoreset(dm.SmoothHingeLoss(), 40, random_state=0),
-        "LogisticLoss.*SmoothHingeLoss",
-    )
-    yield (
-        "intercept",
-        live(40),
-        dm.DynamicCoreset(dm.LogisticLoss(fit_intercept=False), 40, random_state=0),
-        "cannot be merged",
-    )
+    yield "loss", live(40), hinge, "LogisticLoss.*SmoothHingeLoss"
+    yield "intercept", live(40), plain, "cannot be merged"
     yield "seed", live(40), live(40, random_state=1), "the seeds .* differ.*the same random_state"
-    yield (
-        "anchor",
-        part(0, HALF, anchor=anchored.anchor),
-        part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform"),
-        r"anchors differ; other.reanchor\(this.anchor\)",
-    )
+    yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
     yield "ids", part(0, 20), part(19, 30), "id 19 is in both"
-    yield (
-        "late ids",
-        part(0, 200, anchor=anchored.anchor),
-        part(150, LATE, anchor=anchored.anchor),
-        "id 150 is in both",
-    )
+    yield "late ids", part(0, 200, anchor=anchor), part(150, LATE, anchor=anchor), "id 150 is in both"
     wide = live(0)
     wide.insert(rows(20, d=5)[0], Y[:20], ids=np.arange(100, 120))
     yield "width", live(40), wide, "X has 5 columns; the rows here have 3"
@@ -176,13 +159,8 @@ def test_other_anchors_can_be_made_the_same():
 
 @every_engine
 def test_custom_losses(engine):
-    settings = {
-        "size": 40,
-        "random_state": 0,
-        "engine": engine,
-        "sampler": "uniform",
-        "anchor": dm.Anchor(np.zeros(3), 1.0),
-    }
+    settings = {"size": 40, "random_state": 0, "engine": engine, "sampler": "uniform"}
+    settings["anchor"] = dm.Anchor(np.zeros(3), 1.0)
     loss = CityBlock()
     one, other, whole, foreign = (
         dm.DynamicCoreset(mine, **settings) for mine in (loss, loss, loss, CityBlock())

@@ -97,16 +97,11 @@ def test_rows_come_again_after_all_were_deleted(path, more, named, n):
     pair.assert_alike()
 
 
-@pytest.mark.parametrize(
-    "anchor",
-    [
-        dm.Anchor(np.array([1.0, 0.0, 0.5]), 0.01),
-        dm.Ball(np.array([1.0, 0.0, 0.5]), 0.25),
-        np.array([1.0, 0.0, 0.5]),
-        [1, 0, 0.5],
-    ],
-    ids=["anchor", "ball", "theta", "list"],
-)
+THETA = np.array([1.0, 0.0, 0.5])
+GIVEN = {"anchor": dm.Anchor(THETA, 0.01), "ball": dm.Ball(THETA, 0.25), "theta": THETA, "list": [1, 0, 0.5]}
+
+
+@pytest.mark.parametrize("anchor", GIVEN.values(), ids=GIVEN)
 @pytest.mark.parametrize("more", [{}, TREE], ids=["ranked", "tree"])
 def test_anchors_that_are_given(path, anchor, more):
     pair = made(path, more=more, anchor=anchor, sampler="uniform")
@@ -116,7 +111,7 @@ def test_anchors_that_are_given(path, anchor, more):
         life.insert(n)
         pair.reopen()
         pair.assert_alike()
-    np.testing.assert_array_equal(pair.store.anchor.theta, [1.0, 0.0, 0.5])
+    np.testing.assert_array_equal(pair.store.anchor.theta, THETA)
 
 
 def test_a_frozen_anchor_makes_the_choices_it_made_elsewhere(path):
