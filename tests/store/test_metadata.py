@@ -1,4 +1,4 @@
-"""Metadata come back as they were, or not at all; and a file says what it is."""
+"""Metadata come back as they were, and are written only if they differ."""
 
 import json
 import sqlite3
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import duramen as dm
-from duramen.store.file import APPLICATION, FORMAT, Metadata, check_format, create_tables, is_blank
+from duramen.store.file import Metadata, create_tables
 
 PATH = Path("data.duramen")
 VALUES = st.recursive(
@@ -59,18 +58,3 @@ def test_a_value_is_written_only_if_it_differs(connection):
     metadata.forget()  # what was written was undone
     metadata.put("a", {"b": 1})
     assert metadata.get("a") == {"b": 1}
-
-
-def test_a_file_says_what_it_is(connection):
-    assert not is_blank(connection)
-    assert check_format(connection, PATH, writing=False) == FORMAT
-    connection.execute("PRAGMA user_version = 0")
-    with pytest.raises(dm.DamagedStoreError, match="there is no format 0"):
-        check_format(connection, PATH, writing=True)
-    connection.execute("PRAGMA application_id = 0")
-    with pytest.raises(ValueError, match="not a store of duramen"):
-        check_format(connection, PATH, writing=True)
-    assert APPLICATION.to_bytes(4, "big") == b"durm"
-    empty = sqlite3.connect(":memory:")
-    assert is_blank(empty)
-    empty.close()
