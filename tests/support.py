@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from dataclasses import dataclass
 
@@ -125,6 +126,36 @@ def quietly(call, *args, **kwargs):
         warnings.filterwarnings("ignore", message="the ball of radius")
         warnings.filterwarnings("ignore", message="the solution is")
         return call(*args, **kwargs)
+
+
+def run_together(write, *reads):
+    """Let one write, and others read until it is done; raise what any of them raised."""
+    errors, done, counts = [], threading.Event(), [0] * len(reads)
+
+    def guarded(act, place=None):
+        try:
+            if place is None:
+                act()
+            else:
+                while not (done.is_set() and counts[place]):
+                    act()
+                    counts[place] += 1
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            if place is None:
+                done.set()
+
+    threads = [threading.Thread(target=guarded, args=(read, place)) for place, read in enumerate(reads)]
+    threads.append(threading.Thread(target=guarded, args=(write,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+    return counts
 
 
 def data(name="logistic", n=400, heavy="real", seed=0, whole=False):

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic import rows as slots
-from tests.support import assert_same_coreset, quietly
+from tests.support import assert_same_coreset, quietly, weights_of
 
 LOGISTIC = dm.LogisticLoss()
 ENGINES = ["ranked", "tree"]
@@ -68,12 +67,6 @@ def assert_same(dyn, other):
     np.testing.assert_allclose(mine.weights, its.weights, rtol=1e-9)
     np.testing.assert_array_equal(mine.suspected, its.suspected)
     assert (mine.threshold, mine.n_outliers, mine.n_points) == (its.threshold, its.n_outliers, its.n_points)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Let rows stand in many blocks, and pickles be small."""
-    monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)
 
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -195,3 +188,48 @@ class Model:
         if self.labelled:
             np.testing.assert_array_equal(found.y, labels)
         assert dyn.total_weight == pytest.approx(self.total, rel=1e-12)
+
+
+def changes(problem, rng, model, steps, sizes=(1, 2, 40), between=(0, 1200)):
+    """Make up changes: (what, ids, rows, labels, weights), many rows or one; about as many points stay."""
+    for _ in range(steps):
+        what = rng.choice(["insert", "delete", "update", "update"])
+        if not between[0] <= len(model) <= between[1]:
+            what = "insert" if len(model) < between[0] else "delete"
+        n = int(rng.choice(sizes))
+        if what == "insert":
+            ids = int(max(model.ids)) + 1 + rng.permutation(n)
+        else:
+            ids = rng.choice(model.ids, size=min(n, len(model) // 2), replace=False)
+        X, y = problem.rows(rng, len(ids), True), problem.labels(rng, len(ids))
+        weights = weights_of(rng, len(ids), rng.choice(["none", "whole", "real", "wild"]))
+        if what == "delete":
+            model.drop(ids)
+        else:
+            if what == "update" and rng.random() < 0.5:
+                y = None
+            model.put(ids, X, y, weights)
+        yield what, ids, X, y, weights
+
+
+def do(dyn, what, ids, X, y, weights):
+    """Do a change at once."""
+    if what == "insert":
+        dyn.insert(X, y, weights, ids)
+    elif what == "delete":
+        dyn.delete(ids)
+    else:
+        dyn.update(ids, X, y, weights)
+
+
+def do_singly(dyn, what, ids, X=None, y=None, weights=None):
+    """Do a change row by row."""
+    for row, name in enumerate(ids.tolist()):
+        label = None if y is None else y[row]
+        weight = None if weights is None else float(weights[row])
+        if what == "insert":
+            dyn.insert(X[row], label, weight, name)
+        elif what == "delete":
+            dyn.delete(name)
+        else:
+            dyn.update(name, X[row], label, weight)

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import (
-    LOGISTIC,
-    ROW,
-    assert_same,
-    every_engine,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-    snapshot,
-)
+from tests.dynamic.model import LOGISTIC, ROW, assert_same, every_engine, rows, snapshot
 from tests.dynamic.test_arguments import BlackBox
 
 NEEDED = 41  # one more than the size
@@ -185,27 +177,6 @@ def test_anchors_of_every_kind_are_taken(kind):
         np.testing.assert_array_equal(one.anchor.theta, expected)
         assert one.anchor.radius == (0.5 if kind in ("Ball", "Anchor") else 0.0)
         one.check_invariants()
-
-
-@pytest.mark.parametrize("sampler", ["auto", "uniform", "layered", "leverage", "sensitivity"])
-@pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_after_reanchoring_the_coreset_is_the_one_built_from_scratch(sampler):
-    dyn = fed(new(sampler=sampler), 500)
-    dyn.delete(range(0, 200, 3))
-    old = dyn.anchor
-    for given in (None, dm.Anchor([1.0, 0.5, 0.0, 0.1], 0.2), old):
-        dyn.reanchor(given)
-        dyn.check_invariants()
-        points = dyn.points()
-        fresh = dm.robust_coreset(
-            points.X, points.y, loss=LOGISTIC, size=40, n_outliers=0.05, sampler=sampler,
-            ids=points.ids, anchor=dyn.anchor, random_state=0,
-        )  # fmt: skip
-        core = dyn.coreset()
-        np.testing.assert_array_equal(core.ids, fresh.ids)
-        np.testing.assert_allclose(core.weights, fresh.weights, rtol=1e-9)
-        assert dyn.anchor_report().n_late == 0
-    assert dyn.anchor.theta.tolist() == old.theta.tolist()
 
 
 @every_engine

@@ -8,17 +8,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.dynamic.anchoring import same_anchor
-from tests.dynamic.model import (
-    LATE,
-    LOGISTIC,
-    ROW,
-    every_engine,
-    everywhere,
-    live,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-    snapshot,
-)
+from tests.dynamic.model import LATE, LOGISTIC, ROW, every_engine, everywhere, live, rows, snapshot
 
 TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
 
@@ -37,20 +27,16 @@ class BlackBox(dm.Sampler):
 REFUSED = [
     ({"loss": dm.LogisticLoss}, TypeError, "found the class LogisticLoss; call it"),
     ({"loss": "logistic"}, TypeError, "loss must be a Loss.*found 'logistic'"),
-    ({"loss": None}, TypeError, "loss must be a Loss.*found None"),
     ({"size": 0}, ValueError, "size=0 must be a whole number of 1 or more"),
     ({"size": 10.5}, ValueError, "size=10.5 must be a whole number"),
     ({"size": None}, TypeError, "pass size=4000"),
     ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
-    ({"n_outliers": np.nan}, ValueError, "n_outliers=nan must be 0 or more"),
     ({"n_outliers": np.inf}, ValueError, "n_outliers=inf"),
     ({"n_outliers": "many"}, TypeError, "n_outliers='many' is not a number"),
-    ({"n_outliers": True}, TypeError, "n_outliers=True is not a number"),
     ({"sampler": "random"}, ValueError, "sampler='random' is not known; take one of"),
     ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
-    ({"engine": None}, ValueError, "engine=None is not known"),
     ({"engine": "ranked", "sampler": BlackBox()}, TypeError, r"BlackBox\(\) does not score points.*engine='tree'"),
     ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
     ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
@@ -101,14 +87,11 @@ ARRIVALS = [
     (([[1.0, 2.0, 3.0], [1.0]], BOTH), ValueError, "row 1 has 1 values, row 0 has 3"),
     ((np.array([0.0, np.nan, 0.0]), 1), ValueError, "X has NaN in row 0, column 1"),
     ((np.array([0.0, 0.0, -np.inf]), 1), ValueError, "X has -inf in row 0, column 2"),
-    ((np.array([np.inf, -np.inf, 0.0]), 1), ValueError, "X has inf in row 0, column 0"),
     (([[0, 0, 0], [0, np.inf, 0]], BOTH), ValueError, "X has inf in row 1, column 1"),
     ((np.ma.array(ROW, mask=[0, 1, 0]), 1), ValueError, "X has a masked value in row 0"),
     ((np.ma.array(TWO, mask=TWO > 0.5), BOTH), ValueError, "X has a masked value in row 1"),
     ((sparse.csr_array(TWO), BOTH), TypeError, r"keeps dense rows; pass X.toarray\(\).*dm.robust_coreset"),
-    ((sparse.csc_matrix(TWO), BOTH), TypeError, r"pass X.toarray\(\)"),
     (([["a", 1.0, 2.0]], 1), TypeError, r"X holds 'a' \(str\) in row 0, column 0; encode it"),
-    ((["a", "b", "c"], 1), TypeError, r"X holds 'a' \(str\) in row 0"),
     (([[None, 1.0, 2.0]], 1), ValueError, r"missing value \(None\) in row 0"),
     (([[1j, 1.0, 2.0]], 1), TypeError, "pass real numbers"),
     ((ROW, None), ValueError, r"LogisticLoss\(fit_intercept=True\) needs labels; pass y, one label per row"),
@@ -141,25 +124,17 @@ arrivals = pytest.mark.parametrize(
 
 @arrivals
 @everywhere
-def test_rows_that_cannot_come_in(new, kind, message, n, engine):
+def test_rows_that_cannot_come_in_or_take_the_place_of_others(new, kind, message, n, engine):
     dyn = live(n, engine=engine)
     before = snapshot(dyn)
     with pytest.raises(kind, match=message):
         dyn.insert(*new)
+    if new[1] is not None:  # labels may stay what they were
+        many = np.ndim(new[1]) == 1 or np.shape(new[0])[:1] == (2,)
+        with pytest.raises(kind, match=message):
+            dyn.update([3, 4] if many else 3, *new)
     assert snapshot(dyn) == before
     assert dyn.insert(ROW, 1).tolist() == [n]
-
-
-@arrivals
-@everywhere
-def test_rows_that_cannot_take_the_place_of_others(new, kind, message, n, engine):
-    if new[1] is None:
-        pytest.skip("labels may stay what they were")
-    dyn = live(n, engine=engine)
-    before = snapshot(dyn)
-    with pytest.raises(kind, match=message):
-        dyn.update([3, 4] if np.ndim(new[1]) == 1 or np.shape(new[0])[:1] == (2,) else 3, *new)
-    assert snapshot(dyn) == before
 
 
 @arrivals
@@ -175,11 +150,9 @@ def test_first_rows_that_cannot_come_in(new, kind, message):
 
 IDS = [
     ((ROW, 3), ValueError, "id 3 of row 0 is here already; update it, or delete it first"),
-    ((ROW, [3]), ValueError, "id 3 of row 0 is here already"),
     ((TWO, [1000, 5]), ValueError, "id 5 of row 1 is here already"),
     ((TWO, [1000, 1000]), ValueError, "ids must be distinct; id 1000 of row 0 stands again in row 1"),
     ((TWO, [1000]), ValueError, "ids has 1 values for 2 rows"),
-    ((TWO, []), ValueError, "ids has 0 values for 2 rows"),
     ((ROW, [1000, 1001]), ValueError, "ids has 2 values for 1 rows"),
     ((TWO, [[1000], [1001]]), ValueError, "ids must have one value per row"),
     ((ROW, 1000.0), TypeError, r"ids must be integers; found type float64, for instance .*1000.0"),
@@ -218,11 +191,8 @@ MISSING = [
     (2**70, KeyError, "id 1180591620717411303424 is not here"),
     ([4, 2, 4], ValueError, "ids must be distinct; id 4 of row 0 stands again in row 2"),
     ("ann", KeyError, "id 'ann' is not here"),
-    (["ann", "bob"], KeyError, "id 'ann' is not here"),
     (2.0, TypeError, "ids must be integers; found type float64"),
     (True, TypeError, "ids must be integers; found type bool"),
-    ([True, False], TypeError, "ids must be integers; found type bool"),
-    ([None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 0"),
     ([1, None], (TypeError, ValueError), r"ids has a missing value \(None\) in row 1"),
     ([[1, 2], [3, 4]], ValueError, r"ids must have one value per row.*found shape \(2, 2\)"),
     ([1, "ann"], TypeError, "ids"),
@@ -285,7 +255,6 @@ OUTLIERS = [
     (None, TypeError, "n_outliers=None is not a number"),
     (True, TypeError, "n_outliers=True is not a number"),
     (-1, ValueError, "n_outliers=-1 must be 0 or more"),
-    (-0.1, ValueError, "n_outliers=-0.1 must be 0 or more"),
     (np.nan, ValueError, "n_outliers=nan must be 0 or more"),
     (np.inf, ValueError, "n_outliers=inf is not below the total weight"),
     (300, ValueError, "n_outliers=300 is not below the total weight"),

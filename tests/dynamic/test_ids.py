@@ -1,15 +1,20 @@
-"""Ids: ours, and the users' own numbers, strings and UUIDs."""
+"""Ids: ours, and the users' own numbers, strings and UUIDs; and the number of a name."""
 
+from hashlib import blake2b
 from uuid import UUID
 
+import hypothesis
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.dynamic.ids import numbers_of
+from duramen.dynamic import ids as module
+from duramen.dynamic.ids import Ids, is_names, numbers_of
+from duramen.dynamic.rows import Slots
 from tests.dynamic.model import (
     LATE,
     LOGISTIC,
@@ -21,7 +26,6 @@ from tests.dynamic.model import (
     everywhere,
     live,
     rows,
-    small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
 
@@ -79,13 +83,6 @@ def test_numbers_may_come_in_any_type(form):
     assert dyn.ids.tolist() == ids[50:].tolist()
 
 
-@every_engine
-def test_users_without_names_pay_nothing(engine):
-    dyn = live(engine=engine)
-    dyn.delete([3, 4])
-    assert dyn._state.ids.names is None
-
-
 # names
 
 FORMS = {
@@ -95,6 +92,10 @@ FORMS = {
     "object": lambda given: np.array(given, dtype=object),
     "series": pd.Series,
     "strings": lambda given: pd.Series(given, dtype="string"),
+    "categorical": lambda given: pd.Series(given, dtype="category"),
+    "arrow series": lambda given: pd.Series(given, dtype=pd.ArrowDtype(pa.string())),
+    "index": pd.Index,
+    "arrow dictionary": lambda given: pa.array(given).dictionary_encode(),
     "polars": pl.Series,
     "arrow": pa.array,
     "arrow chunks": lambda given: pa.chunked_array([given[:2], given[2:]]),
@@ -117,20 +118,6 @@ def test_strings_may_come_in_any_column(form):
     assert len(dyn) == 96
     assert given[4] in dyn
     assert given[3] not in dyn
-
-
-@pytest.mark.parametrize("form", [list, tuple, lambda given: np.array(given, dtype=object), pd.Series])
-def test_uuids_are_names(form):
-    given = [UUID(int=number) for number in range(100)]
-    dyn = live(0)
-    ids = dyn.insert(*rows(100), ids=form(given))
-    assert dyn.names_of(ids[::3]).tolist() == given[::3]
-    assert dyn.names_of(given[2]).tolist() == [given[2]]
-    dyn.delete(form(given[:50]))
-    dyn.delete(given[50])
-    assert str(given[60]) not in dyn
-    assert given[60] in dyn
-    dyn.check_invariants()
 
 
 @everywhere
@@ -197,19 +184,6 @@ def test_bad_names_change_nothing(engine, n):
     assert snapshot(dyn) == before
 
 
-def test_two_names_of_one_number_are_refused(monkeypatch):
-    dyn = live(40, ids=names(40))
-    before = snapshot(dyn)
-    number = numbers_of("row 3")
-    monkeypatch.setattr("duramen.dynamic.ids.numbers_of", lambda names: np.repeat(number, len(names)))
-    with pytest.raises(ValueError, match="the names 'row 3' and 'ann' have the same number"):
-        dyn.insert(ROW, 1, ids="ann")
-    monkeypatch.undo()
-    assert "row 3" in dyn
-    monkeypatch.setattr("duramen.dynamic.rows._BLOCK_BYTES", 1 << 11)
-    assert snapshot(dyn) == before
-
-
 @every_engine
 def test_once_the_last_name_is_gone_numbers_may_come(engine):
     dyn = live(LATE, ids=names(LATE), engine=engine)
@@ -218,16 +192,11 @@ def test_once_the_last_name_is_gone_numbers_may_come(engine):
     assert dyn._state.ids.names is None
     dyn.check_invariants()
     dyn.delete(dyn.ids)
+    assert len(dyn.insert(*rows(5))) == 5
+    dyn.delete(dyn.ids)
     dyn.insert(*rows(5), ids=names(5))
     dyn.check_invariants()
     assert dyn.names_of(names(5)[2]).tolist() == ["row 2"]
-
-
-def test_once_the_last_name_is_gone_ours_may_come():
-    dyn = live(40, ids=names(40))
-    dyn.delete(names(40))
-    assert len(dyn.insert(*rows(5))) == 5
-    dyn.check_invariants()
 
 
 @both_phases
@@ -276,3 +245,101 @@ def test_points_are_found_by_any_collection(names, n, engine):
         with pytest.raises((TypeError, ValueError), match="ids"):
             dyn.insert(*rows(2), ids=ids)
     assert snapshot(dyn) == before
+
+
+# a name's number
+
+ONE = UUID(int=1)
+NAME = st.one_of(st.text(max_size=5), st.uuids())
+EMPTY = Slots(1, np.float64, False)
+
+
+@pytest.fixture
+def few_hashes(monkeypatch):
+    """Let the hash be the length of the name, so that names collide."""
+    monkeypatch.setattr(module, "_digest", lambda tagged: len(tagged).to_bytes(8, "little"))
+
+
+def test_single_names_and_uuids_are_names():
+    assert is_names("ann")
+    assert is_names(np.str_("ann"))
+    assert is_names(ONE)
+    assert is_names([ONE, "ann"])
+    assert is_names(np.array([ONE], dtype=object))
+    assert is_names(np.array([], dtype="U3"))
+    assert numbers_of("ann").tolist() == numbers_of(["ann"]).tolist()
+    assert numbers_of(ONE).tolist() == numbers_of([ONE]).tolist()
+    assert len(numbers_of([])) == 0
+
+
+@hypothesis.given(st.lists(NAME, max_size=10))
+def test_a_number_is_the_hash_of_the_name_alone(names):
+    expected = []
+    for name in names:
+        tagged = b"u" + name.bytes if isinstance(name, UUID) else b"s" + name.encode()
+        digest = blake2b(tagged, digest_size=8).digest()
+        expected.append(int.from_bytes(digest, "little") % 2**63)
+    numbers = numbers_of(names)
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == expected
+
+
+def test_numbers_are_those_of_other_days():
+    """What is stored under these numbers must be found again: unlike hash(), they may never change."""
+    assert numbers_of(["ann", "", "Zoë", ONE]).tolist() == [
+        6685440548919807615,
+        6804604419335014886,
+        5727258984720416194,
+        487996814569814534,
+    ]
+
+
+def test_a_uuid_and_its_text_are_two_names_and_odd_text_is_a_name():
+    numbers = numbers_of([ONE, str(ONE), "a\0b", "a", "\ud800", "x" * 10**6])
+    assert len(set(numbers.tolist())) == 6
+    assert (numbers >= 0).all()
+
+
+@pytest.mark.parametrize("odd", [7, None, np.nan, b"bob", pd.NA, ["bob"]])
+def test_other_entries_are_refused_with_their_row(odd):
+    with pytest.raises(TypeError, match=r"row 2 has .* of type .*; give every row a name"):
+        numbers_of(["ann", ONE, odd, 8])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["ann", None]),
+        pd.Series(["ann", None], dtype="string"),
+        pl.Series(["ann", None]),
+        pa.array(["ann", None]),
+        np.ma.array(["ann", "bob"], mask=[False, True]),
+    ],
+)
+def test_gaps_are_refused(column):
+    assert is_names(column)
+    with pytest.raises(TypeError, match="names must be strings or UUIDs; row 1 has"):
+        numbers_of(column)
+
+
+def test_names_that_collide_are_refused_with_what_to_do(few_hashes):
+    ids = Ids()
+    ids.admit(*ids.new(["ann"], 1, EMPTY))
+    ids.new(["ann", "anna"], 2, EMPTY)
+    with pytest.raises(ValueError, match="'ann' and 'bob' have the same number, 4, by chance; rename one"):
+        ids.new(["anna", "bob"], 2, EMPTY)
+    with pytest.raises(ValueError, match="'carl' and 'dora' have the same number, 5"):
+        ids.new(["carl", "ann", "dora"], 3, EMPTY)
+    with pytest.raises(ValueError, match=r"'0123456789abcdef' and UUID\('.*1'\) have the same number, 17"):
+        ids.new(["0123456789abcdef", ONE], 2, EMPTY)
+    assert ids.names == {4: "ann"}
+    ids.forget(numbers_of("ann"))
+    ids.new(["bob"], 1, EMPTY)
+
+
+@pytest.mark.parametrize(("names", "text"), [({7: "ann"}, "another number"), ({}, "other points")])
+def test_a_broken_invariant_is_named(names, text):
+    ids = Ids(8)
+    ids.names = names
+    with pytest.raises(AssertionError, match=text):
+        ids.check(np.array([7]))

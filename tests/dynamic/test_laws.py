@@ -8,14 +8,7 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list
-from tests.dynamic.model import (
-    ROW,
-    Model,
-    assert_law,
-    assert_same,
-    live,
-    rows,
-)
+from tests.dynamic.model import ROW, Model, assert_law, assert_same, changes, do, do_singly, live, rows
 from tests.support import PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
@@ -57,47 +50,6 @@ def filled(problem=LOGISTIC, n=400, heavy="real", data_seed=0, **more):
     return dyn, settings, (X, y, weights)
 
 
-def changes(problem, rng, model, steps):
-    """Make up changes: (what, ids, rows, labels, weights), many rows or one."""
-    for _ in range(steps):
-        what = rng.choice(["insert", "delete", "update", "update"])
-        n = int(rng.choice([1, 2, 40]))
-        if what == "insert":
-            ids = int(max(model.ids)) + 1 + rng.permutation(n)
-        else:
-            ids = rng.choice(model.ids, size=min(n, len(model) // 2), replace=False)
-        X, y = problem.rows(rng, len(ids), True), problem.labels(rng, len(ids))
-        weights = weights_of(rng, len(ids), rng.choice(["none", "whole", "real", "wild"]))
-        if what == "delete":
-            model.drop(ids)
-        else:
-            if what == "update" and rng.random() < 0.5:
-                y = None
-            model.put(ids, X, y, weights)
-        yield what, ids, X, y, weights
-
-
-def do(dyn, what, ids, X, y, weights):
-    if what == "insert":
-        dyn.insert(X, y, weights, ids)
-    elif what == "delete":
-        dyn.delete(ids)
-    else:
-        dyn.update(ids, X, y, weights)
-
-
-def do_singly(dyn, what, ids, X, y, weights):
-    for row, name in enumerate(ids.tolist()):
-        label = None if y is None else y[row]
-        weight = None if weights is None else float(weights[row])
-        if what == "insert":
-            dyn.insert(X[row], label, weight, name)
-        elif what == "delete":
-            dyn.delete(name)
-        else:
-            dyn.update(name, X[row], label, weight)
-
-
 @every_suit
 @pytest.mark.parametrize(
     "calibrate", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["calibrated", "as drawn"]
@@ -136,24 +88,6 @@ def test_rows_in_single_precision_too(name, dtype):
     dyn.check_invariants()
 
 
-def test_as_many_outliers_as_there_is_weight_are_refused_by_both():
-    dyn, settings, _ = filled(n=300, heavy="none", n_outliers=250, anchor=LOGISTIC.anchor())
-    assert_law(dyn, settings, 250)
-    dyn.delete(np.arange(50))
-    for call in (dyn.coreset, lambda: assert_law(dyn, settings, 250)):
-        if call == dyn.coreset:
-            with pytest.raises(ValueError, match=r"n_outliers=250.* is not below the total weight 250"):
-                call()
-        else:
-            assert call() is None
-    dyn.check_invariants()
-    dyn.set_outliers(249)
-    assert_law(dyn, settings, 249)
-    with pytest.raises(ValueError, match="is not below the total weight"):
-        dyn.set_outliers(250)
-    assert_law(dyn, settings, 249)
-
-
 def test_nothing_but_weights_of_zero():
     dyn, settings, _ = filled(n=300, sampler="uniform", n_outliers=0)
     dyn.update(np.arange(300), LOGISTIC.rows(np.random.default_rng(0), 300), sample_weight=np.zeros(300))
@@ -161,35 +95,6 @@ def test_nothing_but_weights_of_zero():
     dyn.insert(np.ones(2), 1)
     core = assert_law(dyn, settings, 0)
     assert core.ids.tolist() == [300]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["logistic", "k-means", "softmax"])
-@pytest.mark.parametrize("n", [30, 260], ids=["before the anchor", "with it"])
-def test_many_at_once_are_one_after_the_other(kind, name, n):
-    """To the last bit of ids, and of the weights of a tree."""
-    problem, rng = PROBLEMS[name], np.random.default_rng(2)
-    many, single = of_kind(kind, problem=problem), of_kind(kind, problem=problem)
-    first = (
-        "insert",
-        rng.permutation(n),
-        problem.rows(rng, n),
-        problem.labels(rng, n),
-        weights_of(rng, n, "real"),
-    )
-    quietly(do, many, *first)
-    quietly(do_singly, single, *first)
-    model = Model(problem.label is not None)
-    model.put(*first[1:])
-    for change in changes(problem, rng, model, 8):
-        quietly(do, many, *change)
-        quietly(do_singly, single, *change)
-        cores = [quietly(dyn.coreset) for dyn in (many, single)]
-        assert_same_coreset(*cores, rtol=1e-12)
-        if kind != "ranked":
-            np.testing.assert_array_equal(cores[0].weights, cores[1].weights)
-    assert (many.anchor is None) == (single.anchor is None)
-    single.check_invariants()
 
 
 @every_sampler
@@ -210,44 +115,6 @@ def test_a_row_that_came_and_went_leaves_nothing(sampler):
     dyn.update([7, 3, 11], points.X, points.y, points.weights)
     assert_same_coreset(dyn.coreset(), before, rtol=1e-12)
     assert_law(dyn, settings, 0.1)
-
-
-@every_sampler
-def test_any_order_of_arrivals(sampler):
-    anchor = filled(sampler=sampler)[0].anchor
-    rng = np.random.default_rng(0)
-    X, y, weights = LOGISTIC.rows(rng, 400, True), LOGISTIC.labels(rng, 400), weights_of(rng, 400, "real")
-    cores = []
-    for _ in range(3):
-        dyn, _ = made(sampler=sampler, anchor=anchor)
-        for part in np.array_split(rng.permutation(400), rng.integers(1, 30)):
-            dyn.insert(X[part], y[part], weights[part], part)
-        cores.append(dyn.coreset())
-    assert_same_coreset(cores[0], cores[1], rtol=1e-12)
-    assert_same_coreset(cores[0], cores[2], rtol=1e-12)
-
-
-@every_sampler
-@pytest.mark.parametrize("name", ["logistic", "k-means"])
-def test_parts_that_are_merged_are_the_whole(name, sampler):
-    problem = PROBLEMS[name]
-    whole, settings, (X, y, weights) = filled(problem, sampler=sampler)
-    rng = np.random.default_rng(4)
-    parts = []
-    for some in np.array_split(rng.permutation(400), 4):
-        part, _ = made(problem, sampler, anchor=whole.anchor)
-        part.insert(X[some], None if y is None else y[some], weights[some], some)
-        parts.append(part)
-    points = [part.points() for part in parts]
-    merged = parts[2].merge(parts[0]).merge(parts[3]).merge(parts[1])
-    assert_same_coreset(merged.coreset(), whole.coreset(), rtol=1e-12)
-    assert_law(merged, settings, 0.1)
-    merged.check_invariants()
-    for index in (0, 1, 3):
-        np.testing.assert_array_equal(parts[index].points().X, points[index].X)
-    with pytest.raises(ValueError, match="is in both"):
-        merged.merge(parts[0])
-    assert_same_coreset(merged.coreset(), whole.coreset(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -332,31 +199,19 @@ def assert_nowhere(dyn, *patterns):
     ["logistic", "k-means", *(pytest.param(name, marks=pytest.mark.slow) for name in ("squared", "softmax"))],
 )
 @pytest.mark.parametrize("n", [30, 300], ids=["before the anchor", "with it"])
-@pytest.mark.parametrize("how", ["delete", "delete many", "update", "update many"])
-def test_a_row_that_is_gone_is_nowhere(kind, name, n, how):
+@pytest.mark.parametrize("what", ["delete", "update"])
+@pytest.mark.parametrize("act", [do, do_singly], ids=["many", "one by one"])
+def test_a_row_that_is_gone_is_nowhere(kind, name, n, what, act):
     problem, rng = PROBLEMS[name], np.random.default_rng(0)
     dyn = of_kind(kind, problem=problem)
     X, y = problem.rows(rng, n), problem.labels(rng, n)
     quietly(dyn.insert, X, y)
-    label = None if y is None else y[0]
-    two = None if y is None else y[:2]
-    weight = 0.777123456789  # recognisable, too
-    if how.endswith("many"):
-        ids = dyn.insert(np.array([PATTERN, FAR]), two, [weight, weight])
-    else:
-        ids = np.append(dyn.insert(PATTERN.copy(), label, weight), dyn.insert(FAR.copy(), label, weight))
+    labels, weight = None if y is None else y[:2], 0.777123456789  # recognisable, too
+    ids = np.array([n, n + 1])
+    act(dyn, "insert", ids, np.array([PATTERN, FAR]), labels, [weight, weight])
     assert PATTERN.tobytes() in pickle.dumps(dyn)
     quietly(dyn.coreset)
-    if how == "delete":
-        dyn.delete(int(ids[0]))
-        dyn.delete(int(ids[1]))
-    elif how == "delete many":
-        dyn.delete(ids)
-    elif how == "update":
-        dyn.update(int(ids[0]), X[0], label, 1.0)
-        dyn.update(int(ids[1]), X[1], label, 1.0)
-    else:
-        dyn.update(ids, X[:2], two, [1.0, 1.0])
+    act(dyn, what, ids, X[:2], labels, [1.0, 1.0])
     assert_nowhere(dyn, PATTERN, FAR, [weight])
     dyn.check_invariants()
 
@@ -378,25 +233,6 @@ def test_an_id_that_is_gone_is_nowhere(kind, n):
     held = pickle.dumps(dyn)
     assert not any(name.tobytes() in held for name in names), "an id is still here"
     assert not any(np.float64(one).tobytes() in held for one in losses), "a loss is still here"
-
-
-@pytest.mark.parametrize("single", [True, False])
-def test_what_was_far_larger_leaves_no_rounding(single):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    settings = {"loss": dm.SquaredLoss(), "size": 60, "random_state": 0}
-    dyn = dm.DynamicCoreset(n_outliers=0.01, anchor=dm.Anchor([1.0, 0.0, 0.0], 0.5), **settings)
-    dyn.insert(X, X[:, 0] + rng.normal(size=400))
-    dyn.coreset()
-    huge = 1e16 * (1 + rng.random(20))
-    if single:
-        for label in huge:
-            dyn.delete(dyn.insert(X[0], label))
-    ids = dyn.insert(X[:20], huge)
-    dyn.coreset()
-    dyn.delete(ids)
-    dyn.check_invariants()
-    assert assert_law(dyn, settings, 0.01).calibrated
 
 
 def test_a_reanchored_tree_is_one_filled_in_the_order_of_ids():

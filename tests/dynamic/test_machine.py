@@ -9,12 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import (
-    Model,
-    assert_law,
-    suspected_by_sorting,
-    suspects_of,
-)
+from tests.dynamic.model import Model, assert_law, do_singly, suspected_by_sorting, suspects_of
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -38,7 +33,7 @@ class Changing(RuleBasedStateMachine):
         self.lazy = bool(seed % 2)
         self.n_outliers = n_outliers
         self.settings = {"loss": problem.loss, "sampler": sampler, "random_state": 7} | {
-            name: more.pop(name) for name in ("size", "calibrate") if name in more
+            name: more.pop(name) for name in ("size", "calibrate", "suspects") if name in more
         }
         rng = np.random.default_rng(seed)
         anchor = None if how == "found" else problem.anchor()
@@ -83,14 +78,7 @@ class Changing(RuleBasedStateMachine):
         expected = np.arange(self.next_id, self.next_id + len(X)) if ids is None else ids
         np.testing.assert_array_equal(named, expected)
         for twin in self.dyns[1:]:
-            for row, name in enumerate(named.tolist()):
-                one = twin.insert(
-                    X[row],
-                    None if y is None else y[row],
-                    None if weights is None else float(weights[row]),
-                    None if ids is None else name,
-                )
-                assert one.tolist() == [name]
+            do_singly(twin, "insert", named, X, y, weights)
         self.next_id = max(self.next_id, int(named.max()) + 1)
         self.model.put(named, X, y, weights)
 
@@ -141,8 +129,7 @@ class Changing(RuleBasedStateMachine):
         ids = self.some(np.random.default_rng(seed), most)
         self.dyn.delete(ids)
         for twin in self.dyns[1:]:
-            for name in ids.tolist():
-                twin.delete(name)
+            do_singly(twin, "delete", ids)
         self.model.drop(ids)
 
     @precondition(lambda self: len(self.model))
@@ -154,13 +141,7 @@ class Changing(RuleBasedStateMachine):
         y, weights = y if labels else None, weights_of(rng, len(ids), kind)
         self.dyn.update(ids, X, y, weights)
         for twin in self.dyns[1:]:
-            for row, name in enumerate(ids.tolist()):
-                twin.update(
-                    name,
-                    X[row],
-                    None if y is None else y[row],
-                    None if weights is None else float(weights[row]),
-                )
+            do_singly(twin, "update", ids, X, y, weights)
         self.model.put(ids, X, y, weights)
 
     @precondition(lambda self: len(self.model))
@@ -211,10 +192,12 @@ class Changing(RuleBasedStateMachine):
         points = self.dyn.points()
         losses = self.problem.loss.values(self.dyn.anchor.theta, points.X, points.y)
         z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * points.total_weight
-        expected = suspected_by_sorting(losses, points.ids, points.weights, z)
+        suspects = self.settings.get("suspects", 1.5)
+        expected = suspected_by_sorting(losses, points.ids, points.weights, z, suspects)
+        threshold = losses[np.isin(points.ids, sorted(expected))].min(initial=np.inf)
         for dyn in self.dyns:
             assert suspects_of(dyn) == expected
-            assert dyn.n_suspected == len(expected)
+            assert (dyn.n_suspected, dyn.threshold) == (len(expected), threshold)
 
 
 class Ranked(Changing):
@@ -227,10 +210,11 @@ class Ranked(Changing):
         size=st.sampled_from([12, 40, 150]),
         n_outliers=st.sampled_from([0, 0.1, 30]),
         calibrate=st.booleans(),
+        suspects=st.sampled_from([0, 1, 1.5, 3]),
     )
-    def set_up(self, suit, how, seed, size, n_outliers, calibrate):
+    def set_up(self, suit, how, seed, size, n_outliers, calibrate, suspects):
         name, sampler = suit
-        kinds = {"size": size, "calibrate": calibrate}
+        kinds = {"size": size, "calibrate": calibrate, "suspects": suspects}
         quietly(self.begin, PROBLEMS[name], SAMPLERS[sampler], how, seed, n_outliers, **kinds)
 
     @precondition(lambda self: len(self.model))

@@ -7,18 +7,8 @@ import pandas as pd
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import (
-    LATE,
-    ROW,
-    SETTINGS,
-    assert_law,
-    assert_same,
-    every_engine,
-    live,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-    snapshot,
-)
+from tests.coreset.cores import CityBlock
+from tests.dynamic.model import LATE, ROW, assert_same, every_engine, live, rows, snapshot
 
 X, Y = rows()
 HALF = LATE // 2
@@ -117,33 +107,16 @@ def test_empty_ones(engine):
 
 def refused():
     anchored = live()
+    anchor, hinge = anchored.anchor, dm.DynamicCoreset(dm.SmoothHingeLoss(), 40, random_state=0)
+    plain = dm.DynamicCoreset(dm.LogisticLoss(fit_intercept=False), 40, random_state=0)
+    elsewhere = part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform")
     yield "itself", anchored, anchored, "cannot be merged with itself"
-    yield (
-        "loss",
-        live(40),
-        dm.DynamicCoreset(dm.SmoothHingeLoss(), 40, random_state=0),
-        "LogisticLoss.*SmoothHingeLoss",
-    )
-    yield (
-        "intercept",
-        live(40),
-        dm.DynamicCoreset(dm.LogisticLoss(fit_intercept=False), 40, random_state=0),
-        "cannot be merged",
-    )
+    yield "loss", live(40), hinge, "LogisticLoss.*SmoothHingeLoss"
+    yield "intercept", live(40), plain, "cannot be merged"
     yield "seed", live(40), live(40, random_state=1), "the seeds .* differ.*the same random_state"
-    yield (
-        "anchor",
-        part(0, HALF, anchor=anchored.anchor),
-        part(HALF, LATE, anchor=dm.Anchor(np.ones(4), 1.0), sampler="uniform"),
-        r"anchors differ; other.reanchor\(this.anchor\)",
-    )
+    yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
     yield "ids", part(0, 20), part(19, 30), "id 19 is in both"
-    yield (
-        "late ids",
-        part(0, 200, anchor=anchored.anchor),
-        part(150, LATE, anchor=anchored.anchor),
-        "id 150 is in both",
-    )
+    yield "late ids", part(0, 200, anchor=anchor), part(150, LATE, anchor=anchor), "id 150 is in both"
     wide = live(0)
     wide.insert(rows(20, d=5)[0], Y[:20], ids=np.arange(100, 120))
     yield "width", live(40), wide, "X has 5 columns; the rows here have 3"
@@ -184,53 +157,18 @@ def test_other_anchors_can_be_made_the_same():
     assert_same(one.merge(other), live(anchor=one.anchor))
 
 
-def test_names_of_columns_are_taken_over():
-    named = live(0)
-    named.insert(pd.DataFrame(X, columns=list("abc")), Y)
-    assert live(0).merge(named).coreset().columns == ("a", "b", "c")
-
-
-class Own(dm.Loss):
-    """A custom loss, equal only to itself."""
-
-    def values(self, theta, X, y=None):
-        return np.abs(X - theta).sum(axis=1)
-
-
 @every_engine
 def test_custom_losses(engine):
-    settings = {
-        "size": 40,
-        "random_state": 0,
-        "engine": engine,
-        "sampler": "uniform",
-        "anchor": dm.Anchor(np.zeros(3), 1.0),
-    }
-    loss = Own()
-    one, other, whole, foreign = (dm.DynamicCoreset(mine, **settings) for mine in (loss, loss, loss, Own()))
+    settings = {"size": 40, "random_state": 0, "engine": engine, "sampler": "uniform"}
+    settings["anchor"] = dm.Anchor(np.zeros(3), 1.0)
+    loss = CityBlock()
+    one, other, whole, foreign = (
+        dm.DynamicCoreset(mine, **settings) for mine in (loss, loss, loss, CityBlock())
+    )
     one.insert(X[:HALF])
     other.insert(X[HALF:], ids=np.arange(HALF, LATE))
     whole.insert(X)
     assert_same(one.merge(other), whole)
     foreign.insert(ROW, ids=1000)
-    with pytest.raises(ValueError, match=r"Own.*cannot be merged"):
+    with pytest.raises(ValueError, match=r"CityBlock.*cannot be merged"):
         one.merge(foreign)
-
-
-def test_merging_keeps_ids_apart_and_takes_the_anchor():
-    one, other, (X, y) = live(0), live(0), rows()
-    other.insert(X[30:], y[30:], ids=np.arange(30, LATE))
-    other.insert(ROW, 1, ids=999)
-    other.delete(999)
-    one.insert(X[:31], y[:31])
-    kept = snapshot(one), snapshot(other)
-    with pytest.raises(ValueError, match="id 30 is in both"):
-        one.merge(other)
-    assert (snapshot(one), snapshot(other)) == kept
-    one.delete(30)
-    assert (one.anchor, one.merge(other)) == (None, one)
-    assert_same(one, live(anchor=other.anchor))
-    assert_law(one, SETTINGS, 0.05)
-    assert one.insert(ROW, 1).tolist() == [1000]
-    other.delete(other.ids)
-    assert live(0).merge(other).insert(ROW, 1).tolist() == [1000]

@@ -18,7 +18,6 @@ from tests.dynamic.model import (
     everywhere,
     live,
     rows,
-    small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
 
@@ -42,15 +41,6 @@ FORMS = {
     "rows of Fortran": (TABLE[1:2], 1, 2.0),
     "column of Fortran": (np.asfortranarray(TABLE.T)[:, 1], 1, 2.0),
 }
-NUMBERS = [
-    700,
-    np.array([700]),
-    [700],
-    (700,),
-    np.uint16(700),
-    np.array(700),
-    np.array([700], dtype=np.int16),
-]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -70,31 +60,6 @@ def test_one_row_of_any_form_is_a_batch_of_one(form, n, engine):
     assert (point.X.tolist(), point.y.tolist(), point.weights.tolist()) == ([row.tolist()], [1], [2])
 
 
-@pytest.mark.parametrize("number", NUMBERS, ids=repr)
-@everywhere
-def test_one_id_of_any_form(number, n, engine):
-    dyn = live(n, engine=engine)
-    assert dyn.insert(ROW, 1, ids=number).tolist() == [700]
-    dyn.update(number, -ROW)
-    assert dyn.points(number).X.tolist() == [(-ROW).tolist()]
-    dyn.delete(number)
-    assert 700 not in dyn
-
-
-@everywhere
-def test_what_is_not_given_to_an_update_stays(n, engine):
-    dyn = live(0, engine=engine)
-    X, y = rows(n)
-    dyn.insert(X, y, np.linspace(1, 2, n))
-    dyn.update([5, 2], X[[7, 8]])
-    dyn.update(4, ROW)
-    got = dyn.points([2, 4, 5])
-    assert got.y.tolist() == y[[2, 4, 5]].tolist()
-    assert got.weights.tolist() == np.linspace(1, 2, n)[[2, 4, 5]].tolist()
-    assert got.X.tolist() == [X[8].tolist(), ROW.tolist(), X[7].tolist()]
-    dyn.check_invariants()
-
-
 @every_engine
 def test_tables_of_float32_stay_so(engine):
     X, y = rows()
@@ -112,18 +77,6 @@ def test_tables_of_float32_stay_so(engine):
     with pytest.raises(ValueError, match="X as float32 has inf in row 1, column 0"):
         half.insert([[0, 0, 0], [1e300, 0, 0]], [1, 1])
     assert_same(dyn, half)
-
-
-@every_engine
-def test_integers_and_booleans_are_numbers(engine):
-    X, y = rows()
-    whole = np.round(3 * X).astype(int)
-    dyn, plain = live(0, engine=engine), live(0, engine=engine)
-    dyn.insert(whole, y.astype(np.int8))
-    dyn.insert(whole[:2] > 0, [True, 1])
-    plain.insert(whole.astype(float), y.astype(float))
-    plain.insert((whole[:2] > 0) * 1.0, [1, 1])
-    assert_same(dyn, plain)
 
 
 @everywhere
@@ -163,31 +116,11 @@ def test_an_empty_one_answers():
     assert repr(dyn).endswith("on 0 points, weight 0\n  no anchor yet: the coreset is all points")
     dyn.insert(np.empty((0, 3)), [])
     dyn.delete([])
+    live(0).update([], np.empty((0, 3)))
     dyn.check_invariants()
     for ask in (dyn.coreset, dyn.points, dyn.fit, dyn.reanchor, lambda: dyn.names_of([])):
         with pytest.raises(ValueError, match="there are no points here; insert some first"):
             ask()
-
-
-def test_an_empty_update_of_an_empty_one_does_nothing():
-    live(0).update([], np.empty((0, 3)))
-
-
-@everywhere
-def test_it_can_be_emptied_and_filled_again(n, engine):
-    dyn = live(n, engine=engine)
-    anchor = dyn.anchor
-    dyn.delete(dyn.ids)
-    dyn.check_invariants()
-    assert (len(dyn), dyn.total_weight, dyn.n_suspected, dyn.n_outliers) == (0, 0, 0, 0)
-    with pytest.raises(ValueError, match="there are no points here"):
-        dyn.coreset()
-    again = dyn.insert(*rows(n))
-    assert again.tolist() == list(range(n, 2 * n))
-    if anchor is not None:
-        assert dyn.anchor is anchor
-    assert dyn.coreset().total_weight == pytest.approx(n)
-    dyn.check_invariants()
 
 
 # data frames
@@ -214,17 +147,6 @@ def test_columns_keep_their_names(make, n, engine):
                 ValueError, match=f"X has the columns {', '.join(other)}; the rows here have a, b, c"
             ):
                 change()
-    assert snapshot(dyn) == before
-
-
-@every_engine
-def test_a_frame_with_nothing_but_numbers_missing(engine):
-    dyn = live(engine=engine)
-    frame = pd.DataFrame(rows(5)[0], columns=list("abc"))
-    frame.loc[3, "b"] = np.nan
-    before = snapshot(dyn)
-    with pytest.raises(ValueError, match=r"X has NaN in row 3, column 1 \('b'\)"):
-        dyn.insert(frame, np.ones(5))
     assert snapshot(dyn) == before
 
 
@@ -289,34 +211,6 @@ def test_bytes_are_few_and_counted(engine):
     for dyn in (few, many):
         dyn.coreset()
     assert 20 < (many.nbytes - few.nbytes) / 4000 <= 96
-
-
-@everywhere
-def test_points_that_weigh_nothing_are_here_and_stand_for_nothing(n, engine):
-    dyn, plain = live(n, engine=engine), live(n, engine=engine)
-    ids = dyn.insert(*rows(40, seed=5), np.zeros(40))
-    one = dyn.insert(ROW, 1, 0)
-    assert len(dyn) == n + 41
-    assert dyn.total_weight == n
-    assert one[0] in dyn
-    dyn.check_invariants()
-    np.testing.assert_array_equal(dyn.coreset().ids, plain.coreset().ids)
-    np.testing.assert_allclose(dyn.coreset().weights, plain.coreset().weights, rtol=1e-9)
-    dyn.update(3, dyn.points(3).X, sample_weight=0.0)
-    plain.delete(3)
-    if engine == "ranked" or n == EARLY:
-        np.testing.assert_array_equal(dyn.coreset().ids, plain.coreset().ids)
-    dyn.delete(ids)
-    dyn.check_invariants()
-
-
-def test_all_that_weighs_nothing_makes_no_coreset():
-    dyn = live(0)
-    dyn.insert(*rows(5), np.zeros(5))
-    with pytest.raises(ValueError, match="weigh"):
-        dyn.coreset()
-    dyn.insert(ROW, 1)
-    assert dyn.coreset().ids.tolist() == [5]
 
 
 @everywhere

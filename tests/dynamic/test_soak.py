@@ -7,106 +7,32 @@ import pytest
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import (
-    Model,
-    assert_law,
-    view_of,
-)
+from tests.dynamic.model import Model, assert_law, changes, do, do_singly, view_of
 from tests.support import PROBLEMS, weights_of
 
 OPERATIONS = 100_000
-
-
-class Life:
-    """Random operations on a dynamic coreset of about a thousand points, with the model beside it."""
-
-    def __init__(self, name, seed, **more):
-        self.problem, self.rng = PROBLEMS[name], np.random.default_rng(seed)
-        self.settings = {"loss": self.problem.loss, "size": 50, "random_state": 5, **more}
-        self.rows, self.labels = self.problem.rows(self.rng, 5000), self.problem.labels(self.rng, 5000)
-        self.weights = np.concatenate([weights_of(self.rng, 1250, kind) for kind in ("whole", "real") * 2])
-        self.weights[::50] = weights_of(self.rng, 100, "wild")
-        self.n_outliers = 0.05
-        self.dyn = dm.DynamicCoreset(n_outliers=self.n_outliers, **self.settings)
-        self.model, self.here, self.place = Model(self.problem.label is not None), [], {}
-        self.insert(1000)
-        assert self.dyn.anchor is not None
-
-    def insert(self, n):
-        X, y, weights = self.made(n)
-        self.came(self.dyn.insert(X, y, weights), X, y, weights)
-
-    def came(self, ids, X, y, weights):
-        self.model.put(ids, X, y, weights)
-        for name in ids.tolist():
-            self.place[name] = len(self.here)
-            self.here.append(name)
-
-    def went(self, ids):
-        self.model.drop(ids)
-        for name in ids.tolist():
-            place, last = self.place.pop(name), self.here.pop()
-            if last != name:
-                self.here[place], self.place[last] = last, place
-
-    def made(self, n):
-        """Take rows from a pool, so that many come again; a quarter of the time with weights."""
-        place = int(self.rng.integers(len(self.rows) - n))
-        part = slice(place, place + n)
-        weights = self.weights[part] if place % 4 == 0 else None
-        return self.rows[part], None if self.labels is None else self.labels[part], weights
-
-    def some(self, n):
-        places = self.rng.integers(len(self.here), size=n).tolist()
-        return np.array(sorted({self.here[place] for place in places}))
-
-    def step(self, what):
-        """Do one operation: singly most of the time."""
-        many = int(self.rng.integers(2, 60)) if self.rng.random() < 0.04 else 0
-        if what < 0.33:
-            if many:
-                self.insert(many)
-            else:
-                X, y, _ = self.made(1)
-                self.came(self.dyn.insert(X[0], None if y is None else y[0]), X, y, None)
-        elif what < 0.64 + 0.1 * (len(self.model) > 1200) - 0.1 * (len(self.model) < 800):
-            ids = self.some(many or 1)
-            self.dyn.delete(ids if many else int(ids[0]))
-            self.went(ids)
-        elif what < 0.999:
-            ids = self.some(many or 1)
-            X, y, weights = self.made(len(ids))
-            if many:
-                self.dyn.update(ids, X, y, weights)
-            else:
-                weights = None if weights is None else weights[:1]
-                self.dyn.update(
-                    int(ids[0]),
-                    X[0],
-                    None if y is None else y[0],
-                    None if weights is None else float(weights[0]),
-                )
-            self.model.put(ids, X, y, weights)
-        else:
-            self.n_outliers = float(self.rng.choice([0.0, 0.01, 0.05, 0.4, 40.0]))
-            self.dyn.set_outliers(self.n_outliers)
-
-    def check(self):
-        self.model.assert_is(self.dyn)
-        self.dyn.check_invariants()
-        assert_law(self.dyn, self.settings, self.n_outliers)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, share", [("logistic", 0.92), ("k-means", 0.08)])
 def test_a_hundred_thousand_operations(name, share, monkeypatch):
     monkeypatch.setattr(ordered, "CHUNK", 64)
-    life = Life(name, 11, sampler="leverage" if name == "logistic" else "layered")
-    for number, what in enumerate(np.random.default_rng(12).random(int(share * OPERATIONS))):
-        life.step(what)
-        if number % 4000 == 0:
-            life.check()
-    life.check()
+    problem, rng = PROBLEMS[name], np.random.default_rng(11)
+    settings = {"loss": problem.loss, "size": 50, "random_state": 5}
+    settings["sampler"] = "leverage" if name == "logistic" else "layered"
+    dyn, model = dm.DynamicCoreset(n_outliers=0.05, **settings), Model(problem.label is not None)
+    first = problem.rows(rng, 1000), problem.labels(rng, 1000), weights_of(rng, 1000, "real")
+    model.put(dyn.insert(*first), *first)
+    sizes, n = (1,) * 25 + (50,), int(share * OPERATIONS)
+    for number, change in enumerate(changes(problem, rng, model, n, sizes, between=(800, 1200))):
+        (do_singly if len(change[1]) == 1 else do)(dyn, *change)
+        if number % 1000 == 0:
+            n_outliers = float(rng.choice([0.0, 0.01, 0.05, 0.4, 40.0]))
+            dyn.set_outliers(n_outliers)
+        if number % 4000 == 0 or number == n - 1:
+            model.assert_is(dyn)
+            dyn.check_invariants()
+            assert_law(dyn, settings, n_outliers)
 
 
 def fresh_totals(dyn):

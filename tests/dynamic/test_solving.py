@@ -7,16 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from tests.dynamic.model import (
-    LOGISTIC,
-    ROW,
-    assert_same,
-    every_engine,
-    everywhere,
-    live,
-    rows,
-    small_blocks,  # noqa: F401 (for all tests here)
-)
+from tests.dynamic.model import LOGISTIC, ROW, assert_same, every_engine, everywhere, live, rows
 from tests.support import quietly
 
 N = 3000

@@ -73,25 +73,7 @@ def test_totals_are_sums_column_by_column(seed, m):
     assert totals.low.tolist() == [total.low for total in columns]
 
 
-def test_little_is_left_of_much_and_a_plain_sum_has_lost_it():
-    """The sums stay below 200,000 * 1e8 = 2e13: 400,000 errors of 2^-105 of that are 2e-13, what is left above 1."""
-    values = wide(np.random.default_rng(0), 200_000)
-    small = np.flatnonzero(values < 1)[:100]
-    others = np.delete(values, small)
-    total, plain = ExactSum(), 0.0
-    for value in values.tolist():
-        total.add(value)
-        plain += value
-    for value in others.tolist():
-        total.add(-value)
-        plain -= value
-    rest = math.fsum(values[small])
-    assert rest > 1
-    assert total.value == pytest.approx(rest, rel=1e-12)
-    assert plain != pytest.approx(rest, rel=1e-6)
-
-
-def test_the_same_for_columns_and_joint_moves():
+def test_little_is_left_of_much_and_plain_sums_have_lost_it():
     values = wide(np.random.default_rng(9), (200_000, 3))  # plain sums err by three times what is asserted
     keep = np.zeros(len(values), dtype=bool)
     keep[np.flatnonzero((values < 1).all(axis=1))[:100]] = True
@@ -128,17 +110,6 @@ def test_what_came_and_went_leaves_exactly_nothing(seed, n):
     assert not totals.high.any()
     assert not totals.low.any()
     assert one.high == one.low == 0.0
-
-
-@given(SEEDS)
-def test_beyond_the_second_promise_next_to_nothing_is_left(seed):
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(100, 2)) * wide(rng, (100, 2), 12)
-    totals = ExactTotals(2)
-    totals.add_many(rows)
-    for row in rng.permutation(rows):
-        totals.add(-row)
-    assert (np.abs(totals.high) <= 1e-28 * np.abs(rows).sum(axis=0)).all()
 
 
 @pytest.mark.parametrize("layout", ["C", "F", "float32", "integers", "reversed", "read-only"])
@@ -199,15 +170,6 @@ def test_the_last_bit_before_infinity():
     with pytest.raises(OverflowError):
         total.add(math.ulp(largest) / 4)
     total.check_invariants()
-
-
-def test_what_is_left_of_a_difference_does_not_cancel():
-    total, values = ExactSum(), wide(np.random.default_rng(3), 1000)
-    total.add_many(values)
-    assert total.value == math.fsum(values)
-    order = np.argsort(values)
-    total.add_many(-values[order[3:]])
-    assert total.value == pytest.approx(math.fsum(values[order[:3]]), rel=1e-12)
 
 
 def test_pickled_sums_keep_every_bit():

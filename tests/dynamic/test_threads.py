@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import threading
 import time
 import warnings
 from contextlib import contextmanager
@@ -22,9 +21,9 @@ from tests.dynamic.model import (
     everywhere,
     live,
     rows,
-    small_blocks,  # noqa: F401 (for all tests here)
     snapshot,
 )
+from tests.support import run_together
 
 # one writer, many readers
 
@@ -34,36 +33,6 @@ def consistent(core, total):
     assert len(np.unique(core.ids)) == len(core.ids) <= 40
     assert core.weights.sum() == pytest.approx(total(core.n_points), rel=1e-9)
     assert (core.weights > 0).all()
-
-
-def run_together(write, *reads):
-    """Let one write, and others read until it is done; raise what any of them raised."""
-    errors, done, counts = [], threading.Event(), [0] * len(reads)
-
-    def guarded(act, place=None):
-        try:
-            if place is None:
-                act()
-            else:
-                while not (done.is_set() and counts[place]):
-                    act()
-                    counts[place] += 1
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            if place is None:
-                done.set()
-
-    threads = [threading.Thread(target=guarded, args=(read, place)) for place, read in enumerate(reads)]
-    threads.append(threading.Thread(target=guarded, args=(write,)))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    if errors:
-        raise errors[0]
-    return counts
 
 
 @every_engine
@@ -153,17 +122,6 @@ def test_two_that_merge_into_each_other_do_not_wait_forever():
     one.merge(other)
     run_together(merge(one, other), lambda: merge(other, one)())
     one.check_invariants()
-
-
-def test_a_coreset_that_was_handed_out_never_changes():
-    dyn = live()
-    core = dyn.coreset()
-    kept = core.ids.copy(), core.weights.copy(), core.X.copy()
-    dyn.delete(core.ids)
-    dyn.insert(*rows(50, seed=4))
-    for before, now in zip(kept, (core.ids, core.weights, core.X), strict=True):
-        np.testing.assert_array_equal(before, now)
-    assert not np.isin(core.ids, dyn.coreset().ids).any()
 
 
 # what is gone, and copies

@@ -1,16 +1,16 @@
 """The merge-and-reduce tree: its invariants after every step, and its laws."""
 
 import copy
-import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import duramen as dm
 from duramen.dynamic.tree import Tree
+from tests.support import Heaviest
 
 ROOM = 400  # slots of the holder
 
@@ -30,17 +30,6 @@ class Table:
     def points(self, slots):
         assert len(slots)
         return dm.points(self.X[slots], self.y[slots], self.weights[slots], self.ids[slots])
-
-
-class Heaviest(dm.Sampler):
-    """A user's own: the heaviest points, and one of the rest by chance, in no particular order."""
-
-    def reduce(self, points, size, rng):
-        if len(points) <= size:
-            return points
-        order = np.argsort(-points.weights)
-        rows = np.append(order[: size - 1], rng.choice(order[size - 1 :]))
-        return points.take(rng.permutation(rows))
 
 
 ANCHOR = dm.Anchor([[0.0, 0.0, 0.0], [8.0, 8.0, 8.0]], radius=1.0)
@@ -171,40 +160,6 @@ class TestComingsLonger(Comings.TestCase):
     settings = settings(max_examples=60, stateful_step_count=25)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("kind", [{"bucket_size": 3}, {"height": 3}, {}], ids=str)
-def test_choosing_after_each_update_or_only_at_the_end(name, kind):
-    rng = np.random.default_rng(1)
-    lazy, eager = (Tree(Table(), bound(name), 5, 4, **kind) for _ in range(2))
-    inside = []
-    for slot in range(80):
-        gone = inside.pop(rng.integers(len(inside))) if inside and rng.random() < 0.4 else None
-        for tree in (lazy, eager):
-            tree.add(slot)
-            if gone is not None:
-                tree.remove(gone)
-        inside.append(slot)
-        eager.choose(4)
-    eager.check()
-    assert_same_choice(lazy, eager)
-    lazy.check()
-    assert lazy.nbytes == eager.nbytes
-
-
-@given(st.permutations(range(30)), st.integers(0, 30), st.integers(1, 6))
-def test_many_at_once_are_one_after_the_other(slots, gone, height):
-    many, single = (Tree(Table(), bound(), 0, 2, height=height) for _ in range(2))
-    many.add_many(np.array(slots))
-    for slot in slots:
-        single.add(slot)
-    assert state(many) == state(single)
-    many.remove_many(np.array(slots[:gone], dtype=int))
-    for slot in slots[:gone]:
-        single.remove(slot)
-    assert state(many) == state(single)
-    assert_same_choice(many, single)
-
-
 def test_the_seed_and_the_arrangement_decide():
     assert_same_choice(grown(), grown())
     other = Tree(Table(), bound(), 8, 4, bucket_size=3)
@@ -269,31 +224,7 @@ def test_no_node_outlives_the_buckets_it_was_built_on(height):
         tree.check()
 
 
-@pytest.mark.parametrize("kind", [{"bucket_size": 3}, {"bucket_size": None, "height": 3}], ids=str)
-@pytest.mark.parametrize("n", [5, 8, 9, 12, 15, 18])
-@pytest.mark.parametrize("more", [1, 3, 4, 20])
-def test_many_may_come_to_a_tree_that_is_built(kind, n, more):
-    tree = grown(n, **kind)
-    tree.add_many(np.arange(n, n + more))
-    tree.check()
-    assert_same_choice(tree, grown(n + more, **kind), 4)
-
-
 def test_a_bucket_holds_eight_node_sizes_by_default():
     tree = grown(81, node_size=5, bucket_size=None)
     assert repr(tree) == "Tree: 81 points in 3 buckets of 40"
     assert tree.nbytes >= 4 * 162 + sum(12 * len(tree._nodes[0, i].slots) for i in range(3))
-
-
-def test_arguments_that_contradict_or_make_no_sense():
-    def build(**shape):
-        dm.DynamicCoreset(dm.KMeansLoss(2), size=4, engine="tree", **shape)
-
-    with pytest.raises(ValueError, match=r"bucket_size=4 and height=3 both .* pass one of them, or neither"):
-        build(bucket_size=4, height=3)
-    for name in ("bucket_size", "height"):
-        for value in (0, -2, 2.0, True, "many"):
-            with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} must be a whole number")):
-                build(**{name: value})
-    with pytest.raises(ValueError, match="size=0 must be a whole number"):
-        grown().choose(0)

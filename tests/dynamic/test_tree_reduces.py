@@ -1,17 +1,15 @@
 """Black boxes in the tree: those that misbehave, what reducing costs, and what a check of the tree finds."""
 
 import math
-from functools import reduce as fold
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.dynamic.tree import NodeSummary, Tree
 from duramen.samplers.base import reduce_rows
-from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Heaviest, Table, assert_same_choice, grown
+from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Table, assert_same_choice, grown
+from tests.support import Heaviest
 
 
 def foreign(points, size, rng):
@@ -97,16 +95,6 @@ def test_reduced_rows_are_found_whatever_order_they_are_in():
 # The error of merging and reducing
 
 
-def composed(first, second):
-    """The paper's appendix C: a coreset of a coreset errs by this at most."""
-    return first + second + first * second
-
-
-@given(st.lists(st.floats(0.0, 2.0), min_size=1, max_size=12))
-def test_errors_of_levels_compose_to_a_product(errors):
-    assert fold(composed, errors) == pytest.approx(math.prod(1 + e for e in errors) - 1, rel=1e-9, abs=1e-12)
-
-
 LOGISTIC = dm.LogisticLoss()
 PROBLEMS = [
     (dm.KMeansLoss(2), ANCHOR, np.random.default_rng(0).normal(size=(20, 2, 3)) + ANCHOR.theta),
@@ -143,19 +131,6 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
 
 
 # What check finds
-
-
-def swap_in_order(tree):
-    order = tree.buckets.order
-    order[0], order[1] = order[1], order[0]
-
-
-def repeat_in_order(tree):
-    tree.buckets.order[0] = tree.buckets.order[1]
-
-
-def lose_from_order(tree):
-    tree.buckets.order.pop()
 
 
 def hole_in_order(tree):
@@ -207,9 +182,6 @@ def put_first(array):
 
 
 CORRUPTIONS = [
-    (1, swap_in_order),
-    (1, repeat_in_order),
-    (1, lose_from_order),
     (1, hole_in_order),
     (1, ghost_position),
     (2, bad_buckets),

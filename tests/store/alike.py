@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from uuid import UUID
 
 import numpy as np
 
 import duramen as dm
-from tests.support import PROBLEMS, Problem, assert_identical_array, quietly, weights_of
+from tests.store.support import LeftError
+from tests.support import (
+    PROBLEMS,
+    Problem,
+    assert_identical_array,
+    assert_same_coreset,
+    quietly,
+    weights_of,
+)
 
 
 class Truth(Problem):
@@ -93,22 +102,18 @@ def assert_alike(store, dyn):
         if named:
             assert store.names_of(dyn.ids).tolist() == dyn.names_of(dyn.ids).tolist()
     if dyn.total_weight > dyn.n_outliers:
-        mine, theirs = quietly(store.coreset), quietly(dyn.coreset)
-        for name in ("ids", "weights", "X", "y", "suspected", "own_weights", "inclusion", "groups"):
-            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
-        for name in ("threshold", "n_points", "n_suspected", "n_outliers", "columns", "sampler"):
-            assert getattr(mine, name) == getattr(theirs, name), name
+        assert_same_coreset(quietly(store.coreset), quietly(dyn.coreset), rtol=0)
 
 
 def assert_same_anchors(one, other):
+    """Check that two anchors are the same, bit for bit; a store does not keep the ids of the sample in its anchor."""
     assert (one is None) == (other is None)
     if one is not None:
         assert one.radius == other.radius
-        np.testing.assert_array_equal(one.theta, other.theta)
         assert sorted(one.frozen) == sorted(other.frozen)
-        for name, part in one.frozen.items():
-            np.testing.assert_array_equal(part, other.frozen[name], err_msg=name)
-            assert np.asarray(part).dtype == np.asarray(other.frozen[name]).dtype
+        assert_identical_array(one.theta, other.theta)
+        for name in one.frozen:
+            assert_identical_array(np.asarray(one.frozen[name]), np.asarray(other.frozen[name]))
 
 
 def next_id(dyn):
@@ -121,6 +126,7 @@ class Life:
     def __init__(self, pair, problem, seed, *, named=None, dtype=float, most=(1, 1, 3, 40, 120)):
         self.pair, self.problem, self.named = pair, problem, named
         self.rng, self.dtype, self.most = np.random.default_rng(seed), dtype, most
+        self.notes, self.n_forgotten = {}, 0
 
     def rows(self, n):
         rng = self.rng
@@ -137,24 +143,65 @@ class Life:
 
     def step(self):
         rng, pair = self.rng, self.pair
-        what = rng.choice(
-            ["insert", "delete", "update", "outliers", "reanchor", "merge"],
-            p=[0.4, 0.25, 0.15, 0.08, 0.06, 0.06],
-        )
-        n = int(rng.choice(self.most))
-        if what == "insert" or not len(pair.dyn):
-            self.insert(n)
-        elif what == "delete":
-            pair.do("delete", self.some(n if rng.random() < 0.9 else 10**6))
-        elif what == "update":
-            ids = self.some(n)
-            pair.do("update", ids, *self.rows(len(ids)))
+        kinds = ["change", "outliers", "reanchor", "merge", "transaction", "refusal", "note", "compact"]
+        what = rng.choice(kinds, p=[0.59, 0.08, 0.06, 0.06, 0.1, 0.05, 0.04, 0.02])
+        if what == "change" or not len(pair.dyn):
+            name, args = self.change(pair.dyn.ids)
+            if pair.do(name, *args) is None and name == "delete":
+                self.n_forgotten += len(args[0])
         elif what == "outliers":
-            pair.do("set_outliers", float(rng.choice([0, 0.02, 0.1, 7])))
+            pair.do("set_outliers", float(rng.choice([0, 0.02, 0.1, 7, 10**6])))
         elif what == "reanchor":
             pair.do("reanchor", None if rng.random() < 0.5 else self.problem.anchor())
+        elif what == "merge":
+            self.merge(int(rng.choice(self.most)))
+        elif what == "transaction":
+            self.transaction(fails=bool(rng.integers(2)))
+        elif what == "refusal":
+            self.refusal()
+        elif what == "note":
+            value = [None, 1, "a", [1, {"b": None}]][rng.integers(4)]
+            pair.store.note("one", value)
+            self.notes = {} if value is None else {"one": value}
         else:
-            self.merge(n)
+            pair.store.compact()
+
+    def change(self, ids):
+        """Make up the insertion, deletion or update of rows: its name and its arguments."""
+        rng, n = self.rng, int(self.rng.choice(self.most))
+        what = str(rng.choice(["insert", "delete", "update"], p=[0.5, 0.3, 0.2])) if len(ids) else "insert"
+        if what == "insert":
+            return what, (*self.rows(n), names(self.pair.count, rng, n, self.named))
+        n = len(ids) if what == "delete" and rng.random() < 0.1 else min(n, len(ids))
+        some = rng.choice(ids, size=n, replace=False)
+        return what, (some,) if what == "delete" else (some, *self.rows(n))
+
+    def transaction(self, *, fails):
+        """Do some operations together: the dynamic coreset does them only if they are committed."""
+        store, done = self.pair.store, []
+        with contextlib.suppress(LeftError), store.transaction():
+            for _ in range(int(self.rng.integers(5))):
+                what, args = self.change(store.ids)
+                quietly(getattr(store, what), *args)
+                done.append((what, args))
+            if fails:
+                raise LeftError
+        for what, args in () if fails else done:
+            quietly(getattr(self.pair.dyn, what), *args)
+            self.n_forgotten += len(args[0]) if what == "delete" else 0
+
+    def refusal(self):
+        """Try what cannot be done."""
+        row = np.ones(self.problem.n_columns)
+        label = None if self.problem.label is None else [1.0]
+        wrong = [
+            ("insert", [row * np.nan], label),
+            ("insert", [row], label, [-1.0]),
+            ("delete", [*self.pair.dyn.ids[:1], 10**15]),
+            ("update", 10**15, row),
+            ("set_outliers", -1),
+        ]
+        assert self.pair.do(*wrong[self.rng.integers(len(wrong))]) is not None
 
     def merge(self, n):
         other = dm.DynamicCoreset(**{**self.pair.settings, "anchor": self.pair.dyn.anchor})

@@ -17,6 +17,7 @@ import os
 import pickle
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,9 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+import duramen as dm
+from duramen.dynamic.anchoring import Settings
+from tests.store.life import held, make, perform
 from tests.store.support import ROOT
 
 
@@ -34,9 +38,6 @@ def say(*words):
 
 def live(order):
     """Do operations for ever, or ``most`` of them, and acknowledge each."""
-    import duramen as dm
-    from tests.store.life import perform
-
     life = pickle.loads(Path(order["life"]).read_bytes())
     store = dm.open_store(order["path"], synchronous=order.get("synchronous", "full"))
     say("open", life.k)
@@ -61,8 +62,6 @@ def armed(order, n, mode):
 
 def tried(order):
     """See whether SQLite's calls can be heard at all."""
-    import sqlite3
-
     disk = armed(order, -1, 0)
     connection = sqlite3.connect(order["path"])
     connection.execute("CREATE TABLE a (b)")
@@ -72,9 +71,6 @@ def tried(order):
 
 def begun(order):
     """Make the store, or open the one that is there."""
-    import duramen as dm
-    from tests.store.life import make
-
     more = {"synchronous": order.get("synchronous", "full")}
     if order["create"]:
         return make(order["path"], order["kind"], **more)
@@ -83,8 +79,6 @@ def begun(order):
 
 def script(order):
     """Do given operations on a disk that fails at a given call, and acknowledge each."""
-    from tests.store.life import perform
-
     steps = pickle.loads(Path(order["script"]).read_bytes())
     disk = armed(order, order["n"], order["mode"])
     store = begun(order)
@@ -98,8 +92,6 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    from duramen.dynamic.anchoring import Settings
-
     search, found = Settings.anchor, {}
 
     def anchor(recipe, points, given, fraction, n_rows):
@@ -114,8 +106,6 @@ def remember_anchors():
 
 def rehearse(order):
     """Do the operations of a script on a copy of the files that it begins with, on a disk that does not fail."""
-    from tests.store.life import perform
-
     with tempfile.TemporaryDirectory() as folder:
         here = shutil.copytree(Path(order["path"]).parent, Path(folder) / "here")
         store = begun({**order, "path": str(here / Path(order["path"]).name)})
@@ -126,8 +116,6 @@ def rehearse(order):
 
 def full(order):
     """Do given operations on a disk that is full from a given call on, until one has failed; then go on."""
-    from tests.store.life import held, perform
-
     steps, failed, store = pickle.loads(Path(order["script"]).read_bytes()), [], None
     armed(order, order["n"], 5)
 
@@ -163,8 +151,6 @@ def full(order):
 
 def hold(order):
     """Open a store, and wait to be killed."""
-    import duramen as dm
-
     store = dm.open_store(order["path"], read_only=order.get("read_only", False))
     if order.get("reading"):
         store._file.begin()
@@ -175,9 +161,6 @@ def hold(order):
 
 def watch(order):
     """Read again and again while another process writes, and say what is seen."""
-    import duramen as dm
-    from tests.store.life import held
-
     seen = pickle.loads(Path(order["states"]).read_bytes())
     store, at, n = dm.open_store(order["path"], read_only=True), 0, 0
     say("open", 0)
@@ -194,9 +177,6 @@ def watch(order):
 
 def powerless(order):
     """As a user who may write nothing: what opening a store says, and reading it."""
-    import duramen as dm
-    from tests.store.life import make
-
     if not os.geteuid():
         os.setgid(65534)
         os.setuid(65534)
@@ -234,8 +214,6 @@ ORDERS = {one.__name__: one for one in (live, tried, script, full, hold, watch, 
 
 
 def main():
-    import tests.store.life  # noqa: F401  # before the forks
-
     remember_anchors()
     rehearsed = set()
     say("ready")

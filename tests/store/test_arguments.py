@@ -14,6 +14,8 @@ from tests.store.support import files
 
 SETTINGS = {"loss": dm.KMeansLoss(2), "size": 50, "n_outliers": 0.05, "random_state": 3}
 X = np.random.default_rng(0).normal(size=(20, 2))
+WAYS = {"open": {}, "create": {"create": True, **SETTINGS}, "read": {"read_only": True}}
+every_way = pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 
 
 @pytest.fixture
@@ -55,9 +57,7 @@ def test_a_folder_that_is_missing_or_is_no_file(path):
 @pytest.mark.parametrize(
     "content", [b"age,weight\n", b"SQLite format 2\x00" + bytes(5000), b"\x00" * 4096, b"PAR1"]
 )
-@pytest.mark.parametrize(
-    "how", [{}, {"create": True, **SETTINGS}, {"read_only": True}], ids=["open", "create", "read"]
-)
+@every_way
 def test_a_file_of_something_else_is_left_alone(path, content, how):
     path.write_bytes(content)
     with pytest.raises(
@@ -68,9 +68,7 @@ def test_a_file_of_something_else_is_left_alone(path, content, how):
     assert files(path.parent) == [path.name]
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"create": True, **SETTINGS}, {"read_only": True}], ids=["open", "create", "read"]
-)
+@every_way
 def test_a_file_of_another_program_is_left_as_it_was(path, how):
     """It is not even switched to a log."""
     with contextlib.closing(sqlite3.connect(path)) as connection:

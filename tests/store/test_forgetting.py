@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.store import file
 from tests.store.support import (
     MARK,
     LeftError,
@@ -223,24 +222,6 @@ def test_a_weight_that_was_the_heaviest(tmp_path):
         assert b"1234.5678901" not in path.read_bytes()
 
 
-def test_a_log_that_a_reader_uses_is_emptied_by_compact(tmp_path, monkeypatch):
-    monkeypatch.setattr(file, "_WAIT", 0.05)
-    life = Schedule(tmp_path, 3, size=5000)
-    life.insert(50)
-    life.store.compact()
-    reader = dm.open_store(life.path, read_only=True)
-    reader._file.begin()
-    reader._file.read()
-    life.delete(life.some(20))
-    with pytest.raises(dm.StoreLockedError, match="a reader is using it"):
-        life.store.compact()
-    assert left_in_files(tmp_path, life.gone)
-    reader._file.rollback()
-    life.store.compact()
-    life.assert_forgotten(names=True)
-    reader.close()
-
-
 def test_a_reader_in_between_leaves_nothing(tmp_path):
     life = Schedule(tmp_path, 4, size=20)
     life.insert(60)
@@ -250,26 +231,6 @@ def test_a_reader_in_between_leaves_nothing(tmp_path):
         assert reader.ids.tolist() == life.store.ids.tolist()
         life.assert_forgotten()
         assert left_in_arrays(reader, life.gone) == []
-
-
-def test_a_transaction_that_was_undone_leaves_nothing(tmp_path):
-    life = Schedule(tmp_path, 5, size=20)
-    life.insert(100)
-    before = dict(life.here)
-
-    def fail():
-        with life.store.transaction():
-            life.insert(400)
-            life.delete(life.some(50))
-            life.store.delete(0)
-
-    with pytest.raises(KeyError):
-        fail()
-    never = [mark for one, marks in life.here.items() if one not in before for mark in marks]
-    assert left_in_files(tmp_path, never) == []
-    life.here, life.gone = before, never
-    life.delete(life.some(10))
-    life.assert_forgotten()
 
 
 @pytest.mark.parametrize("inner", [False, True])

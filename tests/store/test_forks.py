@@ -76,14 +76,8 @@ def test_a_forked_process_cannot_open_what_was_open(mode, path):
     """SQLite believed in locks that were the parent's: rows that had been acknowledged were lost."""
     printed, code, errors = run_script(path.parent, FORK, path, mode)
     assert code == 0, errors
-    assert printed == [
-        "RuntimeError spawn",
-        "RuntimeError spawn",
-        "3",
-        "RuntimeError spawn",
-        "RuntimeError spawn",
-        "6",
-    ]
+    refused = ["RuntimeError spawn"] * 2
+    assert printed == [*refused, "3", *refused, "6"]
     with dm.open_store(path) as store:
         assert len(store) == 80 + (6 if mode in ("writer", "one of two") else 3)
         assert store.check()
@@ -150,13 +144,6 @@ if not pid:
     store.close()
     del store, reader
     gc.collect()
-    for settings in ({}, {"read_only": True}):  # SQLite's locks do not survive a fork
-        try:
-            dm.open_store(path, **settings)
-        except RuntimeError as error:
-            assert "was open when this process was forked" in str(error)
-        else:
-            os._exit(4)
     sys.exit(0)  # with all that Python does at the end
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 for one in range(5):

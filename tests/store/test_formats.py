@@ -27,38 +27,16 @@ def make(form, folder=FIXTURES):
     """
     path = folder / f"format-{form}.duramen"
     rng = np.random.default_rng(form)
-    settings = {
-        "loss": dm.LogisticLoss(),
-        "size": 20,
-        "n_outliers": 0.05,
-        "random_state": form,
-        "audit": True,
-    }
-    with dm.open_store(path, create=True, **settings) as store:
-        X, y, names = (
-            rng.normal(size=(60, 3)),
-            rng.integers(0, 2, 60),
-            [f"Käufer {number}" for number in range(60)],
-        )
+    settings = {"loss": dm.LogisticLoss(), "size": 20, "n_outliers": 0.05, "audit": True}
+    with dm.open_store(path, create=True, random_state=form, **settings) as store:
+        X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+        names = [f"Käufer {number}" for number in range(60)]
         quietly(store.insert, X, y, rng.uniform(0.5, 2, 60), names)
         store.delete(names[:5])
         store.update(names[7], X[0])
         store.note("encoding", {"names": ["a", "b", "c"]})
         store.compact()
-        core = quietly(store.coreset)
-        expected = {
-            "ids": store.ids.tolist(),
-            "names": store.names_of(store.ids).tolist(),
-            "X": store.points().X.tolist(),
-            "y": store.points().y.tolist(),
-            "weights": store.points().weights.tolist(),
-            "coreset": {"ids": core.ids.tolist(), "weights": core.weights.tolist()},
-            "threshold": store.threshold,
-            "theta": store.anchor.theta.tolist(),
-            "notes": store.notes,
-            "forgotten": [list(one) for one in store.forgotten],
-            "history": [list(event) for event in store.history],
-        }
+        expected = content(store)
     if form == 1:
         with sqlite3.connect(path, isolation_level=None) as connection:
             connection.execute("DELETE FROM facts WHERE name = 'history'")
@@ -92,19 +70,31 @@ def form_of(path):
     return form
 
 
-def assert_holds(store, expected):
+def content(store):
+    """Return what is in a store, as JSON holds it."""
     points, core = store.points(), quietly(store.coreset)
-    assert store.ids.tolist() == expected["ids"]
-    assert store.names_of(store.ids).tolist() == expected["names"]
-    assert points.X.tolist() == expected["X"]
-    assert points.y.tolist() == expected["y"]
-    assert points.weights.tolist() == expected["weights"]
-    assert core.ids.tolist() == expected["coreset"]["ids"]
-    np.testing.assert_allclose(core.weights, expected["coreset"]["weights"], rtol=1e-9)
-    np.testing.assert_allclose(store.threshold, expected["threshold"], rtol=1e-9)
-    assert store.anchor.theta.tolist() == expected["theta"]
-    assert store.notes == expected["notes"]
-    assert [list(one) for one in store.forgotten] == expected["forgotten"]
+    return {
+        "ids": store.ids.tolist(),
+        "names": store.names_of(store.ids).tolist(),
+        "X": points.X.tolist(),
+        "y": points.y.tolist(),
+        "weights": points.weights.tolist(),
+        "coreset": {"ids": core.ids.tolist(), "weights": core.weights.tolist()},
+        "threshold": store.threshold,
+        "theta": store.anchor.theta.tolist(),
+        "notes": store.notes,
+        "forgotten": [list(one) for one in store.forgotten],
+        "history": [list(event) for event in store.history],
+    }
+
+
+def assert_holds(store, expected):
+    found = content(store)
+    for name in ("ids", "names", "X", "y", "weights", "theta", "notes", "forgotten"):
+        assert found[name] == expected[name], name
+    assert found["coreset"]["ids"] == expected["coreset"]["ids"]
+    np.testing.assert_allclose(found["coreset"]["weights"], expected["coreset"]["weights"], rtol=1e-9)
+    np.testing.assert_allclose(found["threshold"], expected["threshold"], rtol=1e-9)
 
 
 def test_there_is_a_file_of_every_format():

@@ -3,9 +3,6 @@
 import errno
 import json
 import os
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -58,14 +55,12 @@ def in_a_transaction(store):
 
 CHANGES = {
     "insert": lambda store: store.insert(X),
-    "update": lambda store: store.update(range(60), X[100:160]),
-    "delete": lambda store: store.delete(range(40)),
     "transaction": in_a_transaction,
     "note": lambda store: store.note("long", "x" * 300_000),
 }
 
 
-@pytest.mark.parametrize("what", ["insert", "transaction", "note"])
+@pytest.mark.parametrize("what", CHANGES)
 def test_a_file_that_may_not_grow_refuses_and_goes_on(what, tmp_path):
     path = tmp_path / "a.duramen"
     with make(path, "tree") as store:
@@ -82,74 +77,6 @@ def test_a_file_that_may_not_grow_refuses_and_goes_on(what, tmp_path):
         now = held(store)
     with dm.open_store(path) as store:
         assert held(store) == now != before
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A disk of 600 KB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounts = sys.platform.startswith("linux") and not os.geteuid() and shutil.which("mount")
-    if (
-        not mounts
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", folder], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_small_disk_that_fills_up_and_is_freed(what, small):
-    path, filler = small / "a.duramen", small / "filler"
-    store = make(path, "tree")
-    store.insert(X[:60])
-    filler.write_bytes(bytes(200_000))
-    before = held(store)
-    if what in ("update", "delete"):  # the file does not grow, but its log does
-        filler.write_bytes(bytes(200_000 + space_left(small) - 8192))
-    no_space(lambda: CHANGES[what](store))
-    assert held(store) == before
-    filler.unlink()
-    assert store.check()
-    store.insert(X[60:100])
-    store.delete(range(10))
-    store.compact()
-    assert store.check()
-    now = held(store)
-    store.close()
-    with dm.open_store(path) as store:
-        assert held(store) == now
-
-
-def space_left(folder):
-    free = os.statvfs(folder)
-    return free.f_bavail * free.f_bsize
-
-
-@pytest.mark.parametrize("left", [0, 4096, 8192, 16384, 40960])
-def test_a_store_is_opened_and_made_on_a_full_disk_or_not_at_all(left, small):
-    """Once there is space, the same process opens it."""
-    path, filler = small / "a.duramen", small / "filler"
-    with make(path, "tree") as store:
-        store.insert(X[:60])
-    filler.write_bytes(bytes(space_left(small) - left))
-    for place, opens in (
-        (path, lambda: dm.open_store(path)),
-        (small / "b", lambda: make(small / "b", "tree")),
-    ):
-        try:
-            opens().close()
-        except OSError as error:
-            assert error.errno in (errno.ENOSPC, errno.EIO)  # noqa: PT017
-        space = filler.read_bytes()
-        filler.unlink()
-        with opens() as store:
-            assert store.check()
-            assert len(store) == (60 if place == path else 0)
-        filler.write_bytes(space[: space_left(small) - left])
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 
 import duramen as dm
 from duramen.store import recover
 from tests.store.support import ROOT, X, sample
+from tests.support import run_together
 
 
 def test_a_second_writer_in_this_process_is_refused_by_name(path):
@@ -90,23 +90,17 @@ def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
 
 def test_of_many_writers_one_may_write(path):
     """Threads open at once, again and again: never two, and never none for good."""
-    inside, most, opened = [], [], []
+    inside, most = [], []
 
-    def wants():
+    def want():
         for _ in range(10):
             with contextlib.suppress(dm.StoreLockedError), dm.open_store(path):
                 inside.append(1)
                 most.append(len(inside))
-                opened.append(1)
                 inside.pop()
 
-    threads = [threading.Thread(target=wants) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert max(most) == 1
-    assert opened
+    run_together(want, want, want, want)
+    assert max(most) == 1  # and there was one
 
 
 LOOK = "import sys; import duramen as dm; print(len(dm.open_store(sys.argv[1], read_only=True)))"

@@ -14,13 +14,8 @@ def test_a_symbolic_link_leads_to_the_same_lock(path):
     other = path.parent / "b.duramen"
     other.symlink_to(path.name)
     with dm.open_store(path) as store:
-        assert files(path.parent) == [
-            "a.duramen",
-            "a.duramen-lock",
-            "a.duramen-shm",
-            "a.duramen-wal",
-            other.name,
-        ]
+        beside = [f"a.duramen{end}" for end in ("", "-lock", "-shm", "-wal")]
+        assert files(path.parent) == [*beside, other.name]
         with pytest.raises(dm.StoreLockedError):
             dm.open_store(other)
         store.delete(0)

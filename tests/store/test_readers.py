@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import duramen as dm
 from tests.store.life import Life, held, make, perform
 from tests.store.nursery import Nursery
 from tests.store.support import MARK, X, files, left_in_files, start_script
+from tests.support import run_together
 
 N = 60
 
@@ -57,31 +57,19 @@ def test_reading_threads_see_states_between_operations(tmp_path):
     """Each with a store of its own, and one that they share."""
     path = tmp_path / "a.duramen"
     operations, states = written("ranked", path)
-    errors, done = [], threading.Event()
 
-    def looks(reader):
-        try:
-            while not done.is_set():
-                reader.refresh()
-                if reader is not shared:
-                    assert held(reader) in states
-                if len(reader):
-                    reader.coreset()
-        except BaseException as error:
-            errors.append(error)
+    def look(reader):
+        reader.refresh()
+        if reader is not shared:
+            assert held(reader) in states
+        if len(reader):
+            reader.coreset()
 
     shared = dm.open_store(path, read_only=True)
     mine = dm.open_store(path, read_only=True)
-    threads = [threading.Thread(target=looks, args=(one,)) for one in (shared, shared, mine)]
     with dm.open_store(path) as store:
-        for one in threads:
-            one.start()
-        for steps in operations:
-            perform(steps, store)
-        done.set()
-        for one in threads:
-            one.join()
-    assert not errors
+        reads = [lambda reader=reader: look(reader) for reader in (shared, shared, mine)]
+        run_together(lambda: [perform(steps, store) for steps in operations], *reads)
     for reader in (shared, mine):
         reader.refresh()
         assert held(reader) == states[-1]

@@ -118,21 +118,3 @@ def test_threads_never_see_a_reader_half_refreshed(path, monkeypatch):
         assert reader.refresh()
         assert asked.end() == dict.fromkeys(ASKED, 80)
         assert held(reader) == held(store)
-
-
-def test_the_lock_that_threads_wait_for_is_never_another(path, monkeypatch):
-    """Not even for an instant, in which somebody would be let in."""
-    seen, plain = [], dm.DynamicCoreset.__init__
-
-    def init(self, *values, **named):
-        plain(self, *values, **named)
-        seen.append(self is not reader or self._lock is lock)
-
-    with dm.open_store(path, read_only=True) as reader, dm.open_store(path) as store:
-        lock = reader._lock
-        store.delete(0)
-        monkeypatch.setattr(dm.DynamicCoreset, "__init__", init)
-        assert reader.refresh()
-        assert len(reader) == 79
-        assert reader._lock is lock
-        assert all(seen)

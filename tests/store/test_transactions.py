@@ -4,8 +4,8 @@ import contextlib
 import gc
 import sys
 import tempfile
-import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import duramen as dm
 from tests.store.life import Life, Step, assert_equivalent, held, make, mirror, perform
 from tests.store.support import LeftError, X, sample
+from tests.support import run_together
 
 WHERE = (str(Path(dm.__file__).parent), contextlib.__file__)
 
@@ -159,9 +160,7 @@ OPERATIONS = {
 def test_an_interrupt_at_any_moment_leaves_all_or_nothing(what, tmp_path):
     """And a store that either goes on, with the file as it is in memory, or says that it cannot."""
     path, n, wrong = tmp_path / "a.duramen", 0, []
-    store = grown(path, "tree, names")
-    for one in range(6):  # small blocks, for compact() to join
-        store.insert(X[60 + one], ids=[f"{60 + one}"])
+    store = begun(path)
     before = held(store)
     store.close()
     copy = path.read_bytes()
@@ -198,15 +197,18 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing(what, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
+def begun(path):
+    """Make a store with small blocks, for compact() to join."""
+    store = grown(path, "tree, names")
+    for one in range(60, 66):
+        store.insert(X[one], ids=[f"{one}"])
+    return store
+
+
 def after(what, before, known={}):  # noqa: B006
     """What a store holds after the operation."""
     if what not in known:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            grown(Path(folder) / "a.duramen", "tree, names") as store,
-        ):
-            for one in range(6):
-                store.insert(X[60 + one], ids=[f"{60 + one}"])
+        with tempfile.TemporaryDirectory() as folder, begun(Path(folder) / "a.duramen") as store:
             OPERATIONS[what](store)
             known[what] = held(store)
     return known[what]
@@ -214,35 +216,25 @@ def after(what, before, known={}):  # noqa: B006
 
 def test_threads_take_turns(tmp_path):
     """Four write in transactions of two operations, one reads: at no time is there half of one."""
-    path, errors = tmp_path / "a.duramen", []
-    store = make(path, "tree")
-    store.insert(X[:60])
+    path = tmp_path / "a.duramen"
+    store = grown(path)
 
-    def writes(start):
-        try:
-            for one in range(start, start + 15):
-                with store.transaction():
-                    store.insert(X[[one, one]], ids=[1000 + 2 * one, 1001 + 2 * one])
-                    store.delete(1000 + 2 * one)
-        except BaseException as error:
-            errors.append(error)
+    def write(start):
+        for one in range(start, start + 15):
+            with store.transaction():
+                store.insert(X[[one, one]], ids=[1000 + 2 * one, 1001 + 2 * one])
+                store.delete(1000 + 2 * one)
 
-    def reads():
-        try:
-            for _ in range(60):
-                ids = store.ids
-                assert not (ids[ids >= 1000] % 2 == 0).any()
-                store.coreset()
-        except BaseException as error:
-            errors.append(error)
+    def write_all():
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(60, 120, 15)))
 
-    threads = [threading.Thread(target=writes, args=(60 + 15 * one,)) for one in range(4)]
-    threads.append(threading.Thread(target=reads))
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert not errors
+    def read():
+        ids = store.ids
+        assert not (ids[ids >= 1000] % 2 == 0).any()
+        store.coreset()
+
+    run_together(write_all, read)
     assert store.ids.tolist() == [*range(60), *range(1121, 1241, 2)]
     assert store.check()
     there = held(store)
