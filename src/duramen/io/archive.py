@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from duramen.arrays import Array
 from duramen.io.columns import (
     Column,
     Kind,
@@ -37,20 +37,20 @@ _KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M":
 class NumpyColumn(Column):
     """A column that is a NumPy array."""
 
-    def __init__(self, values: NDArray[Any], kind: Kind) -> None:
+    def __init__(self, values: Array, kind: Kind) -> None:
         self.values, self.kind = values, kind
 
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         refuse_kind(self.kind, "number")
         refuse_large(self.values)
         return self.values
 
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+    def texts(self) -> tuple[Array, list[str]]:
         refuse_kind(self.kind, "text")
         known, codes = np.unique(self.values, return_inverse=True)
         return codes.reshape(-1).astype(np.int64), known.tolist()
 
-    def whole(self) -> NDArray[np.int64]:
+    def whole(self) -> Array:
         refuse_kind(self.kind, "whole")
         return as_int64(self.values)
 
@@ -69,7 +69,7 @@ class ArchiveTable(Table):
 
     def __init__(self, path: Path) -> None:
         self.path, self.nbytes = path, path.stat().st_size
-        self._loaded: dict[str, NDArray[Any]] = {}
+        self._loaded: dict[str, Array] = {}
         headers = _headers(path)
         matrix = _matrix_key(path, headers)
         names = self._matrix_names(headers, headers[matrix][0][1]) if matrix else []
@@ -94,7 +94,7 @@ class ArchiveTable(Table):
             )
         return [str(name) for name in self._load("columns")]
 
-    def _load(self, key: str) -> NDArray[Any]:
+    def _load(self, key: str) -> Array:
         if key not in self._loaded:
             with (
                 readable(self.path, "a .npz file", *_BROKEN),

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
-from numpy.typing import NDArray
 from pyarrow import types
 
+from duramen.arrays import Array
 from duramen.io.columns import (
     EXACT,
     BadCellError,
@@ -69,7 +69,7 @@ class ArrowColumn(Column):
     def _check(self, wanted: str) -> None:
         refuse_kind(self.kind, wanted)
 
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         self._check("number")
         values = self.values
         if types.is_dictionary(values.type):
@@ -82,12 +82,12 @@ class ArrowColumn(Column):
             refuse_large(_numpy(values.fill_null(0)))
         return _numpy(values)
 
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+    def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
         values = _as_text(self.values).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
-    def whole(self) -> NDArray[np.int64]:
+    def whole(self) -> Array:
         self._check("whole")
         self._refuse_missing()
         return as_int64(_numpy(self.values))
@@ -108,7 +108,7 @@ class TextColumn(ArrowColumn):
     def _check(self, wanted: str) -> None:
         """Accept any kind, which is a guess from the first rows."""
 
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         if self.kind is Kind.FLAG:
             return self.flags()
         values = _numpy(self._cast(pa.float64(), "a number"))
@@ -122,10 +122,10 @@ class TextColumn(ArrowColumn):
                     raise too_large(int(over[place]), text)
         return values
 
-    def flags(self) -> NDArray[Any]:
+    def flags(self) -> Array:
         return _numpy(self._cast(pa.bool_(), "true or false").cast(pa.uint8()))
 
-    def whole(self) -> NDArray[np.int64]:
+    def whole(self) -> Array:
         self._refuse_missing()
         plain = pc.match_substring_regex(self.values, _WHOLE)
         if not pc.all(plain).as_py():
@@ -180,7 +180,7 @@ def _as_text(values: Any) -> Any:
     return values.cast(pa.large_string())
 
 
-def _numpy(values: Any) -> NDArray[Any]:
+def _numpy(values: Any) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
@@ -198,15 +198,8 @@ def _castable(values: Any, dtype: Any) -> bool:
 
 
 def _first_failing(values: Any, dtype: Any) -> int:
-    """Find the first value that cannot be cast, by halving; the cost is that of two casts."""
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _castable(values.slice(low, middle - low), dtype):
-            low = middle
-        else:
-            high = middle
-    return low
+    """Find the first value that cannot be cast."""
+    return next(row for row, value in enumerate(values) if not _castable(value, dtype))
 
 
 _SHARD = 1 << 18  # rows: row groups are read together up to so many
