@@ -397,3 +397,10 @@ def _ragged(X: Any) -> str:
     if first is None:
         return "each entry must be one number"
     return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
+
+
+def check_count(name: str, number: Any, least: int) -> int:
+    """Return a whole number as an int; refuse anything else, and one below ``least``."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+        raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
+    return int(number)

@@ -227,8 +227,7 @@ def predict(options: Namespace) -> None:
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
     inputs = [options.model, options.data]
-    for source in inputs:
-        check_source(source)
+    check_source(*inputs)
     to_stdout = str(options.output) == "-"
     if to_stdout:
         if sys.stdout is None or options.json:
@@ -342,8 +341,7 @@ def run_certify(options: Namespace) -> None:
 
     example: duramen certify core.parquet rows.parquet
     """
-    check_source(options.core)
-    check_source(options.data)
+    check_source(options.core, options.data)
     file = read_core(options.core)
     if file.encoding is not None:
         refuse_options(options, COLUMNS, f"{options.core} has its columns")
@@ -368,7 +366,7 @@ def run_certify(options: Namespace) -> None:
 
 
 def _certify_on_data(
-    options: Namespace, file: CoreFile, columns: dict[str, Any] | None = None, **settings: Any
+    options: Namespace, file: CoreFile, columns: dict[str, Any], **settings: Any
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
     core = file.core
@@ -377,7 +375,7 @@ def _certify_on_data(
             "the coreset has no anchor, around which to certify it; duramen build makes one, and "
             "duramen store reanchor makes that of a store"
         )
-    data = read_data(options.data, file.encoding, columns or {}, options.talk, core.loss)
+    data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
     with options_of(_LEARNING) if file.encoding else nullcontext():
         points = data.all_points()
     return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
@@ -392,10 +390,9 @@ def report(options: Namespace) -> None:
 
     example: duramen report customers.duramen -o report.html
     """
-    inputs = [options.source, *([options.data] if options.data else [])]
+    inputs = [one for one in (options.source, options.data) if one is not None]
     check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
-    if options.data is not None:
-        check_source(options.data)
+    check_source(*inputs)
     kind = kind_of(options.source)
     if kind not in ("store", "core"):
         raise ValueError(
@@ -427,8 +424,7 @@ def _page(options: Namespace, kind: str) -> str:
     with open_store(options.source, read_only=True) as store:
         file = core_of(store)
         certificate = _certificate(options, file, store)
-        notes = {name: value for name, value in store.notes.items() if name not in ("encoding", "columns")}
-        return report_html(store, title=title, certificate=certificate, notes=notes, encoding=file.encoding)
+        return report_html(store, title=title, certificate=certificate, encoding=file.encoding)
 
 
 def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
@@ -438,7 +434,7 @@ def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certi
     if file.core.anchor is None or (options.data is None and store is None):
         return None
     if options.data is not None:
-        return _certify_on_data(options, file)
+        return _certify_on_data(options, file, {})
     if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
         return None

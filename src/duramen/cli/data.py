@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import tempfile
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +30,9 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Output, bar, fields_of, naming
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.save import load_coreset
+from duramen.coreset.save import load_coreset, write
 from duramen.dynamic.ids import is_names, numbers_of
 from duramen.extras import needed
-from duramen.files import replacing
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
 from duramen.store.store import open_store
@@ -284,22 +282,17 @@ class CoreFile(NamedTuple):
 
 
 _FORMAT = 1
-_KEY = b"duramen-encoding"
+_KEY = "duramen-encoding"
 
 
 def write_core(path: Path, file: CoreFile) -> None:
     """Save a coreset; JSON with its encoding and names, and a checksum, is a further key of the metadata."""
-    parquet = needed("pyarrow.parquet", "writing a coreset", "frames")
     encoding = None if file.encoding is None else file.encoding.to_json()
     names = None if file.names is None else {str(number): name for number, name in file.names.items()}
     state = {"format": _FORMAT, "encoding": encoding, "names": names}
     text = json.dumps({**state, "crc32": checksum(state)}, allow_nan=False)
-    with naming(str(path)), replacing(path) as target:
-        with tempfile.TemporaryDirectory(dir=path.resolve().parent, prefix=".duramen-") as folder:
-            file.core.save(Path(folder) / "core.parquet")
-            table = parquet.read_table(Path(folder) / "core.parquet")
-        table = table.replace_schema_metadata({**table.schema.metadata, _KEY: text.encode()})
-        parquet.write_table(table, target, compression="zstd", use_dictionary=False)
+    with naming(str(path)):
+        write(file.core, path, **{_KEY: text.encode()})
 
 
 def read_core(path: Path) -> CoreFile:
@@ -307,7 +300,7 @@ def read_core(path: Path) -> CoreFile:
     core = load_coreset(path)
     parquet = needed("pyarrow.parquet", "reading a coreset", "frames")
     limit = max(path.stat().st_size, 1)
-    text = parquet.ParquetFile(path, thrift_string_size_limit=limit).schema_arrow.metadata.get(_KEY)
+    text = parquet.ParquetFile(path, thrift_string_size_limit=limit).schema_arrow.metadata.get(_KEY.encode())
     if text is None:
         return CoreFile(core)
     try:

@@ -41,7 +41,7 @@ class NumpyColumn(Column):
         self.values, self.kind = values, kind
 
     def numbers(self) -> Array:
-        refuse_kind(self.kind, "number")
+        refuse_kind(self.kind, "numbers")
         refuse_large(self.values)
         return self.values
 
@@ -51,7 +51,7 @@ class NumpyColumn(Column):
         return codes.reshape(-1).astype(np.int64), known.tolist()
 
     def whole(self) -> Array:
-        refuse_kind(self.kind, "whole")
+        refuse_kind(self.kind, "whole numbers")
         return as_int64(self.values)
 
     def words(self) -> list[str]:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from duramen.io.columns import (
     shortened,
     too_large,
 )
-from duramen.io.table import Batch, Files, Mark, Shard, Table, mark_of, refuse_other_columns
+from duramen.io.table import Batch, Files, Mark, Shard, Table, check_same_columns, mark_of
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -70,7 +71,7 @@ class ArrowColumn(Column):
         refuse_kind(self.kind, wanted)
 
     def numbers(self) -> Array:
-        self._check("number")
+        self._check("numbers")
         values = self.values
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -88,7 +89,7 @@ class ArrowColumn(Column):
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
     def whole(self) -> Array:
-        self._check("whole")
+        self._check("whole numbers")
         self._refuse_missing()
         return as_int64(_numpy(self.values))
 
@@ -202,7 +203,7 @@ def _first_failing(values: Any, dtype: Any) -> int:
     return next(row for row, value in enumerate(values) if not _castable(value, dtype))
 
 
-_SHARD = 1 << 18  # rows: row groups are read together up to so many
+_SHARD = 1 << 18  # rows: row groups that end within so many are read together
 _BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error)  # of a damaged file
 
@@ -295,23 +296,15 @@ class ParquetTable(ArrowTable):
         self._groups: list[int] | None = None  # all of them
 
     def shards(self) -> list[Table]:
-        groups: list[list[int]] = []
-        n_rows = 0
-        for group, count in enumerate(self._counts):
-            if not groups or n_rows + count > _SHARD:
-                groups.append([])
-                n_rows = 0
-            groups[-1].append(group)
-            n_rows += count
-        if len(groups) < 2:
-            return [self]
-        shards, start = [], 0
-        for some in groups:
-            part = copy(self)
-            part._groups, part.n_rows = some, sum(self._counts[group] for group in some)
-            shards.append(Shard(self, part, start))
-            start += part.n_rows
-        return list(shards)
+        starts = list(accumulate(self._counts, initial=0))
+        groups = groupby(range(len(self._counts)), key=lambda group: (starts[group + 1] - 1) // _SHARD)
+        shards = [self._shard(list(some), starts) for _, some in groups]
+        return shards if len(shards) > 1 else [self]
+
+    def _shard(self, groups: list[int], starts: Sequence[int]) -> Table:
+        part = copy(self)
+        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - starts[groups[0]]
+        return Shard(self, part, starts[groups[0]])
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with _open_parquet(self.path, len(columns)) as file:
@@ -373,10 +366,12 @@ class DatasetTable(ArrowTable):
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
         name = f"the Arrow {'table' if self._in_memory else 'dataset'}"
         self._set_schema(files[0].parent if files else Path(name), source.schema)
-        types = [{field.name: str(field.type) for field in one.physical_schema} for one in fragments]
-        paths = [getattr(one, "path", "a part of the dataset") for one in fragments]
-        for its, path in zip(types[1:], paths[1:], strict=True):
-            refuse_other_columns(types[0], paths[0], its, path)
+        check_same_columns(
+            [
+                (getattr(one, "path", "a part of the dataset"), _types(one.physical_schema))
+                for one in fragments
+            ]
+        )
         self.n_rows = source.num_rows if self._in_memory else source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
@@ -391,6 +386,10 @@ class DatasetTable(ArrowTable):
         for piece in pieces:
             yield piece, 1.0
             del piece
+
+
+def _types(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
 
 
 def _fragments(source: Any) -> list[Any]:

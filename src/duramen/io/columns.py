@@ -206,14 +206,17 @@ def too_large(row: int, value: Any) -> BadCellError:
     )
 
 
+_KINDS_OF = {
+    "numbers": NUMERIC | {Kind.CATEGORY},
+    "text": {Kind.TEXT, Kind.EMPTY},
+    "whole numbers": {Kind.WHOLE},
+}
+
+
 def refuse_kind(kind: Kind, wanted: str) -> None:
-    """Refuse a column of another kind than "number", "text" or "whole"."""
-    if wanted == "number" and kind not in NUMERIC and kind is not Kind.CATEGORY:
-        raise BadCellError(None, f"holds {kind.value}, not numbers")
-    if wanted == "text" and kind not in (Kind.TEXT, Kind.EMPTY):
-        raise BadCellError(None, f"holds {kind.value}, not text")
-    if wanted == "whole" and kind is not Kind.WHOLE:
-        raise BadCellError(None, f"holds {kind.value}, not whole numbers")
+    """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
+    if kind not in _KINDS_OF[wanted]:
+        raise BadCellError(None, f"holds {kind.value}, not {wanted}")
 
 
 def plain_number(value: Any) -> Category:

@@ -37,8 +37,6 @@ class Number:
     name: str
     fill: float | None = None
 
-    width = 1
-
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
@@ -58,10 +56,6 @@ class Choice:
     of: str
     categories: tuple[Category, ...]
     fill: Category | None = None
-
-    @property
-    def width(self) -> int:
-        return len(self.categories)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -183,9 +177,6 @@ class Encoding:
 
     def without(self, *roles: str) -> Encoding:
         """Return the same encoding without the "label", "weight" or "id", for data that lack them."""
-        for role in roles:
-            if role not in ("label", "weight", "id"):
-                raise ValueError(f"role {role!r} must be 'label', 'weight' or 'id'")
         gone: dict[str, Any] = dict.fromkeys(roles)
         if "label" in roles:
             gone["label_choice"] = None
@@ -231,20 +222,22 @@ class Encoding:
         X = (np.empty if plain else np.zeros)(
             (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
         )
-        numbers: dict[int, tuple[Number, Array]] = {}
+        numbers: dict[int, Array] = {}
+        fills: dict[int, float] = {}
         place = 0
         for part in self.parts:
             with named(batch, part.name):
                 column = batch.column(part.name)
-                if isinstance(part, Number):
-                    numbers[place] = part, column.numbers()
-                else:
+                if isinstance(part, Choice):
                     X[np.arange(len(batch)), place + part.codes(column)] = 1
-            place += part.width
-        if not _fill(X, {place: values for place, (_, values) in numbers.items()}):
-            for place, (part, _) in numbers.items():
-                if part.fill is not None:
-                    X[np.isnan(X[:, place]), place] = part.fill
+                else:
+                    numbers[place] = column.numbers()
+                    if part.fill is not None:
+                        fills[place] = part.fill
+            place += len(part.names)
+        if not _fill(X, numbers):
+            for place, fill in fills.items():
+                X[np.isnan(X[:, place]), place] = fill
             self._refuse_nonfinite(X, batch)
         return X
 
