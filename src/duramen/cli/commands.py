@@ -8,7 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
+from duramen.progress import Bar
 from duramen.store.store import open_store
 
 if TYPE_CHECKING:
@@ -240,24 +241,23 @@ def predict(options: Namespace) -> None:
     data = _data_for(model, options.data, options.talk)
     n_rows = 0
     columns: dict[str, Any] = {}
-    with (
-        _writer(options.output, model.classes) as write,
-        bar(options.talk, "predicting") as shown,
-        options_of(_LEARNING),
-    ):
+
+    def predictions(shown: Bar) -> Iterator[dict[str, list[Any]]]:
+        nonlocal n_rows, columns
         for batch, rows in data.encoding.read(data.table):
             ids = id_numbers(None, batch) if rows.ids is None else rows.ids
             columns = {"id": ids, **predict_rows(model, rows.X)}
-            write(
-                {
-                    name: part.tolist() if isinstance(part, np.ndarray) else part
-                    for name, part in columns.items()
-                }
-            )
+            yield {
+                name: part.tolist() if isinstance(part, np.ndarray) else part
+                for name, part in columns.items()
+            }
             n_rows += len(batch)
             advance(shown, batch)
         if not n_rows:
             raise ValueError(f"{options.data} has no rows to predict")
+
+    with bar(options.talk, "predicting") as shown, options_of(_LEARNING):
+        _write(options.output, predictions(shown), model.classes)
     options.talk.result(
         "predict",
         f"{n_rows:,} rows predicted{'' if to_stdout else f', written to {options.output}'}",
@@ -282,55 +282,45 @@ def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
     return data
 
 
-Write = Callable[[dict[str, list[Any]]], None]
+Batches = Iterator[dict[str, list[Any]]]
 
 
-@contextmanager
-def _writer(output: Path, classes: list[Any] | None) -> Iterator[Write]:
-    """Yield what writes predictions batch by batch; a file appears only when all of it is written."""
+def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
+    """Write predictions batch by batch; a file appears only when all of it is written."""
     if str(output) == "-":
-        yield _csv_writer(sys.stdout, standard_output)
+        _write_csv(sys.stdout, batches, standard_output)
         return
-    with naming(str(output)), replacing(output) as file, ExitStack() as stack:
+    with naming(str(output)), replacing(output) as file:
         if output.suffix.lower() == ".csv":
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield _csv_writer(text, nullcontext)
+            _write_csv(text, batches, nullcontext)
             text.detach()
         else:
-            yield _parquet_writer(file, classes, stack)
+            _write_parquet(file, batches, classes)
 
 
-def _csv_writer(stream: Any, guard: Callable[[], AbstractContextManager[None]]) -> Write:
-    """Return what writes CSV: a header, then one line per row."""
+def _write_csv(stream: Any, batches: Batches, guard: Callable[[], AbstractContextManager[None]]) -> None:
+    """Write CSV: a header, then one line per row."""
     lines = csv.writer(stream, lineterminator="\n")
-    begun = False
-
-    def write(columns: dict[str, list[Any]]) -> None:
-        nonlocal begun
+    for place, columns in enumerate(batches):
         with guard():
-            if not begun:
+            if not place:
                 lines.writerow(columns)
             lines.writerows(zip(*columns.values(), strict=True))
-        begun = True
-
-    return write
 
 
-def _parquet_writer(file: Any, classes: list[Any] | None, stack: ExitStack) -> Write:
-    """Return what writes Parquet, one row group per batch; all classes decide the type of a class."""
+def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> None:
+    """Write Parquet, one row group per batch; all classes decide the type of a class."""
     pa = needed("pyarrow", "writing Parquet", "frames")
     parquet = needed("pyarrow.parquet", "writing Parquet", "frames")
     types = {} if classes is None else {"class": pa.array(classes).type}
     writer: Any = None
-
-    def write(columns: dict[str, list[Any]]) -> None:
-        nonlocal writer
-        table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
-        if writer is None:
-            writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
-        writer.write_table(table.cast(writer.schema))
-
-    return write
+    with ExitStack() as stack:
+        for columns in batches:
+            table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
+            if writer is None:
+                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
+            writer.write_table(table.cast(writer.schema))
 
 
 def run_certify(options: Namespace) -> None:

@@ -447,17 +447,22 @@ def history(options: Namespace) -> None:
     example: duramen store history customers.duramen
     """
     with _open(options, read_only=True) as store:
-        events = [event._asdict() for event in store.history]
+        events = list(store.history)
         deleted = [{"id": one, "time": time} for one, time in store.forgotten]
     lines = [f"{options.store}: {len(events)} event{'s' * (len(events) != 1)}{':' if events else ''}"]
     for event in events:
-        points = "" if event["n_points"] is None else f"{event['n_points']:,} points, "
-        moved = "" if event["moved"] is None else f", moved by {event['moved']:.4g}"
-        lines.append(f"  {event['time']}  {event['what']}: {points}radius {event['radius']:.4g}{moved}")
+        points = "" if event.n_points is None else f"{event.n_points:,} points, "
+        moved = "" if event.moved is None else f", moved by {event.moved:.4g}"
+        lines.append(f"  {event.time}  {event.what}: {points}radius {event.radius:.4g}{moved}")
     if deleted:
         lines += [f"{len(deleted):,} deleted:", *(f"  {one['time']}  {one['id']}" for one in deleted)]
-    text = "\n".join(lines)
-    options.talk.result("store history", text, store=options.store, events=events, forgotten=deleted)
+    options.talk.result(
+        "store history",
+        "\n".join(lines),
+        store=options.store,
+        events=[event._asdict() for event in events],
+        forgotten=deleted,
+    )
 
 
 def check(options: Namespace) -> None:

@@ -73,14 +73,12 @@ class ArchiveTable(Table):
         headers = _headers(path)
         matrix = _matrix_key(path, headers)
         names = self._matrix_names(headers, headers[matrix][0][1]) if matrix else []
-        self._sources: dict[str, tuple[str, int | None]] = {
-            name: (str(matrix), place) for place, name in enumerate(names)
-        }
         used = "columns" if names else None
         beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != used]
         self.columns = checked_names(path, [*names, *beside])
-        self._sources.update({key: (key, None) for key in beside})
-        self.n_rows = _common_length(path, headers, [*([matrix] if matrix else []), *beside])
+        sources = [*((str(matrix), place) for place in range(len(names))), *((key, None) for key in beside)]
+        self._sources = dict(zip(self.columns, sources, strict=True))
+        self.n_rows = _common_length(path, headers, [key for key, _ in sources])
         self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}
 
     def _matrix_names(self, headers: _Headers, n_columns: int) -> list[str]:

@@ -42,7 +42,7 @@ class Number:
         return (self.name,)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": "number", "fill": self.fill}
+        return {"kind": "number", **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,7 @@ class Choice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": "choice",
-            "of": self.of,
-            "categories": list(self.categories),
-            "fill": self.fill,
-        }
+        return {"kind": "choice", **vars(self), "categories": list(self.categories)}
 
 
 def _part_from_json(state: dict[str, Any]) -> Number | Choice:
