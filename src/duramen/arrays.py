@@ -280,40 +280,42 @@ def _row_squares(block: Rows) -> Array:
 
 
 def _scaled_norms(block: Rows) -> Array:
+    """Compute norms by way of the largest value of each row; ``block`` is overwritten."""
+    largest = abs(block).max(axis=1)
     if sparse.issparse(block):
-        largest = abs(block).max(axis=1).toarray().ravel()
-    else:
-        largest = np.abs(block).max(axis=1)
+        largest = largest.toarray().ravel()
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
     if sparse.issparse(block):
         block.data /= np.repeat(scale, np.diff(block.indptr))
-        return np.sqrt(_row_squares(block)) * scale
-    return np.sqrt(_row_squares(block / scale[:, None])) * scale
+    else:
+        block /= scale[:, None]
+    return np.sqrt(_row_squares(block)) * scale
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
     """Raise ValueError that names the first row with NaN or infinity, if there is one."""
-    if sparse.issparse(rows):
-        bad = np.flatnonzero(~np.isfinite(rows.data))
-        if bad.size:
-            row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-            raise ValueError(
-                _nonfinite_message(name, rows.data[bad[0]], row, int(rows.indices[bad[0]]), names)
-            )
-        return
+
+    def refuse(value: Any, row: int, column: int) -> NoReturn:
+        place = f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
+        raise ValueError(f"{name} has {_spelled(value)} in {place}; fill or drop such rows first")
 
     def work(chunk: slice) -> None:
         block = rows[chunk]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(block.sum()):  # one addition per value: twice as fast as testing each
                 return
-        bad = ~np.isfinite(block)
-        if bad.any():
-            row = int(np.flatnonzero(bad.any(axis=1))[0])
-            column = int(np.flatnonzero(bad[row])[0])
-            raise ValueError(_nonfinite_message(name, block[row, column], chunk.start + row, column, names))
+        bad = np.argwhere(~np.isfinite(block))
+        if len(bad):
+            row, column = bad[0].tolist()
+            refuse(block[row, column], chunk.start + row, column)
 
-    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+    if not sparse.issparse(rows):
+        for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+        return
+    bad = np.flatnonzero(~np.isfinite(rows.data))
+    if bad.size:
+        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        refuse(rows.data[bad[0]], row, int(rows.indices[bad[0]]))
 
 
 @contextmanager
@@ -335,11 +337,6 @@ def numbered(before: int) -> Iterator[None]:
             raise
         text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
         raise ValueError(text) from error
-
-
-def _nonfinite_message(name: str, value: Any, row: int, column: int, names: list[str] | None) -> str:
-    label = f" ({names[column]!r})" if names else ""
-    return f"{name} has {_spelled(value)} in row {row}, column {column}{label}; fill or drop such rows first"
 
 
 def _spelled(value: Any) -> str:
@@ -397,3 +394,10 @@ def _ragged(X: Any) -> str:
     if first is None:
         return "each entry must be one number"
     return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
+
+
+def check_count(name: str, number: Any, least: int) -> int:
+    """Return a whole number as an int; refuse anything else, and one below ``least``."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+        raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
+    return int(number)

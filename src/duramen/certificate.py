@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.ball import Ball, lengths
 from duramen.coreset.coreset import Coreset
 from duramen.losses.base import MissingPropertyError
@@ -147,8 +147,8 @@ def certify(
       mean error at random ones 0.0...; 95% intervals that hold: ...%
     """
     ball = _ball_of(core, radius)
-    n_probes = _check_count("n_probes", n_probes, 1)
-    ascent_steps = _check_count("ascent_steps", ascent_steps, 0)
+    n_probes = check_count("n_probes", n_probes, 1)
+    ascent_steps = check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
     sides = _Sides(core, _points_of(core, X, y, sample_weight))
     found = [sides.probe(ball.theta, "anchor")]  # refused here, something is wrong with the data: it raises
@@ -275,12 +275,6 @@ def _ball_of(core: Any, radius: Any) -> Ball:
     if radius is None and core.anchor.radius == 0:
         raise ValueError("core.anchor.radius is 0; pass radius, how far from the anchor to search")
     return Ball(core.anchor.theta, core.anchor.radius if radius is None else radius)
-
-
-def _check_count(name: str, number: Any, least: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
-        raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
-    return int(number)
 
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:

@@ -176,9 +176,9 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
         (["--seed", "-1"], "duramen: --seed -1 must be 0 or more"),
         (
             ["--picture", "no/such/folder.png"],
-            "duramen: --picture no/such/folder.png: there is no folder no/such",
+            "duramen: no/such/folder.png: there is no folder no/such",
         ),
-        (["--picture", "."], "duramen: --picture . is a folder; name a file in it"),
+        (["--picture", "."], "duramen: . must end in .png"),
     ],
 )
 def test_wrong_options_are_one_line_and_exit_2(tmp_path, capsys, monkeypatch, arguments, message):

@@ -126,7 +126,7 @@ def test_through_the_real_entry_point(tmp_path):
     assert process("demo", "--rows", "10", cwd=tmp_path).err.startswith("duramen: --rows 10 is too few")
     done = process("fit", "absent.parquet", cwd=tmp_path)
     assert done == Done(2, "", "duramen: absent.parquet: no such file\n")
-    assert cli.__all__ == ["main"]
+    assert cli.__all__ == ["main", "make_parser"]
 
 
 def test_a_bar_with_rate_and_time_left_on_a_terminal(monkeypatch):

@@ -89,7 +89,7 @@ def test_columns_can_be_left_unread(tmp_path):
             batch.column("a")
         with pytest.raises(ValueError, match="no column 'd'"):
             opened.batches(columns=["d"])
-        with pytest.raises(ValueError, match="at least one row"):
+        with pytest.raises(ValueError, match="n_rows=0 must be a whole number, 1 or more"):
             opened.batches(n_rows=0)
 
 
@@ -193,7 +193,7 @@ def test_what_is_skipped_may_be_anything(tmp_path):
 
 @pytest.mark.parametrize("skip", [-1, True, 1.0])
 def test_a_skip_that_is_not_a_number_of_rows(tmp_path, skip):
-    with pytest.raises(ValueError, match="must be a number of rows, 0 or more"):
+    with pytest.raises(ValueError, match="must be a whole number, 0 or more"):
         open_table(written(tmp_path, "a.npz", some_numbers())).batches(skip=skip)
 
 

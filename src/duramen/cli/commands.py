@@ -8,7 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
+from duramen.progress import Bar
 from duramen.store.store import open_store
 
 if TYPE_CHECKING:
@@ -227,8 +228,7 @@ def predict(options: Namespace) -> None:
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
     inputs = [options.model, options.data]
-    for source in inputs:
-        check_source(source)
+    check_source(*inputs)
     to_stdout = str(options.output) == "-"
     if to_stdout:
         if sys.stdout is None or options.json:
@@ -241,24 +241,23 @@ def predict(options: Namespace) -> None:
     data = _data_for(model, options.data, options.talk)
     n_rows = 0
     columns: dict[str, Any] = {}
-    with (
-        _writer(options.output, model.classes) as write,
-        bar(options.talk, "predicting") as shown,
-        options_of(_LEARNING),
-    ):
+
+    def predictions(shown: Bar) -> Iterator[dict[str, list[Any]]]:
+        nonlocal n_rows, columns
         for batch, rows in data.encoding.read(data.table):
             ids = id_numbers(None, batch) if rows.ids is None else rows.ids
             columns = {"id": ids, **predict_rows(model, rows.X)}
-            write(
-                {
-                    name: part.tolist() if isinstance(part, np.ndarray) else part
-                    for name, part in columns.items()
-                }
-            )
+            yield {
+                name: part.tolist() if isinstance(part, np.ndarray) else part
+                for name, part in columns.items()
+            }
             n_rows += len(batch)
             advance(shown, batch)
         if not n_rows:
             raise ValueError(f"{options.data} has no rows to predict")
+
+    with bar(options.talk, "predicting") as shown, options_of(_LEARNING):
+        _write(options.output, predictions(shown), model.classes)
     options.talk.result(
         "predict",
         f"{n_rows:,} rows predicted{'' if to_stdout else f', written to {options.output}'}",
@@ -283,55 +282,45 @@ def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
     return data
 
 
-Write = Callable[[dict[str, list[Any]]], None]
+Batches = Iterator[dict[str, list[Any]]]
 
 
-@contextmanager
-def _writer(output: Path, classes: list[Any] | None) -> Iterator[Write]:
-    """Yield what writes predictions batch by batch; a file appears only when all of it is written."""
+def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
+    """Write predictions batch by batch; a file appears only when all of it is written."""
     if str(output) == "-":
-        yield _csv_writer(sys.stdout, standard_output)
+        _write_csv(sys.stdout, batches, standard_output)
         return
-    with naming(str(output)), replacing(output) as file, ExitStack() as stack:
+    with naming(str(output)), replacing(output) as file:
         if output.suffix.lower() == ".csv":
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield _csv_writer(text, nullcontext)
+            _write_csv(text, batches, nullcontext)
             text.detach()
         else:
-            yield _parquet_writer(file, classes, stack)
+            _write_parquet(file, batches, classes)
 
 
-def _csv_writer(stream: Any, guard: Callable[[], AbstractContextManager[None]]) -> Write:
-    """Return what writes CSV: a header, then one line per row."""
+def _write_csv(stream: Any, batches: Batches, guard: Callable[[], AbstractContextManager[None]]) -> None:
+    """Write CSV: a header, then one line per row."""
     lines = csv.writer(stream, lineterminator="\n")
-    begun = False
-
-    def write(columns: dict[str, list[Any]]) -> None:
-        nonlocal begun
+    for place, columns in enumerate(batches):
         with guard():
-            if not begun:
+            if not place:
                 lines.writerow(columns)
             lines.writerows(zip(*columns.values(), strict=True))
-        begun = True
-
-    return write
 
 
-def _parquet_writer(file: Any, classes: list[Any] | None, stack: ExitStack) -> Write:
-    """Return what writes Parquet, one row group per batch; all classes decide the type of a class."""
+def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> None:
+    """Write Parquet, one row group per batch; all classes decide the type of a class."""
     pa = needed("pyarrow", "writing Parquet", "frames")
     parquet = needed("pyarrow.parquet", "writing Parquet", "frames")
     types = {} if classes is None else {"class": pa.array(classes).type}
     writer: Any = None
-
-    def write(columns: dict[str, list[Any]]) -> None:
-        nonlocal writer
-        table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
-        if writer is None:
-            writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
-        writer.write_table(table.cast(writer.schema))
-
-    return write
+    with ExitStack() as stack:
+        for columns in batches:
+            table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
+            if writer is None:
+                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
+            writer.write_table(table.cast(writer.schema))
 
 
 def run_certify(options: Namespace) -> None:
@@ -342,8 +331,7 @@ def run_certify(options: Namespace) -> None:
 
     example: duramen certify core.parquet rows.parquet
     """
-    check_source(options.core)
-    check_source(options.data)
+    check_source(options.core, options.data)
     file = read_core(options.core)
     if file.encoding is not None:
         refuse_options(options, COLUMNS, f"{options.core} has its columns")
@@ -368,7 +356,7 @@ def run_certify(options: Namespace) -> None:
 
 
 def _certify_on_data(
-    options: Namespace, file: CoreFile, columns: dict[str, Any] | None = None, **settings: Any
+    options: Namespace, file: CoreFile, columns: dict[str, Any], **settings: Any
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
     core = file.core
@@ -377,7 +365,7 @@ def _certify_on_data(
             "the coreset has no anchor, around which to certify it; duramen build makes one, and "
             "duramen store reanchor makes that of a store"
         )
-    data = read_data(options.data, file.encoding, columns or {}, options.talk, core.loss)
+    data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
     with options_of(_LEARNING) if file.encoding else nullcontext():
         points = data.all_points()
     return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
@@ -392,10 +380,9 @@ def report(options: Namespace) -> None:
 
     example: duramen report customers.duramen -o report.html
     """
-    inputs = [options.source, *([options.data] if options.data else [])]
+    inputs = [one for one in (options.source, options.data) if one is not None]
     check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
-    if options.data is not None:
-        check_source(options.data)
+    check_source(*inputs)
     kind = kind_of(options.source)
     if kind not in ("store", "core"):
         raise ValueError(
@@ -427,8 +414,7 @@ def _page(options: Namespace, kind: str) -> str:
     with open_store(options.source, read_only=True) as store:
         file = core_of(store)
         certificate = _certificate(options, file, store)
-        notes = {name: value for name, value in store.notes.items() if name not in ("encoding", "columns")}
-        return report_html(store, title=title, certificate=certificate, notes=notes, encoding=file.encoding)
+        return report_html(store, title=title, certificate=certificate, encoding=file.encoding)
 
 
 def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
@@ -438,7 +424,7 @@ def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certi
     if file.core.anchor is None or (options.data is None and store is None):
         return None
     if options.data is not None:
-        return _certify_on_data(options, file)
+        return _certify_on_data(options, file, {})
     if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import tempfile
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from duramen.arrays import Array
 from duramen.cli.options import (
     BUILDING,
     CLASSIFIERS,
@@ -31,10 +30,9 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Output, bar, fields_of, naming
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.save import load_coreset
+from duramen.coreset.save import load_coreset, write
 from duramen.dynamic.ids import is_names, numbers_of
 from duramen.extras import needed
-from duramen.files import replacing
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
 from duramen.store.store import open_store
@@ -87,18 +85,6 @@ class DataFile(NamedTuple):
     encoding: Encoding
     output: Output
 
-    def points(self) -> Iterator[tuple[Any, WeightedPoints]]:
-        """Read batches as points; without a column of ids, the row numbers are the ids."""
-        for batch, rows in self.encoding.read(self.table):
-            ids = id_numbers(rows.ids, batch)
-            try:
-                points = WeightedPoints(rows.X, rows.y, rows.weights, ids)
-            except ValueError as error:
-                twice = first_duplicate(np.sort(ids))
-                text = place_in_file(str(error), batch) if twice is None else self._describe_duplicate(twice)
-                raise ValueError(text) from error
-            yield batch, points
-
     def passes(self, shown: Bar, what: str) -> Callable[[], Iterator[WeightedPoints]]:
         """Return what starts a pass over all points and moves the bar; the first refuses duplicate ids."""
         numbers = itertools.count(1)
@@ -108,15 +94,20 @@ class DataFile(NamedTuple):
             checked = number == 1 and self.encoding.id is not None
             ids = np.empty(_MOST_IDS if checked else 0, dtype=np.int64)  # takes memory where it is written
             shown.begin(f"{what}, pass {number}")
-            for batch, points in self.points():
-                some = points.ids[: len(ids) - n]
+            for batch, rows in self.encoding.read(self.table):
+                its = id_numbers(rows.ids, batch)
+                some = its[: len(ids) - n]
                 ids[n : n + len(some)] = some
                 n += len(some)
+                try:
+                    points = WeightedPoints(rows.X, rows.y, rows.weights, its)
+                except ValueError:
+                    self._refuse_duplicates(np.sort(its))  # with their places in the file
+                    raise
                 yield points
                 advance(shown, batch)
             ids[:n].sort()
-            if (twice := first_duplicate(ids[:n])) is not None:
-                raise ValueError(self._describe_duplicate(twice))
+            self._refuse_duplicates(ids[:n])
 
         return begin
 
@@ -145,14 +136,16 @@ class DataFile(NamedTuple):
                     yield int(numbers[row]), ids[row], batch, row
                 advance(shown, batch)
 
-    def _describe_duplicate(self, twice: int) -> str:
-        """Say which rows have the id with this number."""
-        found = list(itertools.islice(self._find(twice), 2))
-        places = " and in ".join(batch.place(row) for _, _, batch, row in found)
-        return (
-            f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
-            "ids must be distinct: correct them, or leave --id out"
-        )
+    def _refuse_duplicates(self, ids: Array) -> None:
+        """Refuse sorted ids of which one occurs twice; the message names both rows."""
+        again = np.flatnonzero(ids[1:] == ids[:-1])
+        if again.size:
+            found = list(itertools.islice(self._find(ids[again[0]]), 2))
+            places = " and in ".join(batch.place(row) for _, _, batch, row in found)
+            raise ValueError(
+                f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
+                "ids must be distinct: correct them, or leave --id out"
+            )
 
 
 def learn_data(
@@ -242,17 +235,11 @@ def advance(shown: Bar, batch: Any) -> None:
     shown.at(batch.done, batch.first + len(batch))
 
 
-def id_numbers(ids: Any, batch: Any) -> NDArray[np.int64]:
+def id_numbers(ids: Any, batch: Any) -> Array:
     """Return ids as numbers: text by its hash, and where there are none, row numbers."""
     if ids is None:
         return np.arange(batch.first, batch.first + len(batch), dtype=np.int64)
     return numbers_of(ids) if is_names(ids) else np.asarray(ids)
-
-
-def first_duplicate(ids: NDArray[np.int64]) -> int | None:
-    """Return the smallest of sorted ids that occurs more than once."""
-    again = np.flatnonzero(ids[1:] == ids[:-1])
-    return int(ids[again[0]]) if again.size else None
 
 
 def place_in_file(text: str, batch: Any) -> str:
@@ -284,22 +271,17 @@ class CoreFile(NamedTuple):
 
 
 _FORMAT = 1
-_KEY = b"duramen-encoding"
+_KEY = "duramen-encoding"
 
 
 def write_core(path: Path, file: CoreFile) -> None:
     """Save a coreset; JSON with its encoding and names, and a checksum, is a further key of the metadata."""
-    parquet = needed("pyarrow.parquet", "writing a coreset", "frames")
     encoding = None if file.encoding is None else file.encoding.to_json()
     names = None if file.names is None else {str(number): name for number, name in file.names.items()}
     state = {"format": _FORMAT, "encoding": encoding, "names": names}
     text = json.dumps({**state, "crc32": checksum(state)}, allow_nan=False)
-    with naming(str(path)), replacing(path) as target:
-        with tempfile.TemporaryDirectory(dir=path.resolve().parent, prefix=".duramen-") as folder:
-            file.core.save(Path(folder) / "core.parquet")
-            table = parquet.read_table(Path(folder) / "core.parquet")
-        table = table.replace_schema_metadata({**table.schema.metadata, _KEY: text.encode()})
-        parquet.write_table(table, target, compression="zstd", use_dictionary=False)
+    with naming(str(path)):
+        write(file.core, path, **{_KEY: text.encode()})
 
 
 def read_core(path: Path) -> CoreFile:
@@ -307,7 +289,7 @@ def read_core(path: Path) -> CoreFile:
     core = load_coreset(path)
     parquet = needed("pyarrow.parquet", "reading a coreset", "frames")
     limit = max(path.stat().st_size, 1)
-    text = parquet.ParquetFile(path, thrift_string_size_limit=limit).schema_arrow.metadata.get(_KEY)
+    text = parquet.ParquetFile(path, thrift_string_size_limit=limit).schema_arrow.metadata.get(_KEY.encode())
     if text is None:
         return CoreFile(core)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Sized
@@ -17,6 +16,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.cli.demo_plot import save_picture
+from duramen.cli.options import check_target
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
@@ -112,7 +112,7 @@ def share(text: str) -> float:
 
 def _check(options: argparse.Namespace, size: int) -> None:
     """Refuse impossible options before anything takes time."""
-    rows, picture = options.rows, options.picture
+    rows = options.rows
     if rows < _FEWEST_ROWS:
         raise ValueError(f"--rows {rows} is too few to show anything; take {_FEWEST_ROWS} or more")
     if not 0 < options.outliers <= 0.2:
@@ -121,14 +121,7 @@ def _check(options: argparse.Namespace, size: int) -> None:
         raise ValueError(f"--size {size} must be between {_SMALLEST} and {rows // 2}, half the rows")
     if options.seed < 0:
         raise ValueError(f"--seed {options.seed} must be 0 or more")
-    if not picture.absolute().parent.is_dir():
-        raise ValueError(f"--picture {picture}: there is no folder {picture.parent}")
-    if picture.is_dir():
-        raise ValueError(f"--picture {picture} is a folder; name a file in it")
-    if picture.suffix.lower() != ".png":
-        raise ValueError(f"--picture {picture} must end in .png: a PNG file is written")
-    if not os.access(picture.absolute().parent, os.W_OK):
-        raise ValueError(f"--picture {picture}: the folder is not writable; name another")
+    check_target(options.picture, force=True, suffixes=(".png",))
 
 
 class Contaminated(NamedTuple):

@@ -109,7 +109,7 @@ def write_model(path: Path, model: Model) -> None:
         "version": _VERSION,
         "loss": loss_state(model.loss),
         "theta": model.theta.tolist(),
-        "columns": None if model.columns is None else list(model.columns),
+        "columns": model.columns,
         "classes": model.classes,
         **plain(model.facts),
         "encoding": None if model.encoding is None else model.encoding.to_json(),

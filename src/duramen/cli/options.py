@@ -207,12 +207,13 @@ def check_target(
         raise PermissionError(f"{target}: that folder is not writable; choose another")
 
 
-def check_source(source: Path) -> None:
-    """Refuse an input that does not exist, or is a folder."""
-    if source.is_dir():
-        raise IsADirectoryError(f"{source} is a folder; name a file in it")
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: no such file")
+def check_source(*sources: Path) -> None:
+    """Refuse inputs that do not exist, or are folders."""
+    for source in sources:
+        if source.is_dir():
+            raise IsADirectoryError(f"{source} is a folder; name a file in it")
+        if not source.exists():
+            raise FileNotFoundError(f"{source}: no such file")
 
 
 def check_loss(options: Namespace) -> None:

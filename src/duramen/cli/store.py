@@ -391,6 +391,19 @@ def coreset(options: Namespace) -> None:
     )
 
 
+_STATS = """\
+{path}: a store for {loss}
+  points        {n_points:,}, weight {total_weight:,.6g}
+  columns       {known}
+  label         {label}
+  coreset       {size:,} rows, {engine}
+  to set aside  weight {n_outliers:,.6g}
+  suspected     {n_suspected:,} points, with a loss of {threshold:.6g} or more
+  deleted       {n_forgotten:,} in the audit
+  on disk       {n_bytes:,} bytes
+  anchor        {anchor}"""
+
+
 def stats(options: Namespace) -> None:
     """Print what is in a store.
 
@@ -416,18 +429,12 @@ def stats(options: Namespace) -> None:
             "n_forgotten": len(store.forgotten),
             "n_bytes": options.store.stat().st_size,
         }
-    known = textwrap.shorten(", ".join(columns or ["not known yet"]), 80, placeholder=" ...")
-    text = f"""\
-{options.store}: a store for {facts["loss"]}
-  points        {facts["n_points"]:,}, weight {facts["total_weight"]:,.6g}
-  columns       {known}
-  label         {facts["label"] or "none"}
-  coreset       {facts["size"]:,} rows, {facts["engine"]}
-  to set aside  weight {facts["n_outliers"]:,.6g}
-  suspected     {facts["n_suspected"]:,} points, with a loss of {facts["threshold"]:.6g} or more
-  deleted       {facts["n_forgotten"]:,} in the audit
-  on disk       {facts["n_bytes"]:,} bytes
-  anchor        {_anchor_words(report).partition(": ")[2]}"""
+    more = {
+        "path": options.store,
+        "known": textwrap.shorten(", ".join(columns or ["not known yet"]), 80, placeholder=" ..."),
+        "anchor": _anchor_words(report).partition(": ")[2],
+    }
+    text = _STATS.format(**more, **{**facts, "label": facts["label"] or "none"})
     options.talk.result("store stats", text, **facts)
 
 
@@ -440,17 +447,22 @@ def history(options: Namespace) -> None:
     example: duramen store history customers.duramen
     """
     with _open(options, read_only=True) as store:
-        events = [event._asdict() for event in store.history]
+        events = list(store.history)
         deleted = [{"id": one, "time": time} for one, time in store.forgotten]
     lines = [f"{options.store}: {len(events)} event{'s' * (len(events) != 1)}{':' if events else ''}"]
     for event in events:
-        points = "" if event["n_points"] is None else f"{event['n_points']:,} points, "
-        moved = "" if event["moved"] is None else f", moved by {event['moved']:.4g}"
-        lines.append(f"  {event['time']}  {event['what']}: {points}radius {event['radius']:.4g}{moved}")
+        points = "" if event.n_points is None else f"{event.n_points:,} points, "
+        moved = "" if event.moved is None else f", moved by {event.moved:.4g}"
+        lines.append(f"  {event.time}  {event.what}: {points}radius {event.radius:.4g}{moved}")
     if deleted:
         lines += [f"{len(deleted):,} deleted:", *(f"  {one['time']}  {one['id']}" for one in deleted)]
-    text = "\n".join(lines)
-    options.talk.result("store history", text, store=options.store, events=events, forgotten=deleted)
+    options.talk.result(
+        "store history",
+        "\n".join(lines),
+        store=options.store,
+        events=[event._asdict() for event in events],
+        forgotten=deleted,
+    )
 
 
 def check(options: Namespace) -> None:
@@ -496,7 +508,6 @@ def backup(options: Namespace) -> None:
 
     example: duramen store backup customers.duramen customers-copy.duramen
     """
-    check_source(options.store)
     check_target(options.copy, force=None, inputs=[options.store])
     with _open(options, read_only=True) as store:
         store.backup(options.copy)

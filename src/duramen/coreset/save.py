@@ -142,12 +142,13 @@ def _array(state: dict[str, Any]) -> Array:
     return np.array(state["values"], dtype=np.float64).reshape(state["shape"])
 
 
-def write(core: Coreset, path: Any) -> None:
-    """Save a coreset; an existing file is replaced only when all is written."""
+def write(core: Coreset, path: Any, **more: bytes) -> None:
+    """Save a coreset, with more metadata if given; an existing file is replaced only when all is written."""
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
     state = {"format": FORMAT, "version": version("duramen"), **_row_state(core), **_metadata(core)}
     state["crc32"] = _checksum(core.points, vars(core), _text(state))
-    table = _table(core, state).replace_schema_metadata({_KEY: _text(state).encode()})
+    metadata = {_KEY: _text(state).encode(), **{name.encode(): text for name, text in more.items()}}
+    table = _table(core, state).replace_schema_metadata(metadata)
     with replacing(Path(path)) as file:
         # numbers that hardly repeat gain nothing by a dictionary
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates, Inliers, InlierState
 from duramen.coreset.exact import ExactSums
@@ -212,9 +212,8 @@ class Site:
             raise TypeError(
                 f"a site holds its rows in a DynamicCoreset or a Store; found {type(rows).__name__}"
             )
-        if max_rows is not None and not (isinstance(max_rows, (int, np.integer)) and max_rows >= 1):
-            raise ValueError(f"max_rows={max_rows!r} must be a whole number of 1 or more, or None")
-        self.rows, self.max_rows = rows, max_rows
+        self.rows = rows
+        self.max_rows = None if max_rows is None else check_count("max_rows", max_rows, 1)
 
     def __len__(self) -> int:
         return len(self.rows)

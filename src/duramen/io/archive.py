@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from duramen.arrays import Array
 from duramen.io.columns import (
     Column,
     Kind,
@@ -37,21 +37,21 @@ _KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M":
 class NumpyColumn(Column):
     """A column that is a NumPy array."""
 
-    def __init__(self, values: NDArray[Any], kind: Kind) -> None:
+    def __init__(self, values: Array, kind: Kind) -> None:
         self.values, self.kind = values, kind
 
-    def numbers(self) -> NDArray[Any]:
-        refuse_kind(self.kind, "number")
+    def numbers(self) -> Array:
+        refuse_kind(self.kind, "numbers")
         refuse_large(self.values)
         return self.values
 
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+    def texts(self) -> tuple[Array, list[str]]:
         refuse_kind(self.kind, "text")
         known, codes = np.unique(self.values, return_inverse=True)
         return codes.reshape(-1).astype(np.int64), known.tolist()
 
-    def whole(self) -> NDArray[np.int64]:
-        refuse_kind(self.kind, "whole")
+    def whole(self) -> Array:
+        refuse_kind(self.kind, "whole numbers")
         return as_int64(self.values)
 
     def words(self) -> list[str]:
@@ -69,18 +69,16 @@ class ArchiveTable(Table):
 
     def __init__(self, path: Path) -> None:
         self.path, self.nbytes = path, path.stat().st_size
-        self._loaded: dict[str, NDArray[Any]] = {}
+        self._loaded: dict[str, Array] = {}
         headers = _headers(path)
         matrix = _matrix_key(path, headers)
         names = self._matrix_names(headers, headers[matrix][0][1]) if matrix else []
-        self._sources: dict[str, tuple[str, int | None]] = {
-            name: (str(matrix), place) for place, name in enumerate(names)
-        }
         used = "columns" if names else None
         beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != used]
         self.columns = checked_names(path, [*names, *beside])
-        self._sources.update({key: (key, None) for key in beside})
-        self.n_rows = _common_length(path, headers, [*([matrix] if matrix else []), *beside])
+        sources = [*((str(matrix), place) for place in range(len(names))), *((key, None) for key in beside)]
+        self._sources = dict(zip(self.columns, sources, strict=True))
+        self.n_rows = _common_length(path, headers, [key for key, _ in sources])
         self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}
 
     def _matrix_names(self, headers: _Headers, n_columns: int) -> list[str]:
@@ -94,7 +92,7 @@ class ArchiveTable(Table):
             )
         return [str(name) for name in self._load("columns")]
 
-    def _load(self, key: str) -> NDArray[Any]:
+    def _load(self, key: str) -> Array:
         if key not in self._loaded:
             with (
                 readable(self.path, "a .npz file", *_BROKEN),

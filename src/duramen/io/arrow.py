@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet
-from numpy.typing import NDArray
 from pyarrow import types
 
+from duramen.arrays import Array
 from duramen.io.columns import (
     EXACT,
     BadCellError,
@@ -30,7 +31,7 @@ from duramen.io.columns import (
     shortened,
     too_large,
 )
-from duramen.io.table import Batch, Files, Mark, Shard, Table, mark_of, refuse_other_columns
+from duramen.io.table import Batch, Files, Mark, Shard, Table, check_same_columns, mark_of
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -69,8 +70,8 @@ class ArrowColumn(Column):
     def _check(self, wanted: str) -> None:
         refuse_kind(self.kind, wanted)
 
-    def numbers(self) -> NDArray[Any]:
-        self._check("number")
+    def numbers(self) -> Array:
+        self._check("numbers")
         values = self.values
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -82,13 +83,13 @@ class ArrowColumn(Column):
             refuse_large(_numpy(values.fill_null(0)))
         return _numpy(values)
 
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+    def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
         values = _as_text(self.values).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
-    def whole(self) -> NDArray[np.int64]:
-        self._check("whole")
+    def whole(self) -> Array:
+        self._check("whole numbers")
         self._refuse_missing()
         return as_int64(_numpy(self.values))
 
@@ -108,7 +109,7 @@ class TextColumn(ArrowColumn):
     def _check(self, wanted: str) -> None:
         """Accept any kind, which is a guess from the first rows."""
 
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         if self.kind is Kind.FLAG:
             return self.flags()
         values = _numpy(self._cast(pa.float64(), "a number"))
@@ -122,10 +123,10 @@ class TextColumn(ArrowColumn):
                     raise too_large(int(over[place]), text)
         return values
 
-    def flags(self) -> NDArray[Any]:
+    def flags(self) -> Array:
         return _numpy(self._cast(pa.bool_(), "true or false").cast(pa.uint8()))
 
-    def whole(self) -> NDArray[np.int64]:
+    def whole(self) -> Array:
         self._refuse_missing()
         plain = pc.match_substring_regex(self.values, _WHOLE)
         if not pc.all(plain).as_py():
@@ -180,7 +181,7 @@ def _as_text(values: Any) -> Any:
     return values.cast(pa.large_string())
 
 
-def _numpy(values: Any) -> NDArray[Any]:
+def _numpy(values: Any) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
@@ -198,18 +199,11 @@ def _castable(values: Any, dtype: Any) -> bool:
 
 
 def _first_failing(values: Any, dtype: Any) -> int:
-    """Find the first value that cannot be cast, by halving; the cost is that of two casts."""
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _castable(values.slice(low, middle - low), dtype):
-            low = middle
-        else:
-            high = middle
-    return low
+    """Find the first value that cannot be cast."""
+    return next(row for row, value in enumerate(values) if not _castable(value, dtype))
 
 
-_SHARD = 1 << 18  # rows: row groups are read together up to so many
+_SHARD = 1 << 18  # rows: row groups that end within so many are read together
 _BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error)  # of a damaged file
 
@@ -302,23 +296,15 @@ class ParquetTable(ArrowTable):
         self._groups: list[int] | None = None  # all of them
 
     def shards(self) -> list[Table]:
-        groups: list[list[int]] = []
-        n_rows = 0
-        for group, count in enumerate(self._counts):
-            if not groups or n_rows + count > _SHARD:
-                groups.append([])
-                n_rows = 0
-            groups[-1].append(group)
-            n_rows += count
-        if len(groups) < 2:
-            return [self]
-        shards, start = [], 0
-        for some in groups:
-            part = copy(self)
-            part._groups, part.n_rows = some, sum(self._counts[group] for group in some)
-            shards.append(Shard(self, part, start))
-            start += part.n_rows
-        return list(shards)
+        starts = list(accumulate(self._counts, initial=0))
+        groups = groupby(range(len(self._counts)), key=lambda group: (starts[group + 1] - 1) // _SHARD)
+        shards = [self._shard(list(some), starts) for _, some in groups]
+        return shards if len(shards) > 1 else [self]
+
+    def _shard(self, groups: list[int], starts: Sequence[int]) -> Table:
+        part = copy(self)
+        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - starts[groups[0]]
+        return Shard(self, part, starts[groups[0]])
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with _open_parquet(self.path, len(columns)) as file:
@@ -380,10 +366,12 @@ class DatasetTable(ArrowTable):
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
         name = f"the Arrow {'table' if self._in_memory else 'dataset'}"
         self._set_schema(files[0].parent if files else Path(name), source.schema)
-        types = [{field.name: str(field.type) for field in one.physical_schema} for one in fragments]
-        paths = [getattr(one, "path", "a part of the dataset") for one in fragments]
-        for its, path in zip(types[1:], paths[1:], strict=True):
-            refuse_other_columns(types[0], paths[0], its, path)
+        check_same_columns(
+            [
+                (getattr(one, "path", "a part of the dataset"), _types(one.physical_schema))
+                for one in fragments
+            ]
+        )
         self.n_rows = source.num_rows if self._in_memory else source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
@@ -398,6 +386,10 @@ class DatasetTable(ArrowTable):
         for piece in pieces:
             yield piece, 1.0
             del piece
+
+
+def _types(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
 
 
 def _fragments(source: Any) -> list[Any]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from duramen.arrays import Array
 
 Category: TypeAlias = str | int | float | bool
 
@@ -131,22 +132,22 @@ class Column(ABC):
     kind: Kind
 
     @abstractmethod
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         """Return a numeric array, NaN where a value is missing; copied only if it must be."""
 
     @abstractmethod
-    def texts(self) -> tuple[NDArray[np.int64], list[str]]:
+    def texts(self) -> tuple[Array, list[str]]:
         """Return a code for each row (-1 where missing) and the text of each code."""
 
     @abstractmethod
-    def whole(self) -> NDArray[np.int64]:
+    def whole(self) -> Array:
         """Return ids that are whole numbers, exactly."""
 
     @abstractmethod
     def words(self) -> list[str]:
         """Return ids that are text."""
 
-    def flags(self) -> NDArray[Any]:
+    def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""
         values = self.numbers()
         wrong = np.flatnonzero((values != 0) & (values != 1) & (values == values))
@@ -154,7 +155,7 @@ class Column(ABC):
             raise BadCellError(int(wrong[0]), f"holds {values[wrong[0]]:g}, which is not true or false")
         return values
 
-    def distinct(self, of: str) -> tuple[NDArray[np.int64], list[Category]]:
+    def distinct(self, of: str) -> tuple[Array, list[Category]]:
         """Return a code for each row (-1 where missing) and the value of each code.
 
         ``of`` says what the values are: "text", "number" or "flag".
@@ -168,7 +169,7 @@ class Column(ABC):
         return codes, [plain_number(value) for value in numbers]
 
 
-def codes_of_numbers(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def codes_of_numbers(values: Array) -> tuple[Array, Array]:
     """Return a code for each value, -1 for NaN, and the distinct values, ascending."""
     known, codes = np.unique(values, return_inverse=True)
     kept = known[~np.isnan(known)] if known.dtype.kind == "f" else known
@@ -177,7 +178,7 @@ def codes_of_numbers(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[A
     return codes, kept
 
 
-def refuse_large(values: NDArray[Any]) -> None:
+def refuse_large(values: Array) -> None:
     """Refuse whole numbers that float64 would round: they are ids more often than quantities."""
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
         return
@@ -187,7 +188,7 @@ def refuse_large(values: NDArray[Any]) -> None:
     raise too_large(row, values[row])
 
 
-def as_int64(values: NDArray[Any]) -> NDArray[np.int64]:
+def as_int64(values: Array) -> Array:
     """Convert whole numbers to int64; refuse one that is too large."""
     if values.dtype == np.uint64:
         over = np.flatnonzero(values > np.iinfo(np.int64).max)
@@ -205,14 +206,17 @@ def too_large(row: int, value: Any) -> BadCellError:
     )
 
 
+_KINDS_OF = {
+    "numbers": NUMERIC | {Kind.CATEGORY},
+    "text": {Kind.TEXT, Kind.EMPTY},
+    "whole numbers": {Kind.WHOLE},
+}
+
+
 def refuse_kind(kind: Kind, wanted: str) -> None:
-    """Refuse a column of another kind than "number", "text" or "whole"."""
-    if wanted == "number" and kind not in NUMERIC and kind is not Kind.CATEGORY:
-        raise BadCellError(None, f"holds {kind.value}, not numbers")
-    if wanted == "text" and kind not in (Kind.TEXT, Kind.EMPTY):
-        raise BadCellError(None, f"holds {kind.value}, not text")
-    if wanted == "whole" and kind is not Kind.WHOLE:
-        raise BadCellError(None, f"holds {kind.value}, not whole numbers")
+    """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
+    if kind not in _KINDS_OF[wanted]:
+        raise BadCellError(None, f"holds {kind.value}, not {wanted}")
 
 
 def plain_number(value: Any) -> Category:

@@ -36,7 +36,7 @@ def _delimiter_of(path: Path) -> str:
     def fits(mark: str) -> tuple[bool, int]:
         with _text(path) as file:
             try:
-                counts = [len(fields) for _, fields in islice(_Records(file, mark), 2)] or [0]
+                counts = [len(fields) for _, fields in islice(_records(file, mark), 2)] or [0]
             except csv.Error:
                 counts = [0]
         return counts[0] > 1 and len(set(counts)) == 1, counts[0]
@@ -48,29 +48,33 @@ def _line_of(path: Path, delimiter: str, row: int) -> int | None:
     """Find the line, from 1, on which a row (from 0, after the header) begins."""
     try:
         with _text(path) as file:
-            for number, record in enumerate(_Records(file, delimiter)):
-                if number == row + 1:
-                    return record[0]
+            record = next(islice(_records(file, delimiter), row + 1, None), None)
     except (csv.Error, *_BROKEN):
-        pass
-    return None
+        return None
+    return record and record[0]
 
 
 def _broken_line(path: Path, delimiter: str, n_columns: int) -> tuple[int, str] | None:
     """Find the first line that is not a row, and what is wrong with it; None if all are rows."""
+    begins = last = 1  # lines: of the next record, and of the one before
     with _text(path) as file:
-        records = _Records(file, delimiter)
+        reader = csv.reader(file, delimiter=delimiter)
         try:
-            for line, fields in records:
-                problem = _problem(fields, delimiter, n_columns)
-                if problem:
-                    return line, problem
+            for fields in reader:
+                if fields and (problem := _problem(fields, delimiter, n_columns)):
+                    return begins, problem
+                last, begins = begins, reader.line_num + 1
         except csv.Error as error:
-            return records.begins, f"cannot be read ({error}); a quote that opens there may never be closed"
+            return begins, f"cannot be read ({error}); a quote that opens there may never be closed"
         except _BROKEN:
             return None  # a damaged gzip file: no line is wrong
-        if records.ends_in_quotes():
-            return records.begins, f"opens a quote that is never closed: {shortened(records.lines[0])!r}"
+    with _text(path) as file:
+        lines = list(islice(file, last - 1, None))
+    try:
+        list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "end of data" in str(error):
+            return last, f"opens a quote that is never closed: {shortened(lines[0])!r}"
     return None
 
 
@@ -94,40 +98,14 @@ def _text(path: Path) -> IO[str]:
     return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-class _Records:
-    """The records of a file that are not empty, each with the line it begins on."""
-
-    def __init__(self, file: IO[str], delimiter: str) -> None:
-        self.file, self.delimiter = file, delimiter
-        self.begins, self.number = 1, 0
-        self.lines: list[str] = []
-
-    def _count_lines(self) -> Iterator[str]:
-        for line in self.file:
-            self.number += 1
-            self.lines.append(line)
-            yield line
-
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(self._count_lines(), delimiter=self.delimiter)
-        while True:
-            before = self.begins, self.lines
-            self.begins, self.lines = self.number + 1, []
-            try:
-                fields = next(reader)
-            except StopIteration:
-                self.begins, self.lines = before
-                return
-            if fields:
-                yield self.begins, fields
-
-    def ends_in_quotes(self) -> bool:
-        """Return whether the last record ends inside quotes."""
-        try:
-            list(csv.reader(self.lines, delimiter=self.delimiter, strict=True))
-        except csv.Error as error:
-            return "end of data" in str(error)
-        return False
+def _records(file: IO[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Read the records that are not empty, each with the line it begins on."""
+    reader = csv.reader(file, delimiter=delimiter)
+    begins = 1
+    for fields in reader:
+        if fields:
+            yield begins, fields
+        begins = reader.line_num + 1
 
 
 _BLOCK = 4 << 20  # bytes read at a time; a row must fit
@@ -166,7 +144,7 @@ class DelimitedTable(ArrowTable):
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or check that it is {self.what}")
         with _text(path) as file:
             try:
-                _, names = next(iter(_Records(file, self.delimiter)))
+                _, names = next(_records(file, self.delimiter))
             except csv.Error as error:
                 raise ValueError(f"{path}: the header cannot be read ({error})") from None
         unnamed = [place for place, name in enumerate(names, 1) if not name.strip()]

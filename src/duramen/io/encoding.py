@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from duramen.arrays import Array
 from duramen.io.columns import BadCellError, Category, Column, few, shortened
 from duramen.io.table import Batch, Table, rows_in_memory
 
@@ -37,14 +37,12 @@ class Number:
     name: str
     fill: float | None = None
 
-    width = 1
-
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": "number", "fill": self.fill}
+        return {"kind": "number", **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,10 @@ class Choice:
     fill: Category | None = None
 
     @property
-    def width(self) -> int:
-        return len(self.categories)
-
-    @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={spelled(category)}" for category in self.categories)
 
-    def codes(self, column: Column, way_out: str = IMPUTE) -> NDArray[np.int64]:
+    def codes(self, column: Column, way_out: str = IMPUTE) -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
@@ -90,13 +84,7 @@ class Choice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": "choice",
-            "of": self.of,
-            "categories": list(self.categories),
-            "fill": self.fill,
-        }
+        return {"kind": "choice", **vars(self), "categories": list(self.categories)}
 
 
 def _part_from_json(state: dict[str, Any]) -> Number | Choice:
@@ -120,10 +108,10 @@ class EncodedRows:
     ids : array (n,), int64, or list of str, or None
     """
 
-    X: NDArray[Any]
-    y: NDArray[np.float64] | None = None
-    weights: NDArray[np.float64] | None = None
-    ids: NDArray[np.int64] | list[str] | None = None
+    X: Array
+    y: Array | None = None
+    weights: Array | None = None
+    ids: Array | list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -183,9 +171,6 @@ class Encoding:
 
     def without(self, *roles: str) -> Encoding:
         """Return the same encoding without the "label", "weight" or "id", for data that lack them."""
-        for role in roles:
-            if role not in ("label", "weight", "id"):
-                raise ValueError(f"role {role!r} must be 'label', 'weight' or 'id'")
         gone: dict[str, Any] = dict.fromkeys(roles)
         if "label" in roles:
             gone["label_choice"] = None
@@ -226,29 +211,31 @@ class Encoding:
             _refuse_where(batch, self.weight, weights < 0, "is negative", "a weight is 0 or more")
         return EncodedRows(self._matrix(batch), y, weights, self._ids(batch))
 
-    def _matrix(self, batch: Batch) -> NDArray[Any]:
+    def _matrix(self, batch: Batch) -> Array:
         plain = all(isinstance(part, Number) for part in self.parts)  # then every entry is written
         X = (np.empty if plain else np.zeros)(
             (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
         )
-        numbers: dict[int, tuple[Number, NDArray[Any]]] = {}
+        numbers: dict[int, Array] = {}
+        fills: dict[int, float] = {}
         place = 0
         for part in self.parts:
             with named(batch, part.name):
                 column = batch.column(part.name)
-                if isinstance(part, Number):
-                    numbers[place] = part, column.numbers()
-                else:
+                if isinstance(part, Choice):
                     X[np.arange(len(batch)), place + part.codes(column)] = 1
-            place += part.width
-        if not _fill(X, {place: values for place, (_, values) in numbers.items()}):
-            for place, (part, _) in numbers.items():
-                if part.fill is not None:
-                    X[np.isnan(X[:, place]), place] = part.fill
+                else:
+                    numbers[place] = column.numbers()
+                    if part.fill is not None:
+                        fills[place] = part.fill
+            place += len(part.names)
+        if not _fill(X, numbers):
+            for place, fill in fills.items():
+                X[np.isnan(X[:, place]), place] = fill
             self._refuse_nonfinite(X, batch)
         return X
 
-    def _refuse_nonfinite(self, X: NDArray[Any], batch: Batch) -> None:
+    def _refuse_nonfinite(self, X: Array, batch: Batch) -> None:
         bad = np.argwhere(~np.isfinite(X))
         if not len(bad):
             return
@@ -257,7 +244,7 @@ class Encoding:
             _refuse(batch, self.names[place], row, "has no value", IMPUTE)
         _refuse(batch, self.names[place], row, "is infinite, or too large", "correct it or drop the row")
 
-    def _labels(self, batch: Batch) -> NDArray[np.float64] | None:
+    def _labels(self, batch: Batch) -> Array | None:
         if self.label is None:
             return None
         if self.label_choice is None:
@@ -265,7 +252,7 @@ class Encoding:
         with named(batch, self.label):
             return self.label_choice.codes(batch.column(self.label), LABEL).astype(np.float64)
 
-    def _ids(self, batch: Batch) -> NDArray[np.int64] | list[str] | None:
+    def _ids(self, batch: Batch) -> Array | list[str] | None:
         if self.id is None:
             return None
         with named(batch, self.id):
@@ -322,7 +309,7 @@ def _refuse(batch: Batch, name: str, row: int | None, problem: str, way_out: str
     raise ValueError(f"{batch.table.path}: column {name!r} {problem}{place}{advice}") from None
 
 
-def _plain_numbers(batch: Batch, name: str, role: str) -> NDArray[np.float64]:
+def _plain_numbers(batch: Batch, name: str, role: str) -> Array:
     """Read labels or weights: numbers, none of them missing or infinite."""
     with named(batch, name):
         values = np.array(batch.column(name).numbers(), dtype=np.float64)
@@ -331,12 +318,12 @@ def _plain_numbers(batch: Batch, name: str, role: str) -> NDArray[np.float64]:
     return values
 
 
-def _refuse_where(batch: Batch, name: str, bad: NDArray[Any], problem: str, way_out: str) -> None:
+def _refuse_where(batch: Batch, name: str, bad: Array, problem: str, way_out: str) -> None:
     if bad.any():
         _refuse(batch, name, int(np.flatnonzero(bad)[0]), problem, way_out)
 
 
-def _fill(X: NDArray[Any], numbers: dict[int, NDArray[Any]]) -> bool:
+def _fill(X: Array, numbers: dict[int, Array]) -> bool:
     """Copy columns into X, a few rows at a time, and return whether all values are finite."""
     finite = True
     rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from duramen.arrays import Array
 from duramen.io.columns import (
     NUMERIC,
     BadCellError,
@@ -316,7 +316,7 @@ def number_learner(impute: str, n_columns: int) -> _Learner:
     return _Median(max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
 
 
-def _present(column: Column) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def _present(column: Column) -> tuple[Array, Array]:
     """Return the values that are not missing, and their rows; refuse infinity."""
     values = np.asarray(column.numbers(), dtype=np.float64)
     infinite = np.flatnonzero(np.isinf(values))
@@ -391,7 +391,7 @@ class _Median:
         return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow
 
 
-def _keys(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _keys(rows: Array) -> Array:
     """Hash row numbers: the finaliser of splitmix64, which permutes the 64-bit numbers."""
     keys = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

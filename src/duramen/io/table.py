@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from duramen.arrays import check_count
 from duramen.io.columns import NUMERIC, Column, Kind, absent, few
 
 Mark: TypeAlias = tuple[int, int, int, int]
@@ -124,13 +125,8 @@ class Table(ABC):
         for name in wanted:
             if name not in self.kinds:
                 raise ValueError(absent(name, self.columns, self.path))
-        if n_rows is None:
-            n_rows = rows_in_memory(len(wanted))
-        if isinstance(n_rows, bool) or not isinstance(n_rows, int) or n_rows < 1:
-            raise ValueError(f"n_rows={n_rows!r} must be 1 or more: a batch has at least one row")
-        if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
-            raise ValueError(f"skip={skip!r} must be a number of rows, 0 or more")
-        return self._unchanged(self._read(n_rows, wanted, skip))
+        n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows, 1)
+        return self._unchanged(self._read(n_rows, wanted, check_count("skip", skip, 0)))
 
     def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Refuse files that change before or during the pass."""
@@ -214,9 +210,9 @@ class Files(Table):
 
     def __init__(self, path: Path, parts: Sequence[Table]) -> None:
         first = parts[0]
-        types = [{name: part.type_of(name) for name in part.columns} for part in parts]
-        for part, its in zip(parts[1:], types[1:], strict=True):
-            refuse_other_columns(types[0], first.path, its, part.path)
+        check_same_columns(
+            [(part.path, {name: part.type_of(name) for name in part.columns}) for part in parts]
+        )
         self.path, self.parts = path, tuple(parts)
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
@@ -255,8 +251,7 @@ class Files(Table):
                 end = max(skip - first, 0)
                 for batch in part._read(n_rows, columns, end):
                     end = batch.first + len(batch)
-                    share = (done + batch.done * part.nbytes) / max(self.nbytes, 1)
-                    share = (first + end) / self.n_rows if self.n_rows else share
+                    share = (done + batch.done * part.nbytes) / self.nbytes
                     yield replace(batch, table=self, first=first + batch.first, done=share)
                     del batch  # so that the next one is read without this one in memory
                 if count is None:
@@ -270,15 +265,16 @@ def _kind(name: str, parts: Sequence[Table]) -> Kind:
     return next((kind for kind in kinds if kind not in NUMERIC), kinds[0])
 
 
-def refuse_other_columns(
-    types: Mapping[str, str], path: Any, other_types: Mapping[str, str], other: Any
-) -> None:
-    """Raise ValueError if a file has other columns than the first one, or other types of them."""
-    for name, kind in types.items():
-        if name not in other_types:
-            raise ValueError(f"{other} has no column {name!r}, which {path} has")
-        if other_types[name] != kind:
-            raise ValueError(f"{other}: column {name!r} has type {other_types[name]}, in {path} it is {kind}")
-    more = [name for name in other_types if name not in types]
-    if more:
-        raise ValueError(f"{other} has a column {few(more)}, which {path} does not have")
+def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
+    """Refuse a file that has other columns than the first, or other types; each is a path and its types."""
+    for other, other_types in tables[1:]:
+        path, types = tables[0]
+        for name, kind in types.items():
+            found = other_types.get(name)
+            if found is None:
+                raise ValueError(f"{other} has no column {name!r}, which {path} has")
+            if found != kind:
+                raise ValueError(f"{other}: column {name!r} has type {found}, in {path} it is {kind}")
+        more = [name for name in other_types if name not in types]
+        if more:
+            raise ValueError(f"{other} has a column {few(more)}, which {path} does not have")
