@@ -30,15 +30,6 @@ def test_every_command_states_its_json():
     assert [f"duramen {command}" for command in schema()] == with_json
 
 
-def test_every_example_on_the_page_parses():
-    blocks = re.findall(r"^```sh\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    examples = [line.partition("#")[0].partition("|")[0] for line in lines if line.startswith("duramen ")]
-    assert len(examples) > 25
-    for example in examples:
-        make_parser().parse_args(shlex.split(example)[1:])
-
-
 def tour():
     """Read the commands of the tour, as a shell would, without comments and pipes."""
     text = PAGE.read_text().partition("## A quick tour")[2].partition("\n## ")[0]

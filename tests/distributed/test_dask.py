@@ -9,7 +9,6 @@ from scipy import sparse
 import duramen as dm
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask.partitions import parts_of
-from tests.conformance.cases import CASES
 from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, frame_of, pandas_of
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data
 
@@ -32,20 +31,6 @@ def test_it_is_the_coreset_of_one_machine(name, sampler):
         anchor=problem.anchor(),
     )
     assert core.columns == ("x0", "x1")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("synchronous")
-@pytest.mark.parametrize("sampler", RANKED)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_every_loss_gives_the_coreset_of_one_machine(case, sampler):
-    points = dm.points(*case.data(n=300))
-    ball = case.ball(np.random.default_rng(3), 0.01)
-    anchor = dm.Anchor(ball.theta, ball.radius)
-    assert_law(
-        points, arrays_of(points, (50, 70)), loss=case.loss, sampler=sampler, anchor=anchor, n_outliers=20
-    )
 
 
 @pytest.mark.parametrize(

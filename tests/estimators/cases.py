@@ -87,9 +87,7 @@ CASES = [
         positive=True,
     ),
     Case(
-        "truth",
-        lambda **settings: dm.TruthDiscovery(**{"scale": 1.0, **settings}),
-        dm.TruthDiscoveryLoss(),
+        "truth", lambda **settings: dm.TruthDiscovery(**{"scale": 1.0, **settings}), dm.TruthDiscoveryLoss()
     ),
 ]
 CASE = {case.name: case for case in CASES}

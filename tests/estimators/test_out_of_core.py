@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.coreset import anchor_sample, first_pass
 from duramen.estimators import out_of_core
 from duramen.estimators.out_of_core import TrimmedPass
 from tests.estimators.cases import CASE, CASES, take
@@ -28,13 +27,6 @@ def cases(*quick):
         "case",
         [pytest.param(one, id=one.name, marks=marks[one.name in quick]) for one in (*CASES, HUBER, TRUTH)],
     )
-
-
-@pytest.fixture
-def few_sampled(monkeypatch):
-    """Let samples be samples, of data that is small."""
-    for module in (anchor_sample, first_pass):
-        monkeypatch.setattr(module, "SAMPLE", 400)
 
 
 def cuts_of(n, seed=0):

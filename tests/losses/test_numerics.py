@@ -7,8 +7,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.metrics import log_loss, mean_poisson_deviance
-from sklearn.metrics.pairwise import pairwise_distances_argmin_min
 
 import duramen as dm
 from duramen.losses.nearest import nearest_squared
@@ -80,23 +78,6 @@ def test_poisson_at_predictors_beyond_the_range():
     assert values[2] == 0.0
     assert values[3] == pytest.approx(5 * np.log(5) - 5 + 5000, rel=1e-14)
     assert (loss.deviation(dm.Ball([1.0], 0.1), X, y)[[0, 3]] > 0).all()
-
-
-def test_against_scikit_learn():
-    rng = np.random.default_rng(0)
-    X, theta = rng.normal(size=(1000, 5)), rng.normal(size=6)
-    m = X @ theta[:-1] + theta[-1]
-    y = rng.integers(0, 2, size=1000)
-    assert dm.LogisticLoss().values(theta, X, y).mean() == pytest.approx(
-        log_loss(y, 1 / (1 + np.exp(-m))), rel=1e-12
-    )
-    counts = rng.poisson(3.0, size=1000)
-    half = dm.PoissonLoss().values(theta, X, counts).mean()
-    assert half == pytest.approx(mean_poisson_deviance(counts, np.exp(m)) / 2, rel=1e-12)
-    centres = rng.normal(size=(7, 5))
-    number, distance = pairwise_distances_argmin_min(X, centres)
-    np.testing.assert_allclose(dm.KMedianLoss(7).values(centres, X), distance, rtol=1e-10)
-    np.testing.assert_array_equal(dm.KMedianLoss(7).nearest(centres, X), number)
 
 
 def exact_nearest(X, centres):

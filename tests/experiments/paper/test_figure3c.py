@@ -1,7 +1,6 @@
 """Figure 3(c), on made-up rows: the records, and the speed-ups computed from them."""
 
 import copy
-import json
 from importlib.util import find_spec
 
 import numpy as np
@@ -77,14 +76,6 @@ def test_points_are_put_into_a_tree_at_once():
     np.testing.assert_array_equal(after.ids[after.suspected], before.ids[before.suspected])
     assert not np.array_equal(after.ids, before.ids)
     assert after.total_weight == pytest.approx(len(ids))
-
-
-def test_what_was_done_is_not_done_again(ran, monkeypatch):
-    folder, before = ran
-    monkeypatch.setattr("experiments.paper.figure3c._timed_life", lambda *_: pytest.fail("done already"))
-    assert run(FIGURE, folder, command="made by a test", plots=False).records == before.records
-    kept = json.loads((folder / "figure3c.json").read_text())["settings"]
-    assert kept == {**FIGURE.settings, "duramen": dm.__version__}
 
 
 def test_speed_ups_are_those_of_the_seconds():
