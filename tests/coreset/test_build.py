@@ -229,16 +229,6 @@ def test_a_custom_black_box():
     assert dm.solve(core).theta.shape == (4,)
 
 
-def test_a_black_box_that_invents_points_is_refused():
-    class Inventive(dm.Sampler):
-        def reduce(self, points, size, rng):
-            return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
-
-    X, y = logistic()
-    with pytest.raises(ValueError, match=r"Inventive\(\) gave 80 points .* with their ids"):
-        build(X, y, n_outliers=40, sampler=Inventive())
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_solving_falls_back_on_the_anchor_where_outliers_mislead_the_start_from_zero(seed):
     rng = np.random.default_rng(seed)

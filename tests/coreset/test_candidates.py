@@ -101,19 +101,6 @@ def test_a_dynamic_coreset_after_reanchor_is_the_same():
     assert_same_coreset(assert_law(points, **chosen), dynamic.coreset())
 
 
-def test_both_passes_are_reported_and_names_are_kept():
-    points, sizes = data(n=300), []
-    core = streamed_coreset(
-        cut(points, (100, 100)),
-        loss=dm.LogisticLoss(),
-        size=50,
-        columns=["a", "b"],
-        each=lambda batch: sizes.append(len(batch)),
-    )
-    assert sizes == [100, 0, 200] * 2
-    assert core.columns == ("a", "b")
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("rising", [False, True])
 @pytest.mark.parametrize("sampler", ["layered", "leverage"])

@@ -25,13 +25,8 @@ CUTS = [(11_000,), UNEVEN, tuple(range(3000, N, 3000))]
 
 
 def asked_for(name, sampler):
-    return {
-        "loss": PROBLEMS[name].loss,
-        "sampler": SAMPLERS[sampler],
-        "size": 80,
-        "n_outliers": 0.02,
-        "random_state": 3,
-    }
+    asked = {"loss": PROBLEMS[name].loss, "sampler": SAMPLERS[sampler]}
+    return asked | {"size": 80, "n_outliers": 0.02, "random_state": 3}
 
 
 def assert_law(points, asked, one_pass):

@@ -198,15 +198,6 @@ def test_all_that_workers_receive_and_return_can_be_pickled(case, monkeypatch):
     assert_as_in_memory(case.make(random_state=0, **SIZE), arrays(X, y, None)[:2], X, y)
 
 
-def test_an_error_on_a_worker_begins_with_the_name_of_the_partition():
-    da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
-    X = da.from_array(broken(np.inf), chunks=(20, 2))
-    with pytest.raises(
-        ValueError, match=r"partition 1 of 3 \(rows 20 to 39\): X has inf in row 17, column 1"
-    ):
-        dm.RobustKMeans(2).fit(X)
-
-
 @pytest.mark.parametrize("labels", [[-1, 1], [3, 7], [False, True]])
 def test_classes_of_numbers_have_their_names(labels, tmp_path):
     X, y, _ = CASE["logistic"].data(1000)

@@ -140,20 +140,6 @@ def test_directions_are_a_whole_number(directions):
         dm.LeverageSampler(directions)
 
 
-def test_layers_draw_more_where_the_loss_is():
-    """1% of the points carry most of the loss: layers see them, a uniform sample mostly does not."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(size=9900), 300 + 10 * rng.normal(size=100)])[:, None]
-    loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.0]], 1.0)
-    truth = np.abs(X).sum()
-    errors = {}
-    for sampler in (dm.LayeredSampler(), dm.UniformSampler()):
-        bound = sampler.bind(loss, anchor)
-        cores = [bound.reduce(dm.points(X), 200, np.random.default_rng(seed)) for seed in range(30)]
-        errors[sampler] = np.mean([abs(core.weights @ np.abs(core.X[:, 0]) / truth - 1) for core in cores])
-    assert errors[dm.LayeredSampler()] < errors[dm.UniformSampler()] / 5
-
-
 @pytest.mark.parametrize("losses", [np.zeros(50), np.full(50, 3.0), np.r_[np.zeros(49), 1e-300]])
 def test_layers_of_equal_losses(losses):
     loss, anchor = dm.KMedianLoss(1), dm.Anchor([[0.0]], 1.0)

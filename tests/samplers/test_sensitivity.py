@@ -106,6 +106,18 @@ def test_the_closed_form_is_what_parametric_search_finds(seed, d, tightness, rad
         assert bounds[i] == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_brute_force_comes_close_from_below(seed):
+    f, a, g, F, A, G = problem(seed, d=2)
+    bounds = closed_form(f, a, g, F, A, G)
+    angles = np.linspace(0, 2 * np.pi, 20_000)
+    for radius in (0.3, 0.7, 1.0):
+        x = radius * np.stack([np.cos(angles), np.sin(angles)])
+        shares = (f[:, None] + g @ x + a[:, None] * radius**2 / 2) / (F + G @ x - A * radius**2 / 2)
+        assert (shares.max(axis=1) <= bounds * (1 + 1e-12)).all()
+    np.testing.assert_allclose(shares.max(axis=1), bounds, rtol=1e-6)
+
+
 def test_there_is_no_bound_where_the_denominator_can_vanish():
     f, a, g, F, A, G = problem(0, tightness=1.0)
     assert np.isinf(closed_form(f, a, g, F * 0.999, A, G)).all()
@@ -235,15 +247,9 @@ def test_a_suspected_row_of_infinite_loss_changes_nothing(place):
     plain = np.delete(X, place, axis=0)
     X[place] = 3.4e38
     anchor = dm.Anchor([[-1.0, 0, 0], [1.0, 0, 0]], 0.1)
-    settings = {
-        "loss": dm.KMeansLoss(2),
-        "size": 500,
-        "anchor": anchor,
-        "sampler": "sensitivity",
-        "random_state": 0,
-    }
-    core = dm.robust_coreset(X, n_outliers=1, suspects=1, **settings)
-    other = dm.robust_coreset(plain, ids=np.delete(np.arange(70_000), place), **{**settings, "size": 499})
+    asked = {"loss": dm.KMeansLoss(2), "anchor": anchor, "sampler": "sensitivity", "random_state": 0}
+    core = dm.robust_coreset(X, size=500, n_outliers=1, suspects=1, **asked)
+    other = dm.robust_coreset(plain, ids=np.delete(np.arange(70_000), place), size=499, **asked)
     np.testing.assert_array_equal(core.ids[~core.suspected], other.ids)
 
 
