@@ -8,20 +8,14 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.certificate import Certificate, _Sides, certify
+from duramen.certificate import Certificate, certify
+from tests.coreset.cores import CityBlock
 
 N, SIZE, Z = 3000, 200, 30
 
 
-class CityBlock(dm.Loss):
-    """A user's own loss, with nothing but values."""
-
-    def values(self, theta, X, y=None):
-        return np.abs(X - theta).sum(axis=1)
-
-
 class SmoothCityBlock(CityBlock):
-    """The same, with gradients; that of a kink is 0."""
+    """A custom loss with gradients; that of a kink is 0."""
 
     def gradients(self, theta, X, y=None):
         return np.sign(theta - X)
@@ -161,16 +155,6 @@ def test_all_the_data_has_no_error(loss, calibrate):
         assert cert.covered == 1
 
 
-def test_errors_of_weights_of_copies():
-    """A row of weight 2 is two rows."""
-    twice = np.repeat(X0, 2, axis=0)
-    anchor = dm.Anchor(X0[[100, 200, 300]], 1.0)
-    core = build(X0, loss=dm.KMeansLoss(3), sample_weight=np.full(N, 2.0), anchor=anchor)
-    heavy = certify(core, X0, None, np.full(N, 2.0), n_probes=8, ascent_steps=0)
-    copies = certify(core, twice, n_probes=8, ascent_steps=0)
-    np.testing.assert_allclose(heavy.errors, copies.errors, atol=1e-9)
-
-
 def test_z_below_one_is_a_weight_and_no_fraction():
     """All weights are tiny: z = 0.3 is what is set aside, not 30% of everything."""
     weights = np.full(N, 0.01)
@@ -204,26 +188,6 @@ def test_ascent_finds_a_planted_weakness():
     assert cert.max_error > 0.98 * max(there)
 
 
-@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(2), dm.TruthDiscoveryLoss()])
-def test_slopes_are_those_of_the_error(loss):
-    """Against central differences, far from the optimum, with outliers and a coreset that is half too heavy."""
-    y = Y0 if isinstance(loss, dm.LogisticLoss) else None
-    core = build(X0, y, loss=loss)
-    sides = _Sides(
-        dataclasses.replace(core, points=core.points.with_weights(1.5 * core.weights)), dm.points(X0, y)
-    )
-    rng = np.random.default_rng(0)
-    theta = core.anchor.theta + 0.3 * rng.normal(size=core.anchor.theta.shape)
-    probe, slope = sides.step(theta)
-    assert probe.error == pytest.approx(sides.probe(theta, "random").error)
-    assert probe.error > 0.3
-    truth = naive(theta, X0, y, np.ones(N), loss, Z)
-    for _ in range(5):
-        way = rng.normal(size=theta.shape) * 1e-5
-        change = sides.step(theta + way)[0].error - sides.step(theta - way)[0].error
-        assert change == pytest.approx(2 * np.sum(slope() * way) / truth, rel=1e-3, abs=1e-9)
-
-
 def test_ascent_goes_both_ways():
     """Where the coreset is too high somewhere and too low elsewhere, both are climbed."""
     X = np.random.default_rng(6).normal(size=(N, 3))
@@ -235,15 +199,6 @@ def test_ascent_goes_both_ways():
     adversarial = cert.kinds == "adversarial"
     assert signed[adversarial].max() > signed[~adversarial].max()
     assert signed[adversarial].min() < signed[~adversarial].min()
-
-
-def test_error_falls_with_size():
-    """A mean of five seeds: from 100 to 1600 rows the error of a sample falls by about 4."""
-    means = []
-    for size in (100, 1600):
-        cores = [build(X0, Y0, loss=dm.LogisticLoss(), size=size, random_state=seed) for seed in range(5)]
-        means.append(np.mean([certify(core, X0, Y0, radius=0.5, n_probes=8).max_error for core in cores]))
-    assert means[1] < means[0] / 2
 
 
 def test_zero_objectives():

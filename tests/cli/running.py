@@ -60,15 +60,8 @@ def table(n=3000, seed=0):
     ill = 2 * age - income + (colour == "red") + rng.logistic(size=n) > 0
     planted = np.arange(n) < n // 50
     age[planted], ill[planted] = 30.0, False
-    return pa.table(
-        {
-            "name": [f"r{number}" for number in range(n)],
-            "age": age,
-            "income": income,
-            "colour": colour,
-            "ill": np.where(ill, "yes", "no"),
-        }
-    )
+    columns = {"name": [f"r{number}" for number in range(n)], "age": age, "income": income}
+    return pa.table({**columns, "colour": colour, "ill": np.where(ill, "yes", "no")})
 
 
 def numbers(n=3000, seed=0):

@@ -98,15 +98,6 @@ def test_output_for_people(store, run):
     assert run("store", "delete", store, "r2", "--quiet") == Done(0, "", "")
 
 
-def test_ids_that_are_text_from_a_file(store, run, tmp_path):
-    (tmp_path / "gone.txt").write_text("r1\nr2\n")
-    write(pa.table({"name": ["r3", "r4"]}), tmp_path / "gone.csv")
-    write(pa.table({"name": ["r5", "r6"]}), tmp_path / "gone.parquet")
-    for suffix in ("txt", "csv", "parquet"):
-        assert run("store", "delete", store, "--ids-from", tmp_path / f"gone.{suffix}").code == 0
-    assert count(store) == 2994
-
-
 def test_ids_that_are_numbers(files, run, tmp_path):
     path, source = tmp_path / "s.duramen", files / "numbers.parquet"
     learn = ("--loss", "kmeans", "--k", "2", "--features", "a,b", "--size", "200")
@@ -292,19 +283,6 @@ def test_a_store_that_is_empty_again_still_has_names(run, tmp_path):
     assert "whole number" not in run("store", "delete", store, "r1").err
 
 
-def test_a_bad_row_can_be_skipped(keyed, run, tmp_path):
-    rows = numbers().slice(0, 20)
-    value = rows["a"].to_numpy().copy()
-    value[5] = np.nan
-    rows = rows.set_column(1, "a", pa.array(value)).set_column(0, "key", pa.array(np.arange(5000, 5020)))
-    path = write(rows, tmp_path / "bad.parquet")
-    done = run("store", "insert", keyed, path)
-    assert "has no value in row 5" in done.err
-    assert done.err.endswith("these are options of duramen store init\n")
-    assert run("store", "insert", keyed, path, "--skip", "6", "--json").json["n_inserted"] == 14
-    assert ids_in(keyed) == {*range(100, 3100), *range(5006, 5020)}
-
-
 @pytest.mark.parametrize("skip", [0, 3])
 def test_nothing_to_insert_is_a_warning(keyed, run, tmp_path, skip):
     rows = numbers().slice(0, skip)
@@ -353,7 +331,6 @@ def test_a_first_file_of_one_class_does_not_lock_a_store(run, tmp_path):
     assert run("store", "insert", store, write(rows, tmp_path / "all.parquet")).code == 0
 
 
-@pytest.mark.skipif(not hasattr(dm.store.Store, "backup"), reason="Store.backup comes with the store")
 def test_a_backup_is_a_store_as_of_one_moment(store, run, refuse, tmp_path):
     copy = tmp_path / "copy.duramen"
     with open_store(store) as live:  # a writer has it open

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -110,36 +111,23 @@ def truth(theta, x, y):
 
 
 def bregman(phi, slope):
-    def value(theta, x, y):
-        return min(
-            math.fsum(
-                phi(a) - phi(b) - slope(b) * (a - b) for a, b in zip(x.tolist(), c.tolist(), strict=True)
-            )
-            for c in theta
-        )
+    def divergence(x, c):
+        pairs = zip(x.tolist(), c.tolist(), strict=True)
+        return math.fsum(phi(a) - phi(b) - slope(b) * (a - b) for a, b in pairs)
 
-    return value
+    return lambda theta, x, y: min(divergence(x, c) for c in theta)
 
 
 entropy = bregman(lambda t: t * math.log(t), lambda t: math.log(t) + 1)
 spectral = bregman(lambda t: -math.log(t), lambda t: -1 / t)
+FLAT = {"fit_intercept": False}
 
 CASES = [
     Case("logistic", dm.LogisticLoss(), logistic, "sign"),
-    Case(
-        "logistic, no intercept",
-        dm.LogisticLoss(fit_intercept=False),
-        lambda theta, x, y: logistic(theta, x, y, intercept=False),
-        "sign",
-    ),
+    Case("logistic, no intercept", dm.LogisticLoss(**FLAT), partial(logistic, intercept=False), "sign"),
     Case("smooth hinge", dm.SmoothHingeLoss(), hinge, "sign"),
     Case("softmax", dm.SoftmaxLoss(3), softmax, "class"),
-    Case(
-        "softmax, no intercept",
-        dm.SoftmaxLoss(3, fit_intercept=False),
-        lambda theta, x, y: softmax(theta, x, y, intercept=False),
-        "class",
-    ),
+    Case("softmax, no intercept", dm.SoftmaxLoss(3, **FLAT), partial(softmax, intercept=False), "class"),
     Case("squared", dm.SquaredLoss(), squared, "real"),
     Case("huber", dm.HuberLoss(0.7), huber, "real"),
     Case("poisson", dm.PoissonLoss(), poisson, "count"),

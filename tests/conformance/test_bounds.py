@@ -19,6 +19,15 @@ def reported(record_property, case, bound, ratios):
     record_property("looseness", [case.name, bound, float(np.median(ratios)), float(np.max(ratios))])
 
 
+def assert_holds(case, ball, X, y, n, rng):
+    """Check the deviation against parameters drawn from the ball, and return it."""
+    bound, anchor = case.loss.deviation(ball, X, y), case.loss.values(ball.theta, X, y)
+    for theta in ball.sample(n, rng):
+        assert theta in ball
+        assert (np.abs(case.loss.values(theta, X, y) - anchor) <= bound).all()
+    return bound
+
+
 # linear and distance losses promise the supremum: a search must come close to it
 EXACT = [case for case in CASES if not isinstance(case.loss, dm.BregmanLoss)]
 
@@ -33,11 +42,8 @@ def test_deviation_bounds_every_change_in_the_ball(case, radius, record_property
     for seed in range(2):
         rng = np.random.default_rng(seed)
         ball = case.ball(rng, radius)
-        bound = case.loss.deviation(ball, X, y)
-        anchor = case.loss.values(ball.theta, X, y)
+        bound = assert_holds(case, ball, X, y, 200, rng)
         assert (bound >= 0).all()
-        for theta in ball.sample(200, rng):
-            assert (np.abs(case.loss.values(theta, X, y) - anchor) <= bound).all()
         for row in ROWS:
             found = search.largest_change(case.loss, ball, X, y, row, rng)
             assert found <= bound[row]
@@ -53,11 +59,7 @@ def test_deviation_holds_in_float32(case):
     X = X.astype(np.float32)
     rng = np.random.default_rng(11)
     for radius in (1e-6, 1e-3, 1.0):
-        ball = case.ball(rng, radius)
-        bound = case.loss.deviation(ball, X, y)
-        anchor = case.loss.values(ball.theta, X, y)
-        for theta in ball.sample(100, rng):
-            assert (np.abs(case.loss.values(theta, X, y) - anchor) <= bound).all()
+        assert_holds(case, case.ball(rng, radius), X, y, 100, rng)
 
 
 @every_loss
@@ -78,11 +80,7 @@ def test_deviation_holds_where_rounding_rules(case, dtype, columns, scale):
         X[: len(X) // 2] = np.atleast_2d(theta)[0]  # rows at a centre
     X = X.astype(dtype)
     for radius in (0.0, 1e-12, 1e-8, 1e-6, 1e-4):
-        ball = dm.Ball(theta, radius)
-        bound, anchor = case.loss.deviation(ball, X, y), case.loss.values(ball.theta, X, y)
-        for other in ball.sample(10, rng):
-            assert other in ball
-            assert (np.abs(case.loss.values(other, X, y) - anchor) <= bound).all()
+        assert_holds(case, dm.Ball(theta, radius), X, y, 10, rng)
 
 
 @every_loss

@@ -206,6 +206,10 @@ def test_a_black_box_draws_by_the_seed_alone():
             "gave the weight 0.0 to id",
         ),
         (lambda points, size: points, "gave 500 points where 50 of those"),
+        (
+            lambda points, size: dm.points(points.X[:size], points.y[:size], ids=-1 - np.arange(size)),
+            r"Odd\(\) gave 50 points .* with their ids",
+        ),
     ],
 )
 def test_a_black_box_that_answers_wrongly(answer, message):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset.settings import sampler_of
 from tests.conformance.cases import CASES
 from tests.coreset.cores import Absolute, build, logistic
 from tests.samplers.test_samplers import OneInSo
@@ -123,27 +122,6 @@ def test_sparse_and_single_precision_rows():
     np.testing.assert_allclose(single.weights, plain.weights, rtol=1e-3)
 
 
-@every_sampler
-def test_without_outliers_the_sampler_alone_chooses(sampler):
-    X, y = logistic(z=0)
-    asked = {"sampler": sampler, "calibrate": False}
-    core = build(X, y, anchor=dm.Anchor(np.zeros(4), 0.01), **asked)
-
-    class Replay:
-        def integers(self, high):
-            return core.seed
-
-    alone = sampler_of(sampler, None).bind(dm.LogisticLoss(), core.anchor)
-    alone = alone.reduce(dm.points(X, y), 100, Replay())
-    np.testing.assert_array_equal(core.ids, alone.ids)
-    np.testing.assert_allclose(core.weights, alone.weights, rtol=1e-12)
-    assert not core.suspected.any()
-    assert core.threshold == np.inf
-    plain = build(X, y, anchor=core.anchor, n_outliers=40, suspects=0, **asked)
-    np.testing.assert_array_equal(core.ids, plain.ids)
-    assert plain.n_outliers == 40
-
-
 @pytest.mark.parametrize("size", [300, 1000])
 def test_all_points_are_kept_where_the_size_allows(size):
     weights = np.random.default_rng(0).exponential(size=300)
@@ -159,29 +137,12 @@ def test_all_points_are_kept_where_the_size_allows(size):
     assert core.estimate(theta).std_error == 0
 
 
-def test_beta_zero_keeps_all_the_suspected():
-    X, y = logistic()
-    core = build(X, y, size=200, beta=0, n_outliers=40)
-    assert np.count_nonzero(core.suspected) == core.n_suspected == 60
-    np.testing.assert_array_equal(core.weights[core.suspected], 1.0)
-    assert len(core) == 200
-
-
-@pytest.mark.parametrize(
-    ("size", "z", "expected"), [(100, 40, 20), (100, 4, 6), (1000, 40, 60), (2, 40, 1), (10, 900, 2)]
-)
-def test_how_the_size_is_shared(size, z, expected):
-    X, y = logistic()
-    core = build(X, y, size=size, n_outliers=z)
-    assert np.count_nonzero(core.suspected) == expected
-    assert len(core) == size
-
-
-def test_inputs_are_not_changed():
+@every_sampler
+def test_inputs_are_not_changed(sampler):
     X, y = logistic()
     weights, ids, theta = np.ones(2000), np.arange(2000) * 3, np.zeros(4)
     before = [array.copy() for array in (X, y, weights, ids, theta)]
-    build(X, y, n_outliers=40, sample_weight=weights, ids=ids, anchor=theta)
+    build(X, y, n_outliers=40, sample_weight=weights, ids=ids, sampler=sampler, anchor=dm.Anchor(theta, 0.01))
     for array, copy in zip((X, y, weights, ids, theta), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -266,16 +227,6 @@ def test_a_custom_black_box():
     assert np.isnan(estimate.std_error)
     assert estimate.value == core.objective(core.anchor.theta)
     assert dm.solve(core).theta.shape == (4,)
-
-
-def test_a_black_box_that_invents_points_is_refused():
-    class Inventive(dm.Sampler):
-        def reduce(self, points, size, rng):
-            return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
-
-    X, y = logistic()
-    with pytest.raises(ValueError, match=r"Inventive\(\) gave 80 points .* with their ids"):
-        build(X, y, n_outliers=40, sampler=Inventive())
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 import duramen as dm
 from duramen.coreset import anchor_sample, first_pass
 from duramen.coreset.build import streamed_coreset
-from tests.conformance.cases import CASES
-from tests.support import (
-    KINDS,
-    PROBLEMS,
-    SAMPLERS,
-    SUITS,
-    assert_same_coreset,
-    at_once,
-    cut,
-    data,
-    quietly,
-)
+from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, cut, data, quietly
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 
@@ -47,16 +35,6 @@ def test_streamed_is_the_coreset_of_all_data_at_once(name, sampler, heavy):
     assert len(core) == 60
     assert 0 < core.n_suspected < 60
     assert core.calibrated
-
-
-@pytest.mark.parametrize("sampler", RANKED)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_streamed_is_in_memory_for_every_loss(case, sampler):
-    X, y = case.data(n=300)
-    ball = case.ball(np.random.default_rng(3), 0.01)
-    anchor = dm.Anchor(ball.theta, ball.radius)
-    assert_law(dm.points(X, y), loss=case.loss, sampler=sampler, anchor=anchor, n_outliers=20)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -114,15 +92,6 @@ def test_many_small_batches_of_many_points(sampler):
     assert_law(points, batches, loss=loss, sampler=sampler, anchor=anchor, n_outliers=100, size=50)
 
 
-@pytest.mark.parametrize("sampler", RANKED)
-def test_of_equal_losses_the_larger_ids_are_suspected(sampler):
-    order = np.random.default_rng(0).permutation(500)
-    points = dm.points(np.ones((500, 2)), ids=order)
-    chosen = {"loss": dm.KMeansLoss(1), "anchor": dm.Anchor([[0.0, 0.0]], 0.1), "sampler": sampler}
-    core = assert_law(points, cut(points, range(0, 500, 7)), size=100, n_outliers=20, suspects=1.0, **chosen)
-    np.testing.assert_array_equal(core.ids[core.suspected], np.arange(480, 500))
-
-
 def test_a_dynamic_coreset_after_reanchor_is_the_same():
     points = data(n=3000)
     chosen = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
@@ -130,61 +99,6 @@ def test_a_dynamic_coreset_after_reanchor_is_the_same():
     dynamic.insert(points.X, points.y, points.weights, points.ids)
     dynamic.reanchor()
     assert_same_coreset(assert_law(points, **chosen), dynamic.coreset())
-
-
-@pytest.mark.parametrize("sampler", RANKED)
-def test_light_points_beside_heavy_ones_keep_their_weight(sampler):
-    points = data("k-means", n=500)
-    weights = np.where(np.arange(500) % 50 == 0, 1e17, 1.0 + np.arange(500) / 1000)
-    points = points.with_weights(weights)
-    problem = PROBLEMS["k-means"]
-    chosen = {"loss": problem.loss, "sampler": sampler, "anchor": problem.anchor(), "n_outliers": 0}
-    core = assert_law(points, cut(points, range(0, 500, 45)), calibrate=False, **chosen)
-    light = core.own_weights < 1e10
-    assert core.weights[light].sum() == pytest.approx(weights[weights < 1e10].sum(), rel=1e-9)
-
-
-@pytest.mark.parametrize("sampler", RANKED)
-@pytest.mark.parametrize("form", [np.float32, np.asfortranarray, sparse.csr_array])
-def test_rows_of_every_form(sampler, form):
-    points, problem = data("logistic", n=2000, heavy="none"), PROBLEMS["logistic"]
-    X = points.X.astype(np.float32) if form is np.float32 else form(points.X)
-    points = dm.points(X, points.y, ids=points.ids)
-    assert_law(points, loss=problem.loss, sampler=sampler, anchor=problem.anchor())
-
-
-def test_fewer_points_than_the_size_are_all_kept():
-    points = data(n=50, heavy="real")
-    core = assert_law(points, cut(points, (7, 7, 30)), loss=dm.LogisticLoss(), n_outliers=5)
-    np.testing.assert_array_equal(core.ids, np.sort(points.ids))
-    np.testing.assert_allclose(core.weights, points.weights[np.argsort(points.ids)])
-    assert not core.calibrated
-
-
-def test_zero_weights_and_their_losses_count_for_nothing():
-    points = data("squared", n=400, heavy="none")
-    heavy = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
-    with_zeros = points.with_weights(heavy)
-    core = assert_law(with_zeros, loss=dm.SquaredLoss())
-    without = with_zeros.take(heavy > 0)
-    again = streamed_coreset(
-        cut(without, (50,)), loss=dm.SquaredLoss(), size=60, n_outliers=0.05, random_state=3
-    )
-    assert_same_coreset(core, again)
-    np.testing.assert_array_equal(core.anchor.theta, again.anchor.theta)
-
-
-def test_both_passes_are_reported_and_names_are_kept():
-    points, sizes = data(n=300), []
-    core = streamed_coreset(
-        cut(points, (100, 100)),
-        loss=dm.LogisticLoss(),
-        size=50,
-        columns=["a", "b"],
-        each=lambda batch: sizes.append(len(batch)),
-    )
-    assert sizes == [100, 0, 200] * 2
-    assert core.columns == ("a", "b")
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -74,20 +74,13 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     bad = dm.WeightedPoints._from_parts(with_nan, points.y, points.weights, points.ids)
     refused(cut(bad, (100, 200)), ValueError, "X has NaN in row 250, column 1")
     labels = np.where(np.arange(300) == 140, 7, points.y)
-    refused(
-        cut(dm.points(points.X, labels, ids=points.ids), (100,)),
-        ValueError,
-        "row 140 has 7",
-        anchor=[0, 0, 0],
-    )
+    wrong = cut(dm.points(points.X, labels, ids=points.ids), (100,))
+    refused(wrong, ValueError, "row 140 has 7", anchor=[0, 0, 0])
     mixed = np.where((np.arange(300) >= 200) & (points.y < 0), 0, points.y)
     refused(cut(dm.points(points.X, mixed, ids=points.ids), (200,)), ValueError, "do not go together")
     refused(cut(dm.points(points.X)), ValueError, "needs labels")
-    refused(
-        lambda: [points, dm.points([[1.0]], [1])],
-        ValueError,
-        "some have 2 columns of float64, with labels, others 1 columns",
-    )
+    message = "some have 2 columns of float64, with labels, others 1 columns"
+    refused(lambda: [points, dm.points([[1.0]], [1])], ValueError, message)
     refused(lambda: [points, points.X], TypeError, "found ndarray")
     refused(list, ValueError, "no points")
     refused(cut(points.with_weights(np.zeros(300))), ValueError, "all weights are zero")

@@ -13,7 +13,6 @@ from scipy import sparse
 import duramen as dm
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
-from tests.conformance.cases import CASES
 from tests.support import (
     KINDS,
     PROBLEMS,
@@ -278,10 +277,12 @@ def test_bins_of_suspected_points_have_the_same_share_however_they_are_summed(se
         one_way_and_another(points, **chosen, size=size, sampler="uniform", random_state=seed)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e160, 1e200])
-def test_weights_of_any_size_go_together(scale):
-    points = data("logistic", n=600, heavy="real")
-    one_way_and_another(points.with_weights(points.weights * scale), (100,), **asked())
+@pytest.mark.parametrize("sampler", ["leverage", "uniform"])
+@pytest.mark.parametrize("scale", [1e-300, 1e-295, 1e-290, 1e-200, 1e160, 1e200])
+def test_weights_of_any_size_go_together(sampler, scale):
+    points = data("logistic", n=3000, heavy="real")
+    points = points.with_weights(points.weights * scale)
+    one_way_and_another(points, range(0, 3000, 500), **asked(sampler=sampler))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -314,15 +315,6 @@ def test_parts_that_know_how_many_rows_there_are_send_their_share_of_the_sample(
     assert found.number == (1 if expected > 3000 else 2)
     assert_same_coreset(through(batches, found), at_once(points, **chosen))
     assert plan(**chosen).expecting(100).limit == np.inf
-
-
-@pytest.mark.parametrize("sampler", ["leverage", "uniform"])
-@pytest.mark.parametrize("scale", [1e-295, 1e-300, 1e-290])
-def test_tiny_weights(sampler, scale):
-    points = data("logistic", n=3000, heavy="real")
-    points = points.with_weights(points.weights * scale)
-    chosen = {"loss": dm.LogisticLoss(), "size": 40, "random_state": 1, "sampler": sampler}
-    one_way_and_another(points, range(0, 3000, 500), **chosen, anchor=dm.Anchor([1.0, 0.0, 0.0], 0.1))
 
 
 class Cubed(dm.LeverageSampler):
@@ -392,29 +384,6 @@ def test_plans_of_different_problems_do_not_go_together(one, other):
     marks = {plan(**chosen | which).fingerprint for which in (one, other)}
     assert len(marks) == 2
     assert plan(**chosen | one).fingerprint in marks
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
-@pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_merging_in_any_tree_gives_the_same_bytes_for_every_loss(case, sampler):
-    """A point that is no longer suspected is ranked then, alone or with others."""
-    X, y = case.data(n=300)
-    ball = case.ball(np.random.default_rng(3), 0.01)
-    points = dm.points(X, y, np.random.default_rng(0).choice([0.1, 0.3, 1.0], 300))
-    anchor = dm.Anchor(ball.theta, ball.radius)
-    step = plan(loss=case.loss, size=60, n_outliers=12, sampler=sampler, anchor=anchor, random_state=1)
-    for _ in range(2):
-        found = set()
-        for seed in range(4):
-            rng = np.random.default_rng(seed)
-            parts = [summarize(part, step) for part in cut(points, (1, 2, 3, 40, 41, 100, 170, 171))()]
-            while len(parts) > 1:
-                one, other = (parts.pop(int(rng.integers(len(parts)))) for _ in range(2))
-                parts.append(merge(one, other))
-            found.add(parts[0].to_bytes())
-        assert len(found) == 1
-        step = finish(parts[0])
 
 
 @pytest.mark.slow

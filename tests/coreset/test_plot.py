@@ -60,18 +60,14 @@ def test_outliers_do_not_decide_the_frame():
     assert (places <= [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
 
 
-def test_areas_go_by_weight():
-    axes = kmeans_core().plot()
+def test_areas_go_by_weight_and_the_centres_of_the_anchor_are_marked():
     core = kmeans_core()
+    axes = core.plot()
+    assert legend(axes) == ["rows (50)", "the anchor's centres"]
+    assert len(axes.collections[-1].get_offsets()) == 3
     areas = np.concatenate([part.get_sizes() for part in axes.collections[:-1]])  # the last are the centres
     expected = np.clip(3e4 * core.weights / core.weights.sum(), 3, 220)
     np.testing.assert_allclose(np.sort(areas), np.sort(expected))
-
-
-def test_centres_of_the_anchor_are_marked():
-    axes = kmeans_core().plot()
-    assert legend(axes) == ["rows (50)", "the anchor's centres"]
-    assert len(axes.collections[-1].get_offsets()) == 3
 
 
 def test_one_column_is_spread_out():
@@ -113,25 +109,15 @@ def test_of_many_rows_some_are_drawn_and_always_the_same():
 def test_sparse_rows():
     core = sparse_core()
     assert len(drawn(core.plot())) == len(core)
-    dense = dm.robust_coreset(
-        core.X.toarray(), core.y, loss=core.loss, size=50, ids=core.ids, anchor=core.anchor, random_state=0
-    )
-    again = dm.robust_coreset(
-        core.X, core.y, loss=core.loss, size=50, ids=core.ids, anchor=core.anchor, random_state=0
-    )
+    known = {"loss": core.loss, "size": 50, "ids": core.ids, "anchor": core.anchor, "random_state": 0}
+    dense, again = (dm.robust_coreset(X, core.y, **known) for X in (core.X.toarray(), core.X))
     np.testing.assert_allclose(drawn(dense.plot()), drawn(again.plot()))
 
 
 def test_sparse_rows_that_would_not_fit_are_refused_with_a_way_out():
     wide = sparse.csr_array(([1.0, 2.0], ([0, 1], [0, 7])), shape=(30, 10**6))
-    core = dm.robust_coreset(
-        wide,
-        np.arange(30) % 2,
-        loss=dm.LogisticLoss(),
-        size=30,
-        anchor=np.zeros(10**6 + 1),
-        sampler="uniform",
-    )
+    asked = {"loss": dm.LogisticLoss(), "size": 30, "anchor": np.zeros(10**6 + 1), "sampler": "uniform"}
+    core = dm.robust_coreset(wide, np.arange(30) % 2, **asked)
     with pytest.raises(ValueError, match=r"30 sparse rows x 1,000,000 columns .* pass max_points=20 or less"):
         core.plot()
     core.plot(max_points=2)

@@ -10,14 +10,10 @@ import pytest
 def cluster():
     """Start two workers that talk over TCP on the loopback, and give their client."""
     distributed = pytest.importorskip("distributed", reason="needs duramen[dask]")
+    workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
+    local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as started,
+        distributed.LocalCluster(**workers, **local) as started,
         distributed.Client(started, set_as_default=False) as client,
     ):
         assert started.scheduler_address.startswith("tcp://127.0.0.1")

@@ -1,9 +1,16 @@
 """Points as Dask collections, cut anywhere; two equal cuts make an empty partition."""
 
 import numpy as np
+import pytest
 
 import duramen as dm
+from duramen.distributed import dask as dmd
 from tests.support import assert_same_coreset, at_once, quietly
+
+dask = pytest.importorskip("dask", reason="needs duramen[dask]")
+da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
+dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
+pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 
 LOGISTIC = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
 
@@ -15,8 +22,6 @@ def at_home(table, features, **chosen):
 
 def pandas_of(points):
     """Write points as a frame: x0, x1, ..., y, heavy, key."""
-    import pandas as pd
-
     frame = pd.DataFrame(points.X, columns=[f"x{column}" for column in range(points.n_columns)])
     if points.y is not None:
         frame["y"] = points.y
@@ -36,8 +41,6 @@ def itself(piece):
 
 def frame_of(points, cuts=(100, 250), order=None):
     """Make a Dask DataFrame, and say which column is what."""
-    import dask.dataframe as dd
-
     table = pandas_of(points)
     frame = dd.from_map(itself, pieces_of(table, cuts, order), meta=table.iloc[:0])
     return frame, {"label": "y" if points.y is not None else None, "weight": "heavy", "id": "key"}
@@ -45,8 +48,6 @@ def frame_of(points, cuts=(100, 250), order=None):
 
 def arrays_of(points, cuts=(100, 250), order=None):
     """Make Dask arrays; those of labels, weights and ids are cut elsewhere."""
-    import dask.array as da
-
     points = points if order is None else points.take(order)
     lengths = tuple(np.diff([0, *sorted(cuts), len(points)]).tolist())
     X = da.from_array(points.X, chunks=(lengths, max(1, points.n_columns - 1)))
@@ -62,8 +63,6 @@ def assert_law(points, collection, **chosen):
     """Build the coreset of a collection, and compare it with that of all points at once."""
     chosen = {"size": 60, "n_outliers": 0.05, "random_state": 3, **chosen}
     rows, columns = collection
-    from duramen.distributed import dask as dmd
-
     core = quietly(dmd.robust_coreset, rows, **columns, **chosen)
     assert_same_coreset(core, at_once(points, **chosen))
     return core

@@ -9,14 +9,19 @@ from scipy import sparse
 import duramen as dm
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask.partitions import parts_of
-from tests.conformance.cases import CASES
-from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, frame_of, pandas_of
+from tests.distributed.made import (
+    LOGISTIC,
+    arrays_of,
+    assert_law,
+    at_home,
+    da,
+    dask,
+    dd,
+    frame_of,
+    pandas_of,
+    pd,
+)
 from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data
-
-dask = pytest.importorskip("dask", reason="needs duramen[dask]")
-da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
-dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
-pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 
@@ -24,28 +29,9 @@ RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 def test_it_is_the_coreset_of_one_machine(name, sampler):
     problem, points = PROBLEMS[name], data(name)
-    core = assert_law(
-        points,
-        frame_of(points, (100, 100, 250)),
-        loss=problem.loss,
-        sampler=SAMPLERS[sampler],
-        anchor=problem.anchor(),
-    )
+    asked = {"loss": problem.loss, "sampler": SAMPLERS[sampler], "anchor": problem.anchor()}
+    core = assert_law(points, frame_of(points, (100, 100, 250)), **asked)
     assert core.columns == ("x0", "x1")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("synchronous")
-@pytest.mark.parametrize("sampler", RANKED)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.filterwarnings("ignore:the ball of radius")
-def test_every_loss_gives_the_coreset_of_one_machine(case, sampler):
-    points = dm.points(*case.data(n=300))
-    ball = case.ball(np.random.default_rng(3), 0.01)
-    anchor = dm.Anchor(ball.theta, ball.radius)
-    assert_law(
-        points, arrays_of(points, (50, 70)), loss=case.loss, sampler=sampler, anchor=anchor, n_outliers=20
-    )
 
 
 @pytest.mark.parametrize(
@@ -94,14 +80,6 @@ def test_the_coreset_does_not_depend_on_partitions_or_order(draw):
             suspects=draw.draw(st.sampled_from(["auto", 0, 4.0])),
             calibrate=draw.draw(st.booleans()),
         )
-
-
-@pytest.mark.parametrize("sampler", RANKED)
-def test_a_skewed_partition_among_empty_ones(sampler):
-    points = data(n=2000)
-    cuts = (0, 0, 1, 1990, 1990, 1990, 1995, 2000, 2000, 2000)
-    assert_law(points, frame_of(points, cuts), loss=dm.LogisticLoss(), sampler=sampler)
-    assert_law(points, arrays_of(points, cuts), loss=dm.LogisticLoss(), sampler=sampler)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from tests.distributed.made import arrays_of, assert_law, frame_of, pandas_of
+from tests.distributed.made import arrays_of, assert_law, dd, frame_of, pandas_of
 from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, data
 
-dask = pytest.importorskip("dask", reason="needs duramen[dask]")
-dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
 pytest.importorskip("distributed", reason="needs duramen[dask]")
 
 pytestmark = pytest.mark.slow
@@ -53,15 +51,6 @@ def test_small_floats_and_rows_that_are_numbered():
     assert expected.X.dtype == np.float32
     for rows in (frame, frame.persist()):
         assert_same_coreset(dmd.robust_coreset(rows, label="y", weight="heavy", **chosen), expected)
-
-
-@pytest.mark.usefixtures("on_cluster")
-def test_an_error_on_a_worker_names_the_partition_and_the_row():
-    table = pandas_of(data(n=400, heavy="none")).drop(columns=["key", "heavy"])
-    table.loc[117, "x1"] = np.nan
-    expected = r"^partition 1 of 4 \(index 100 to 200\): X has NaN in row 17, column 1 \('x1'\)"
-    with pytest.raises(ValueError, match=expected):
-        dmd.robust_coreset(dd.from_pandas(table, npartitions=4), label="y", loss=dm.LogisticLoss(), **CHOSEN)
 
 
 class Weighed(dm.LogisticLoss):

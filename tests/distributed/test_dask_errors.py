@@ -8,13 +8,8 @@ import pytest
 import duramen as dm
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask.partitions import parts_of, prefixed
-from tests.distributed.made import LOGISTIC, at_home, frame_of, pandas_of
+from tests.distributed.made import LOGISTIC, at_home, da, dask, dd, frame_of, pandas_of, pd
 from tests.support import Heaviest, assert_same_coreset, data
-
-dask = pytest.importorskip("dask", reason="needs duramen[dask]")
-da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
-dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
-pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 
 
 def unread(*_):

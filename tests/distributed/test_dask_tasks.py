@@ -11,13 +11,8 @@ from duramen import parallel as chunks
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
 from duramen.distributed.dask.partitions import constant, parts_of
-from tests.distributed.made import LOGISTIC, arrays_of, frame_of, pandas_of
+from tests.distributed.made import LOGISTIC, arrays_of, da, dask, frame_of
 from tests.support import PROBLEMS, data
-
-dask = pytest.importorskip("dask", reason="needs duramen[dask]")
-da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
-dd = pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
-pd = pytest.importorskip("pandas", reason="needs duramen[dask]")
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 
@@ -105,15 +100,6 @@ def test_a_task_uses_one_thread(monkeypatch):
 def _kept(points, _):
     summarize(points, plan(loss=dm.KMeansLoss(1), size=20))
     return len(points)
-
-
-def test_names_and_numbers_of_partitions():
-    table = pandas_of(data(n=10)).drop(columns="key")
-    parts = parts_of(dd.from_pandas(table, npartitions=3), label="y").numbered()
-    assert (parts.firsts, parts.counts) == ((0, 4, 7), (4, 3, 3))
-    assert parts.name(1) == "partition 1 of 3 (index 4 to 7)"
-    assert parts.has_labels
-    assert not parts.has_ids
 
 
 def test_the_error_without_dask_names_the_extra(monkeypatch):

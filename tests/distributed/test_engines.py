@@ -1,15 +1,12 @@
 """Laws that every engine relies on, run by the plainest one: processes that share nothing, pickles and bytes."""
 
 import pickle
-from concurrent.futures import as_completed
-from functools import reduce
 from itertools import repeat
 
-import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
+from duramen.distributed import Plan, Summary, finish, plan, summarize
 from tests.distributed.engine_work import merged, summarized
 from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, at_once, cut, data, quietly
 
@@ -28,13 +25,8 @@ CUTS = [(11_000,), UNEVEN, tuple(range(3000, N, 3000))]
 
 
 def asked_for(name, sampler):
-    return {
-        "loss": PROBLEMS[name].loss,
-        "sampler": SAMPLERS[sampler],
-        "size": 80,
-        "n_outliers": 0.02,
-        "random_state": 3,
-    }
+    asked = {"loss": PROBLEMS[name].loss, "sampler": SAMPLERS[sampler]}
+    return asked | {"size": 80, "n_outliers": 0.02, "random_state": 3}
 
 
 def assert_law(points, asked, one_pass):
@@ -44,19 +36,6 @@ def assert_law(points, asked, one_pass):
         step, passes = quietly(finish, one_pass(step)), passes + 1
     assert passes == 2
     assert_same_coreset(step, at_once(points, **asked))
-
-
-@pytest.mark.slow
-@every_suit
-def test_processes_that_merge_as_they_come(name, sampler, two_processes):
-    points = data(name, n=N)
-    parts = list(cut(points, UNEVEN, np.random.default_rng(0).permutation(N))())
-
-    def one_pass(step):
-        waiting = [two_processes.submit(summarize, part, step) for part in parts]
-        return reduce(merge, (done.result() for done in as_completed(waiting)))
-
-    assert_law(points, asked_for(name, sampler), one_pass)
 
 
 @pytest.mark.slow
@@ -88,29 +67,3 @@ def test_bytes_are_the_same_in_every_process(name, sampler, two_processes):
         assert there == here.to_bytes()
         step = quietly(finish, here)
     assert isinstance(step, dm.Coreset)
-
-
-@every_suit
-def test_what_was_pickled_goes_with_what_was_not(name, sampler):
-    points = data(name, n=500)
-    left, right = cut(points, (200,))()
-    step = plan(**asked_for(name, sampler))
-    for number in (1, 2):
-        again = pickle.loads(pickle.dumps(step))
-        assert again.number == number
-        one, other = summarize(left, step), summarize(right, again)
-        assert other == summarize(right, step)
-        whole = merge(one, other)
-        assert merge(pickle.loads(pickle.dumps(other)), one) == whole
-        assert Summary.from_bytes(one.to_bytes(), again) == one
-        step = quietly(finish, Summary.from_bytes(whole.to_bytes(), again))
-    assert_same_coreset(step, at_once(points, **asked_for(name, sampler)))
-
-
-@pytest.mark.slow
-def test_an_error_in_a_worker_names_the_row(two_processes):
-    points = data(n=100, heavy="none")
-    labels = np.where(np.arange(100) == 70, 7, points.y)
-    bad = dm.points(points.X, labels, ids=points.ids)
-    with pytest.raises(ValueError, match="row 70 has 7"):
-        two_processes.submit(summarize, bad, plan(**asked_for("logistic", "layered"))).result()

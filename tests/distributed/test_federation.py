@@ -31,13 +31,8 @@ class Changing(RuleBasedStateMachine):
     def set_up(self, suit, how, seed, size, n_outliers, calibrate):
         name, sampler = suit
         self.problem, self.n_outliers, self.next_id = PROBLEMS[name], n_outliers, 0
-        self.settings = {
-            "loss": self.problem.loss,
-            "sampler": SAMPLERS[sampler],
-            "size": size,
-            "calibrate": calibrate,
-            "random_state": 7,
-        }
+        self.settings = {"loss": self.problem.loss, "sampler": SAMPLERS[sampler], "random_state": 7}
+        self.settings |= {"size": size, "calibrate": calibrate}
         holders = (
             dm.DynamicCoreset(**self.settings),
             dm.DynamicCoreset(**self.settings, n_outliers=0.2),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.distributed.needs_spark import LIGHT_JAVA, java_version, skip_without_spark, spark_warnings
+from tests.distributed.needs_spark import LIGHT_JAVA, skip_without_spark, spark_warnings
 from tests.support import PROBLEMS, assert_same_coreset, at_once, data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,23 +195,3 @@ def test_the_page_shows_the_functions_that_are_tested():
     imports, _, functions = shown.partition("\n\n\n")
     assert functions.strip() == functions_of(SCRIPT)
     assert set(imports.splitlines()) < set(SCRIPT.read_text().splitlines())
-
-
-@pytest.mark.parametrize(
-    "said, version", [('openjdk version "17.0.15" 2025', 17), ('java version "1.8.0_392"', 8), ("no", None)]
-)
-def test_which_java_there_is(said, version, tmp_path, monkeypatch):
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_version() == version
-    if version != 17:
-        with pytest.raises(pytest.skip.Exception, match=r"needs (Java 17|pyspark)"):
-            skip_without_spark()
-
-
-def test_no_java_at_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_version() is None

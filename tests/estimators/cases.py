@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,31 +67,12 @@ CASES = [
     Case("logistic", dm.RobustLogisticRegression, dm.LogisticLoss(), "sign", l2=1.0),
     Case("multinomial", dm.RobustLogisticRegression, dm.SoftmaxLoss(3), "class", l2=1.0),
     Case("squared", dm.RobustLinearRegression, dm.SquaredLoss(), "real"),
-    Case(
-        "huber",
-        lambda **settings: dm.RobustLinearRegression("huber", **{"delta": 0.5, **settings}),
-        dm.HuberLoss(0.5),
-        "real",
-    ),
-    Case(
-        "poisson",
-        lambda **settings: dm.RobustLinearRegression("poisson", **settings),
-        dm.PoissonLoss(),
-        "count",
-    ),
-    Case("k-means", lambda **settings: dm.RobustKMeans(2, **settings), dm.KMeansLoss(2)),
-    Case("k-medians", lambda **settings: dm.RobustKMedians(2, **settings), dm.KMedianLoss(2)),
-    Case(
-        "kl",
-        lambda **settings: dm.RobustBregmanClustering(2, "kl", **settings),
-        dm.BregmanLoss(2, "kl"),
-        positive=True,
-    ),
-    Case(
-        "truth",
-        lambda **settings: dm.TruthDiscovery(**{"scale": 1.0, **settings}),
-        dm.TruthDiscoveryLoss(),
-    ),
+    Case("huber", partial(dm.RobustLinearRegression, "huber", delta=0.5), dm.HuberLoss(0.5), "real"),
+    Case("poisson", partial(dm.RobustLinearRegression, "poisson"), dm.PoissonLoss(), "count"),
+    Case("k-means", partial(dm.RobustKMeans, 2), dm.KMeansLoss(2)),
+    Case("k-medians", partial(dm.RobustKMedians, 2), dm.KMedianLoss(2)),
+    Case("kl", partial(dm.RobustBregmanClustering, 2, "kl"), dm.BregmanLoss(2, "kl"), positive=True),
+    Case("truth", partial(dm.TruthDiscovery, scale=1.0), dm.TruthDiscoveryLoss()),
 ]
 CASE = {case.name: case for case in CASES}
 QUICK = ("logistic", "squared", "k-means", "truth")

@@ -44,17 +44,8 @@ def assert_is_a_fit_of(case, model, X, y, ids, weights=None, n_outliers=0.02):
 
 
 def rebuilt(case, model, X, y, ids, weights=None, n_outliers=0.02):
-    return dm.robust_coreset(
-        X,
-        y,
-        loss=case.loss,
-        size=model.dynamic_.size,
-        n_outliers=n_outliers,
-        anchor=model.coreset_.anchor,
-        sample_weight=weights,
-        ids=ids,
-        random_state=0,
-    )
+    asked = {"loss": case.loss, "size": model.dynamic_.size, "n_outliers": n_outliers, "random_state": 0}
+    return dm.robust_coreset(X, y, anchor=model.coreset_.anchor, sample_weight=weights, ids=ids, **asked)
 
 
 def state(model):

@@ -84,16 +84,6 @@ def test_weight_is_copies_and_zero_is_absent(case):
 
 
 @every_case
-def test_the_data_are_not_changed(case):
-    X, y, _ = case.data(n=500)
-    before = X.copy(), None if y is None else y.copy()
-    X.flags.writeable = False
-    case.fit(X, y, coreset_size=200)
-    np.testing.assert_array_equal(X, before[0])
-    assert y is None or (y == before[1]).all()
-
-
-@every_case
 def test_a_seed_decides_everything_and_rounds_and_sizes_draw_the_same_rows(case):
     X, y, _ = case.data()
     one, two = (case.fit(X, y, coreset_size=400, random_state=5) for _ in range(2))
@@ -105,14 +95,6 @@ def test_a_seed_decides_everything_and_rounds_and_sizes_draw_the_same_rows(case)
     np.testing.assert_array_equal(generators[0], generators[1])
     rounds = case.fit(X, y, coreset_size=400, random_state=5, n_rounds=2)
     assert np.isin(rounds.coreset_.ids, one.coreset_.ids).mean() > 0.4  # scores change with the anchor
-
-
-@every_case
-def test_the_estimate_is_close_to_the_truth(case):
-    X, y, _ = case.data(n=20_000)
-    model = case.fit(X, y, coreset_size=2000)
-    error = model.objective_.value / model.trimmed_loss_ - 1
-    assert abs(error) < 5 * model.objective_.std_error / model.trimmed_loss_ + 0.02
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.coreset import anchor_sample, first_pass
 from duramen.estimators import out_of_core
 from duramen.estimators.out_of_core import TrimmedPass
 from tests.estimators.cases import CASE, CASES, take
@@ -28,13 +27,6 @@ def cases(*quick):
         "case",
         [pytest.param(one, id=one.name, marks=marks[one.name in quick]) for one in (*CASES, HUBER, TRUTH)],
     )
-
-
-@pytest.fixture
-def few_sampled(monkeypatch):
-    """Let samples be samples, of data that is small."""
-    for module in (anchor_sample, first_pass):
-        monkeypatch.setattr(module, "SAMPLE", 400)
 
 
 def cuts_of(n, seed=0):
@@ -204,15 +196,6 @@ def test_all_that_workers_receive_and_return_can_be_pickled(case, monkeypatch):
 
     monkeypatch.setattr(out_of_core, "_reduce_partition", send)
     assert_as_in_memory(case.make(random_state=0, **SIZE), arrays(X, y, None)[:2], X, y)
-
-
-def test_an_error_on_a_worker_begins_with_the_name_of_the_partition():
-    da = pytest.importorskip("dask.array", reason="needs duramen[dask]")
-    X = da.from_array(broken(np.inf), chunks=(20, 2))
-    with pytest.raises(
-        ValueError, match=r"partition 1 of 3 \(rows 20 to 39\): X has inf in row 17, column 1"
-    ):
-        dm.RobustKMeans(2).fit(X)
 
 
 @pytest.mark.parametrize("labels", [[-1, 1], [3, 7], [False, True]])

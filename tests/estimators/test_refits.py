@@ -183,14 +183,6 @@ def test_rows_that_the_user_put_in_are_reckoned_with():
     assert len(model.labels_) == 2020
 
 
-def test_labels_are_in_the_order_of_the_ids():
-    X, _, _ = CASE["k-means"].data()
-    model = fitted(CASE["k-means"], X, None).forget([0, 5, 2999])
-    left = np.setdiff1d(np.arange(3000), [0, 5, 2999])
-    np.testing.assert_array_equal(model.labels_, model.predict(X[left]))
-    assert model.inertia_ == model.trimmed_loss_
-
-
 @pytest.mark.parametrize(
     ("settings", "message"), [({"max_iter": 1}, "max_iter"), ({}, "class 7 were set aside")], ids=str
 )
@@ -198,11 +190,7 @@ def test_warnings_point_to_the_call(settings, message):
     X, y, _ = CASE["multinomial"].data()
     y[:3] = 7  # wherever they lie, the model does not expect them
     model = dm.RobustLogisticRegression(100, updatable=True, random_state=0, **settings)
-    for call in (
-        lambda: model.fit(X, y),
-        lambda: model.forget([2]),
-        lambda: model.absorb(X[4:5], y[4:5]),
-    ):
+    for call in (lambda: model.fit(X, y), lambda: model.forget([2]), lambda: model.absorb(X[4:5], y[4:5])):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             call()

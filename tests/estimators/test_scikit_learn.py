@@ -1,6 +1,5 @@
 """The estimators behave as scikit-learn's own do: its checks, its tools, its conventions."""
 
-import pickle
 import warnings
 
 import joblib
@@ -66,15 +65,6 @@ def test_scikit_learns_own_checks_of_the_others(estimator, check):
 
 @every_case
 class TestEveryEstimator:
-    def test_pickled_it_is_the_same(self, case):
-        X, y, _ = case.data()
-        one = case.fit(X, y, coreset_size=500)
-        two = pickle.loads(pickle.dumps(one))
-        np.testing.assert_array_equal(one.outliers_, two.outliers_)
-        assert one.score(X, y) == two.score(X, y)
-        assert one.objective_ == two.objective_
-        np.testing.assert_array_equal(one.coreset_.ids, two.coreset_.ids)
-
     def test_feature_names_are_kept_and_their_order_is_insisted_on(self, case):
         X, y, _ = case.data()
         frame = pd.DataFrame(X, columns=["age", "height", "visits"])

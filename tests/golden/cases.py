@@ -20,6 +20,7 @@ from scipy import sparse
 import duramen as dm
 
 N, D, N_OUTLIERS = 300, 3, 24
+DEFAULTS = {"size": 40, "n_outliers": 16}
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,8 @@ class Case:
     sampler: Any
     route: str
     weighted: bool = False
-    anchor: str = (
-        "given"  # "found", "given" with a radius, "theta" alone, or "frozen": one that was used before
-    )
+    # "found", "given" with a radius, "theta" alone, or "frozen": one that was used before
+    anchor: str = "given"
     data: dict[str, Any] = field(default_factory=dict)
     form: str = "dense"  # "sparse", "float32", "rows": rows without ids of their own
     note: str = ""
@@ -134,14 +134,7 @@ class Case:
         return replace(data, X=X, ids=None if self.form == "rows" else data.ids)
 
     def settings(self) -> dict[str, Any]:
-        chosen = {
-            "loss": self.loss,
-            "sampler": self.sampler,
-            "random_state": 11,
-            "size": 40,
-            "n_outliers": 16,
-        }
-        chosen |= self.options
+        chosen = {"loss": self.loss, "sampler": self.sampler, "random_state": 11, **DEFAULTS, **self.options}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         given = self._anchor(chosen)
         return chosen if given is None else chosen | {"anchor": given}
@@ -348,6 +341,7 @@ def _case(
 
 RAW = {"calibrate": False, "note": "raw"}
 BIG = {"size": 70, "note": "70 rows"}  # enough to calibrate to a gradient
+THEOREM, THEOREM_1 = {"size": None, "note": "epsilon"}, {"size": None, "note": "beta alone"}
 
 CASES = [
     _case("logistic", "uniform", "memory"),
@@ -385,38 +379,9 @@ CASES = [
     _case("truth", "auto", "memory", "unit", "found", **BIG),
     _case("huber", ByLength(), "memory", "real"),
     _case("k-median", Heaviest(), "memory", "real"),
-    _case(
-        "truth",
-        "sensitivity",
-        "memory",
-        data={"n": 1500},
-        n_outliers=1,
-        note="epsilon",
-        size=None,
-        epsilon=0.95,
-    ),
-    _case(
-        "truth",
-        "layered",
-        "memory",
-        "real",
-        data={"n": 100},
-        note="epsilon",
-        size=None,
-        epsilon=0.5,
-        beta=0.25,
-    ),
-    _case(
-        "one-mean",
-        "uniform",
-        "memory",
-        "real",
-        "found",
-        n_outliers=0.4,
-        note="beta alone",
-        size=None,
-        beta=0.9,
-    ),
+    _case("truth", "sensitivity", "memory", data={"n": 1500}, n_outliers=1, epsilon=0.95, **THEOREM),
+    _case("truth", "layered", "memory", "real", data={"n": 100}, epsilon=0.5, beta=0.25, **THEOREM),
+    _case("one-mean", "uniform", "memory", "real", "found", n_outliers=0.4, beta=0.9, **THEOREM_1),
 ]
 CASES += [
     _case("logistic", "auto", "scan", "real", "found", **BIG),

@@ -1,6 +1,5 @@
 """Every route to a coreset gives the one that the naive oracle computes."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 import duramen as dm
+from tests import support
 from tests.golden import oracle
 from tests.golden.cases import PROBLEMS, ROUTES, D, Data, make_data
 from tests.golden.oracle import Asked
@@ -28,9 +28,7 @@ def quietly(route, data, chosen):
     if route.startswith("dask"):
         pytest.importorskip("dask.array", reason="needs duramen[dask]")
         pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the ball of radius")
-        return ROUTES[route](data, chosen)
+    return support.quietly(ROUTES[route], data, chosen)
 
 
 def settings_of(asked, anchor=None):

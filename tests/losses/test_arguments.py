@@ -21,14 +21,6 @@ def test_labels_of_the_wrong_kind(loss):
         loss.values(THETA, X, ["yes", "no", "no"])
 
 
-def test_both_codings_of_labels_agree():
-    loss = dm.LogisticLoss()
-    theta = np.array([0.3, -0.2, 0.1])
-    signs = loss.values(theta, X, [-1, 1, 1])
-    for coded in ([0, 1, 1], [False, True, True], np.array([0, 1, 1], dtype=np.uint8), [0.0, 1.0, 1.0]):
-        np.testing.assert_array_equal(loss.values(theta, X, coded), signs)
-
-
 @pytest.mark.parametrize(
     "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(1.0), dm.PoissonLoss()], ids=repr
 )
@@ -73,10 +65,6 @@ def test_a_class_in_place_of_a_loss():
         dm.trimmed_objective(dm.points(X), np.zeros((1, 2)), loss=dm.KMeansLoss)
     with pytest.raises(TypeError, match=r"loss must be a Loss.*found 'logistic'"):
         dm.trimmed_objective(dm.points(X), np.zeros(3), loss="logistic")
-
-
-def test_integers_and_lists_are_accepted():
-    np.testing.assert_array_equal(dm.KMeansLoss(1).values([[0, 0]], [[3, 4], [0, 1]]), [25.0, 1.0])
 
 
 def test_losses_are_values():

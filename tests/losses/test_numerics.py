@@ -7,8 +7,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.metrics import log_loss, mean_poisson_deviance
-from sklearn.metrics.pairwise import pairwise_distances_argmin_min
 
 import duramen as dm
 from duramen.losses.nearest import nearest_squared
@@ -82,21 +80,10 @@ def test_poisson_at_predictors_beyond_the_range():
     assert (loss.deviation(dm.Ball([1.0], 0.1), X, y)[[0, 3]] > 0).all()
 
 
-def test_against_scikit_learn():
-    rng = np.random.default_rng(0)
-    X, theta = rng.normal(size=(1000, 5)), rng.normal(size=6)
-    m = X @ theta[:-1] + theta[-1]
-    y = rng.integers(0, 2, size=1000)
-    assert dm.LogisticLoss().values(theta, X, y).mean() == pytest.approx(
-        log_loss(y, 1 / (1 + np.exp(-m))), rel=1e-12
-    )
-    counts = rng.poisson(3.0, size=1000)
-    half = dm.PoissonLoss().values(theta, X, counts).mean()
-    assert half == pytest.approx(mean_poisson_deviance(counts, np.exp(m)) / 2, rel=1e-12)
-    centres = rng.normal(size=(7, 5))
-    number, distance = pairwise_distances_argmin_min(X, centres)
-    np.testing.assert_allclose(dm.KMedianLoss(7).values(centres, X), distance, rtol=1e-10)
-    np.testing.assert_array_equal(dm.KMedianLoss(7).nearest(centres, X), number)
+def assert_squares(values, exact, units):
+    """Compare squared distances with fractions."""
+    for value, (square, _) in zip(values, exact, strict=True):
+        assert abs(Fraction(float(value)) - square) <= square * Fraction(units)
 
 
 def exact_nearest(X, centres):
@@ -120,10 +107,7 @@ def test_k_means_far_from_the_origin(columns, offset, dtype):
     X[0], X[1] = centres[3], np.nextafter(centres[2], np.inf, dtype=dtype)
     exact = exact_nearest(X, centres)
     values = dm.KMeansLoss(5).values(centres, X)
-    for value, (square, _) in zip(values, exact, strict=True):
-        assert abs(Fraction(float(value)) - square) <= square * Fraction(
-            (columns + 3) * float(np.finfo(dtype).eps)
-        )
+    assert_squares(values, exact, (columns + 3) * float(np.finfo(dtype).eps))
 
 
 def test_a_tie_goes_to_the_first_centre_in_both_kernels():
@@ -142,10 +126,9 @@ def test_centres_so_close_that_the_product_cannot_tell_them():
     X = np.concatenate([centres + 1e-10 * rng.normal(size=(6, 20)), 1e6 * rng.normal(size=(20, 20))])
     exact = exact_nearest(X, centres)
     squared, numbers = nearest_squared(X, centres)
-    for value, number, (square, first) in zip(squared, numbers, exact, strict=True):
-        assert abs(Fraction(float(value)) - square) <= square * Fraction(30 * EPS)
-        if square < 1:  # far away the computed distances to all six are equal
-            assert number == first
+    assert_squares(squared, exact, 30 * EPS)
+    near = [(number, first) for number, (square, first) in zip(numbers, exact, strict=True) if square < 1]
+    assert all(number == first for number, first in near)  # far away all six are equally far, as computed
 
 
 def test_close_centres_beside_a_far_one():
@@ -155,10 +138,8 @@ def test_close_centres_beside_a_far_one():
     X = centres[rng.integers(5, size=100)] + 1e-8 * rng.normal(size=(100, 20))
     exact = exact_nearest(X, centres)
     for loss in (dm.KMeansLoss(6), dm.BregmanLoss(6, "squared")):
-        values, numbers = loss.values(centres, X), loss.nearest(centres, X)
-        for value, number, (square, first) in zip(values, numbers, exact, strict=True):
-            assert abs(Fraction(float(value)) - square) <= square * Fraction(30 * EPS)
-            assert number == first
+        assert_squares(loss.values(centres, X), exact, 30 * EPS)
+        assert loss.nearest(centres, X).tolist() == [first for _, first in exact]
 
 
 @pytest.mark.parametrize("name", ["kl", "squared"])

@@ -13,16 +13,8 @@ from tests.conformance.cases import CASES
 
 NASTY = "<script>alert('x')</script>\"&\x00\ud800"
 SECTIONS = (
-    "contents",
-    "suspects",
-    "picture",
-    "losses",
-    "error-bars",
-    "certificate",
-    "layers",
-    "weights",
-    "anchor",
-)
+    "contents", "suspects", "picture", "losses", "error-bars", "certificate", "layers", "weights", "anchor",
+)  # fmt: skip
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -42,16 +34,8 @@ def core_of(case, sampler="uniform", dtype=np.float64, n_outliers=8):
     X, y = case.data(seed=1, n=300)
     X[:5] *= 3
     theta = case.theta(np.random.default_rng(2))
-    return dm.robust_coreset(
-        X.astype(dtype),
-        y,
-        loss=case.loss,
-        size=60,
-        n_outliers=n_outliers,
-        sampler=sampler,
-        anchor=dm.Anchor(theta, radius=0.01),
-        random_state=0,
-    )
+    asked = {"loss": case.loss, "size": 60, "n_outliers": n_outliers, "sampler": sampler, "random_state": 0}
+    return dm.robust_coreset(X.astype(dtype), y, anchor=dm.Anchor(theta, radius=0.01), **asked)
 
 
 def case_of(name):

@@ -134,20 +134,6 @@ def test_the_whole_gives_the_loss_and_is_the_sum_of_its_parts(name):
         np.testing.assert_array_equal(reasons.rest, 0)
 
 
-def test_of_two_classes_softmax_is_the_margin():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(80, 3)), rng.integers(0, 2, size=80)
-    slopes = rng.normal(size=4)
-    anchors = dm.Anchor(slopes, 0.1), dm.Anchor(np.stack([-slopes / 2, slopes / 2]), 0.1)
-    losses = dm.LogisticLoss(), dm.SoftmaxLoss(2)
-    one, two = (
-        taken_apart(dm.robust_coreset(X, y, loss=loss, size=80, anchor=anchor, random_state=0), np.arange(80))
-        for loss, anchor in zip(losses, anchors, strict=True)
-    )
-    np.testing.assert_allclose(one.parts, two.parts, atol=1e-12)
-    np.testing.assert_allclose(one.whole, two.whole, atol=1e-12)
-
-
 def test_a_residual_names_the_label_that_made_it():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
@@ -157,16 +143,6 @@ def test_a_residual_names_the_label_that_made_it():
     rows = np.searchsorted(core.ids, [0, 1])
     reasons = reasons_of(core, rows, ("a", "b", "c", "d"), "price")
     assert [reasons.features[reasons.top(row, 1)[0]] for row in (0, 1)] == ["price", "b"]
-
-
-def test_a_feature_that_was_changed_is_the_reason():
-    X = np.random.default_rng(0).normal(size=(500, 5))
-    X[7, 3] = 40.0
-    core = dm.robust_coreset(X, loss=dm.KMedianLoss(2), size=60, n_outliers=1, random_state=0)
-    losses = core.loss.values(core.anchor.theta, core.X)
-    (first,) = largest_losses(losses, core.ids, 1)
-    assert core.ids[first] == 7
-    assert taken_apart(core, [first]).top(0, 1).tolist() == [3]
 
 
 def test_float32_rows_are_taken_apart_in_float64():

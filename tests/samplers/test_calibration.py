@@ -49,18 +49,6 @@ def test_weights_that_meet_the_totals_are_left_alone():
     np.testing.assert_allclose(Calibration(columns, weights).weights(weights @ columns), weights, rtol=1e-9)
 
 
-def test_a_rare_column_is_hardly_followed():
-    """Two of 2000 points have it; the total says five times as many. A ridge of ten points lets them go a sixth of
-    the way, a factor of 1 + 4/6, and a little more by the curve of the bounded distance.
-    """
-    columns, weights = sample(q=2)
-    columns[:, 1] = 0.0
-    columns[[3, 8], 1] = 1.0
-    weights[:] = 1.0
-    new = Calibration(columns, weights).weights(np.array([weights @ columns[:, 0], 10.0]))
-    assert 1.5 < new[3] < 2.0
-
-
 def test_residuals_are_those_of_a_regression_without_the_point():
     """Against leaving each point out by hand, without a ridge to speak of (2000 points speak for each column)."""
     columns, weights = sample(m=400, q=2)

@@ -7,28 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, smallest, uniforms
+from tests.golden.oracle import uniform
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
-
-
-def splitmix(seed, number):
-    """The same mix, one number at a time in Python's integers."""
-    mask = 2**64 - 1
-
-    def mix(x):
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-        return x ^ (x >> 31)
-
-    golden = 0x9E3779B97F4A7C15
-    x = mix(((number % 2**64) * golden + mix((seed + golden) & mask)) & mask)
-    return ((x >> 11) + 0.5) * 2.0**-53
 
 
 @given(IDS, st.integers(0, 2**63 - 1))
 def test_uniforms_are_the_mix_of_seed_and_id(ids, seed):
     numbers = uniforms(seed, ids)
-    assert [splitmix(seed, int(id_)) for id_ in ids] == numbers.tolist()
+    assert [uniform(seed, int(id_)) for id_ in ids] == numbers.tolist()
     assert ((numbers > 0) & (numbers < 1)).all()
 
 
@@ -133,8 +120,7 @@ def test_a_sample_of_certain_points_alone_is_scaled_all_the_same():
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 50)), min_size=1, max_size=8),
-    st.integers(8, 300),
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 50)), min_size=1, max_size=8), st.integers(8, 300)
 )
 def test_apportioning_keeps_the_sum_and_the_limits(pairs, size):
     shares, room = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])

@@ -1,7 +1,5 @@
 """Sensitivities: the closed form against a semidefinite and another exact solver, and bounds against search."""
 
-import warnings
-
 import clarabel
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from scipy import optimize, sparse
 import duramen as dm
 from duramen.samplers.sensitivity import quadratic_fraction
 from tests.conformance.cases import CASES
+from tests.support import quietly
 
 SEEDS = range(12)
 
@@ -147,9 +146,7 @@ def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
     weights = rng.exponential(size=30)
     ball = case.ball(rng, radius)
     anchor = dm.Anchor(ball.theta, ball.radius)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the ball of radius")
-        bounds = dm.SensitivitySampler(kind).sensitivities(dm.points(X, y, weights), case.loss, anchor)
+    bounds = quietly(dm.SensitivitySampler(kind).sensitivities, dm.points(X, y, weights), case.loss, anchor)
     if np.isinf(bounds).all():
         assert radius == 0.5  # the largest of these balls alone may be too large
         return
@@ -250,15 +247,9 @@ def test_a_suspected_row_of_infinite_loss_changes_nothing(place):
     plain = np.delete(X, place, axis=0)
     X[place] = 3.4e38
     anchor = dm.Anchor([[-1.0, 0, 0], [1.0, 0, 0]], 0.1)
-    settings = {
-        "loss": dm.KMeansLoss(2),
-        "size": 500,
-        "anchor": anchor,
-        "sampler": "sensitivity",
-        "random_state": 0,
-    }
-    core = dm.robust_coreset(X, n_outliers=1, suspects=1, **settings)
-    other = dm.robust_coreset(plain, ids=np.delete(np.arange(70_000), place), **{**settings, "size": 499})
+    asked = {"loss": dm.KMeansLoss(2), "anchor": anchor, "sampler": "sensitivity", "random_state": 0}
+    core = dm.robust_coreset(X, size=500, n_outliers=1, suspects=1, **asked)
+    other = dm.robust_coreset(plain, ids=np.delete(np.arange(70_000), place), size=499, **asked)
     np.testing.assert_array_equal(core.ids[~core.suspected], other.ids)
 
 

@@ -192,15 +192,8 @@ def test_custom_losses_start_around_the_given_theta():
 
 def test_a_given_theta_is_the_first_of_several_starts():
     seen = []
-    solution = dm.solve(
-        PLAIN,
-        dm.KMeansLoss(5),
-        3,
-        init=X[:5],
-        n_starts=3,
-        random_state=0,
-        callback=lambda step: seen.append(step.start),
-    )
+    several = {"n_starts": 3, "random_state": 0, "callback": lambda step: seen.append(step.start)}
+    solution = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5], **several)
     assert set(seen) <= {0, 1, 2}
     assert len(solution.start_objectives) == 3
     alone = dm.solve(PLAIN, dm.KMeansLoss(5), 3, init=X[:5])

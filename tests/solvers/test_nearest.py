@@ -129,19 +129,6 @@ def test_late_iterations_look_at_few_rows(monkeypatch):
     assert looked[0] < 0.01 * len(X) < looked[1]
 
 
-def test_the_front_serves_until_centres_have_moved():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(5000, 3))
-    nearest = NearestCentres(X)
-    centres = X[:4].copy()
-    for step in np.linspace(0, 1, 40):
-        nearest.move(centres + step * rng.normal(size=centres.shape) * 0.1)
-        rows, squared = nearest.beyond(1.5**2)
-        least, _ = naive(X, nearest.centres)
-        np.testing.assert_array_equal(rows, np.flatnonzero(least >= 1.5**2))
-        np.testing.assert_allclose(squared, least[rows])
-
-
 def test_empty_clusters_are_refilled():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(100, 2)), rng.normal([30.0, 0.0], 1.0, size=(100, 2))])

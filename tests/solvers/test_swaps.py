@@ -7,11 +7,11 @@ import duramen as dm
 from duramen.losses.nearest import first_least, squared_differences
 from duramen.seeds import generator
 from duramen.solvers import nearest, seeding
-from duramen.solvers.alternate import Stopping, alternate, fit_of
-from duramen.solvers.nearest import NearestCentres, ScreenedCentres, nearest_of
+from duramen.solvers.alternate import alternate
+from duramen.solvers.nearest import ScreenedCentres
 from duramen.solvers.problem import problem_of
-from duramen.solvers.seeding import _CheapestTwo, _Costs, _grow, _least_needed, local_search
-from duramen.trimming import Trimmer, kept_weights, trimmed_sum
+from duramen.solvers.seeding import local_search
+from duramen.trimming import Trimmer, kept_weights
 
 
 def made_up(seed, n=400, d=3, k=6):
@@ -36,17 +36,6 @@ def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
     assert np.array_equal(quick, local_search(problem, generator(seed)))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_fit_used_before_ends_where_a_new_one_does(seed):
-    problem = made_up(seed)
-    fit, rng = fit_of(problem), np.random.default_rng(seed)
-    for _ in range(4):
-        start = problem.X[rng.choice(len(problem.X), 6, replace=False)].astype(np.float64)
-        again, new = (alternate(problem, start, Stopping(max_iter=8), given) for given in (fit, None))
-        assert np.array_equal(again.theta, new.theta)
-        assert again.history == new.history
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_screening_finds_the_first_of_the_nearest(seed):
     X, rng = made_up(seed).X, np.random.default_rng(seed)
@@ -67,41 +56,6 @@ def test_screening_finds_the_first_of_the_nearest(seed):
             rows, squared = found.beyond(level)
             assert np.array_equal(rows, np.flatnonzero(own >= level))
             assert np.array_equal(squared, own[rows])
-
-
-def test_few_moderate_rows_are_screened():
-    X = np.ones((1000, 4))
-    assert isinstance(nearest_of(X, 10), ScreenedCentres)
-    assert isinstance(nearest_of(X, 1000), NearestCentres)  # bounds pay
-    assert isinstance(nearest_of(np.ones((1000, 17)), 10), NearestCentres)
-    assert isinstance(nearest_of(1e160 * X, 10), NearestCentres)  # squares overflow
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_least_needed_centre_is_that_of_evaluating_all(seed, monkeypatch):
-    problem = made_up(seed)
-    costs, rng = _Costs(problem), np.random.default_rng(seed)
-    exact = []
-    trimmed = costs.trimmed_sum
-    monkeypatch.setattr(costs, "trimmed_sum", lambda left: exact.append(trimmed(left)) or exact[-1])
-    asked = 0
-    for _ in range(10):
-        rows = rng.choice(len(problem.X), 7)  # with repetition: ties
-        table = costs.table(costs.centres_at(rows[:6])).copy()
-        new = costs.of(costs.centres_at(rows[6:])[0])
-        without = [np.minimum(np.delete(table, number, axis=0).min(axis=0), new) for number in range(6)]
-        left = [trimmed_sum(one, costs.weights, costs.z) for one in without]
-        exact.clear()
-        assert _least_needed(costs, _CheapestTwo.of(table), new) == np.argmin(left)
-        asked += len(exact)
-    assert asked < 40  # of 60
-
-
-@pytest.mark.parametrize("seed", [0, 4, 5])  # 4: in single precision one centre is rounded, several are not
-def test_what_grow_centres_leave_is_what_their_table_says(seed):
-    costs = _Costs(made_up(seed))
-    centres, least = _grow(costs, np.inf, generator(seed))
-    assert np.array_equal(least, costs.table(centres).min(axis=0))
 
 
 def test_a_trimmer_with_ties_gives_kept_weights_bit_for_bit():

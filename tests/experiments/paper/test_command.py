@@ -122,14 +122,6 @@ def test_data_of_too_few_rows_are_refused(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("quick")
-def test_results_of_other_data_are_not_mixed(run, tmp_path):
-    assert run("table1", *SMALL, "--out", tmp_path, "--no-plots").code == 0
-    other = run("table1", "--made-up", "--rows", 21_000, "--out", tmp_path, "--no-plots")
-    assert other.code == 2
-    assert "rows 20000 and not 21000" in other.err
-
-
 def test_without_matplotlib_the_extra_and_the_way_round_are_named(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run("table1", *SMALL, "--out", tmp_path)

@@ -1,7 +1,6 @@
 """Dynamic, on made-up rows: the stops, the records, and the verdict on the page."""
 
 import copy
-import json
 from importlib.util import find_spec
 
 import numpy as np
@@ -97,14 +96,6 @@ def test_fits_are_near_those_of_all_rows_and_compared_with_the_same_ones(trial):
         assert (ours["least"], ours["everything"]) == (theirs["least"], theirs["everything"])
     assert ranked[2]["anchor"] < ranked[1]["anchor"]  # one of all rows is better than one of the first
     assert (ranked[2]["late"], ranked[-1]["late"]) == (0.0, 0.5)
-
-
-def test_what_was_done_is_not_done_again(ran, monkeypatch):
-    folder, before = ran
-    monkeypatch.setattr("experiments.paper.dynamic.life_of", lambda *_: pytest.fail("done already"))
-    assert run(LIFE, folder, command="made by a test", plots=False).records == before.records
-    kept = json.loads((folder / "dynamic.json").read_text())["settings"]
-    assert kept == {**LIFE.settings, "duramen": dm.__version__}
 
 
 @pytest.mark.parametrize(("name", "value"), [("in_common", 0.999), ("apart", 2e-9)])

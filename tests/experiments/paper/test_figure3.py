@@ -58,5 +58,5 @@ def test_a_small_run(experiment, tmp_path, monkeypatch):
     assert set(fits) == {f"{way} {size}" for way in WAYS for size in (1000, 1800)}
     assert fits["default 1800"]["loss"] < fits["default 1000"]["loss"]
     assert {one.name for one in tmp_path.iterdir()} == {
-        *("figure3.json", "figure3.md", "figure3a.svg", "figure3a.png", "figure3b.svg", "figure3b.png"),
+        *("figure3.json", "figure3.md", "figure3a.svg", "figure3a.png", "figure3b.svg", "figure3b.png")
     }

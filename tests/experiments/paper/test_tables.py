@@ -43,13 +43,8 @@ def test_a_cell_says_whether_it_is_as_good_as_the_paper(reported, ratio, speed_u
     assert found.cell("GSP+ 7 paper").written(reported) == [ratio, speed_up]
     row = found.side_by_side({("GSP", 7): reported}).splitlines()[-1]
     told = [cell.strip() for cell in row.strip("|").split("|")]
-    assert told == [
-        "GSP+",
-        "7",
-        f"{reported.ratio:.3f}",
-        f"x {reported.speed_up:.1f}",
-        *2 * [ratio, speed_up],
-    ]
+    assert told[:4] == ["GSP+", "7", f"{reported.ratio:.3f}", f"x {reported.speed_up:.1f}"]
+    assert told[4:] == 2 * [ratio, speed_up]
     verdict = found.verdict({("GSP", 7): reported})
     assert verdict.count("missed: GSP+ 7") == 2 * (ratio.count("MISSED") + speed_up.count("MISSED"))
     assert f"in {1 - ratio.count('MISSED')} of 1 rows" in verdict
