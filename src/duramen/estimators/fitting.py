@@ -18,12 +18,12 @@ from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
+from duramen.losses.centres import count_distinct
 from duramen.losses.linear import LinearLoss, PredictorLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Bound, RankedSampler, Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, count_distinct, is_number
+from duramen.solvers.problem import Solution, is_number
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
@@ -401,16 +401,11 @@ def _is_representative(core: Coreset, loss: Loss) -> bool:
     """
     if len(core) >= core.n_points:
         return True
-    if isinstance(loss, SoftmaxLoss):
-        assert core.y is not None
-        return len(np.unique(core.y)) == loss.n_classes
-    if isinstance(loss, LinearLoss):
-        if not loss.classifies:
-            return True
-        assert core.y is not None
-        return bool(np.bincount(core.y > 0, core.weights, minlength=2).min() > core.n_outliers)
-    k = getattr(loss, "k", 1)
-    return k == 1 or count_distinct(core.X, None, k) == k
+    try:
+        loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
+    except ValueError:
+        return False
+    return True
 
 
 def check_updatable(updatable: Any, settings: FitSettings) -> None:

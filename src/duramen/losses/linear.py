@@ -71,6 +71,19 @@ class PredictorLoss(Loss):
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative of f in each predictor, finite: (n,), or (n, n_classes)."""
 
+    @abstractmethod
+    def curvature_at_zero(self, y: Array) -> Array:
+        """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
+
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        """Raise ValueError if a class has no weight, or may be set aside as a whole."""
+
+    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
+        self.check_labels(y)
+        self.check_classes(y, weights, z)
+
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
@@ -139,6 +152,26 @@ class LinearLoss(PredictorLoss):
 
     def check_labels(self, y: Array) -> None:
         """Accept any finite label, as in regression."""
+
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        if not self.classifies:
+            return
+        positive = y > 0
+        lower, upper = (float(np.einsum("i,i->", weights, side)) for side in (~positive, positive))
+        smaller = min(upper, lower)
+        if not smaller > 0:
+            only = y[positive if upper else ~positive][0]
+            name = type(self).__name__
+            raise ValueError(f"all points of positive weight have the label {only}; {name} needs two classes")
+        if z >= smaller:
+            rare = y[positive if upper < lower else ~positive]
+            raise ValueError(
+                f"n_outliers={z:g} could set aside the whole class {rare[0]}, of weight "
+                f"{smaller:g}; take fewer outliers than the smaller class weighs"
+            )
+
+    def curvature_at_zero(self, y: Array) -> Array:
+        return self.curvature(np.zeros(len(y)), self.encode_labels(y, np.float64))
 
     def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
         """Compute psi and its derivative together; override it where that is faster."""

@@ -57,6 +57,18 @@ class SoftmaxLoss(PredictorLoss):
                 "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
             )
 
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        weight = np.bincount(y.astype(np.intp), weights, minlength=self.n_classes)
+        if not (weight > 0).all():
+            raise ValueError(
+                f"no point of positive weight has the label {int(np.argmin(weight > 0))}; {self!r} needs all "
+                "its classes; lower n_classes and encode the labels that occur"
+            )
+
+    def curvature_at_zero(self, y: Array) -> Array:
+        share = 1 / self.n_classes
+        return np.full(len(y), share * (1 - share))
+
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         short = self._shortfalls(theta, X, y)
         refuse_overflow(short)
