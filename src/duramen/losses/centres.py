@@ -27,7 +27,7 @@ class CentreLoss(Loss):
         """Compute the values, and the numbers of the nearest centres."""
 
     @abstractmethod
-    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
 
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
@@ -53,7 +53,7 @@ class CentreLoss(Loss):
 
         def work(chunk: slice) -> None:
             with ignore_overflow():
-                pulls = self._pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
+                pulls = self.pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
             gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = pulls
 
         for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
@@ -69,7 +69,7 @@ class CentreLoss(Loss):
 
         def work(chunk: slice) -> tuple[Array]:
             with ignore_overflow():
-                pulls = self._pulls(rows[chunk], centres, numbers[chunk], np.float64)
+                pulls = self.pulls(rows[chunk], centres, numbers[chunk], np.float64)
                 pulls[factors[chunk] == 0] = 0.0
                 return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
 
@@ -115,7 +115,7 @@ class DistanceLoss(CentreLoss):
         squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         gaps = (centres[numbers] - block).astype(dtype, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps

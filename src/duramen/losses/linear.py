@@ -84,6 +84,29 @@ class PredictorLoss(Loss):
         self.check_labels(y)
         self.check_classes(y, weights, z)
 
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        pulls = self.pulls(theta, rows, y)
+        if sparse.issparse(rows):
+            if pulls.ndim == 1:
+                with ignore_overflow():
+                    scaled = rows.multiply(pulls[:, None])
+                column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
+                return sparse.hstack([scaled, *column], format="csr")
+            rows = rows.toarray()
+        gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
+        self.put_gradients(gradients, rows, pulls)
+        return gradients
+
+    def put_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
+        """Write pull times (x, 1) into ``gradients``, ``(*pulls.shape, d)``, in their type."""
+        d = rows.shape[1]
+        with ignore_overflow():
+            block = rows if pulls.ndim == 1 else rows[:, None]
+            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=gradients.dtype)
+        if self.fit_intercept:
+            gradients[..., d] = pulls
+
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
@@ -209,26 +232,6 @@ class LinearLoss(PredictorLoss):
 
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         return _finite(self.slopes(theta, X, y))
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        slopes = self.pulls(theta, rows, y)
-        if sparse.issparse(rows):
-            with ignore_overflow():
-                scaled = rows.multiply(slopes[:, None]).tocsr()
-            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
-            return sparse.hstack([scaled, *column], format="csr")
-        n, d = rows.shape
-        gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            with ignore_overflow():
-                np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
-            if self.fit_intercept:
-                gradients[chunk, d] = slopes[chunk]
-
-        for_each_chunk(work, n)
-        return gradients
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)

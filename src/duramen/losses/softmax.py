@@ -91,14 +91,6 @@ class SoftmaxLoss(PredictorLoss):
             bound = (highest - here) + 16 * self.n_classes * unit * (1 + highest)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
 
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        pulls = self.pulls(theta, X, y)
-        rows = self._rows(X)
-        dense = rows.toarray() if sparse.issparse(rows) else rows
-        with ignore_overflow():
-            gradients = pulls[:, :, None] * dense[:, None, :]
-        return np.concatenate([gradients, pulls[:, :, None]], axis=2) if self.fit_intercept else gradients
-
     def lipschitz(self, X: Any, y: Any = None) -> Array:
         return 2 * self._norms(X)
 
