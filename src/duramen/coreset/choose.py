@@ -60,22 +60,14 @@ def share_loss_bins(bins: Array, counts: Array, weights: Array, size: int) -> tu
     return groups.astype(np.int32), apportion(totals, group_counts, size), totals
 
 
-class Scores(NamedTuple):
-    """Ranks and strata of all points, and totals over them."""
-
-    ranks: Array
-    strata: Array | None
-    totals: Array | None
-
-
 def score_points(
     sampler: RankedSampler,
     anchored: AnchoredPoints,
     seed: int,
     cache: Array | None,
     features: CalibrationFeatures | None,
-) -> Scores:
-    """Score all points in one pass; those of weight zero are ignored."""
+) -> tuple[Array, Array | None, Any]:
+    """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
     points = anchored.points
     ranks = np.empty(len(points))
     probe = sampler.strata(anchored.take(slice(0, 1)))
@@ -94,7 +86,7 @@ def score_points(
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
     with one_blas_thread():
         (totals,) = sum_over_chunks(score, len(points), rows)
-    return Scores(ranks, strata, None if features is None else totals)
+    return ranks, strata, totals
 
 
 class Chosen(NamedTuple):
@@ -139,7 +131,6 @@ def choose_inliers(
     found = draw(seed, ranks, points.ids, groups, sizes)
     weights = scale_weights(found, points.weights, groups, group_weights)
     if features is not None:
-        assert totals is not None
         found, weights = calibrate(points, found, weights, features, totals)
     return Chosen(found.rows, weights, found.inclusion, found.groups), features is not None
 
