@@ -230,7 +230,7 @@ def robust_coreset(
     array([1.9, 0. , 0. , 0. ])
     """
     if isinstance(X, Scan):
-        _refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
+        refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
         asked: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
         asked |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
         return _scanned_coreset(X, **asked, random_state=random_state)
@@ -283,7 +283,7 @@ def robust_coreset(
     )
 
 
-def _refuse_beside_scan(**given: Any) -> None:
+def refuse_beside_scan(**given: Any) -> None:
     """Raise TypeError for what cannot be passed beside a scan."""
     for name, value in given.items():
         if value is not None:

@@ -24,13 +24,10 @@ from duramen.samplers.base import (
     Strata,
     allocate_size,
     compute_ranks,
-    largest_measure,
     strata_of,
 )
 from duramen.samplers.calibration import calibration_features
-from duramen.samplers.ranks import draw, scale_to_totals, uniforms
-
-_WORTHWHILE = 0.25  # the share of rows up to which scoring a few is faster than scoring all
+from duramen.samplers.ranks import draw, scale_to_totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +78,8 @@ class Inliers:
         """Add the inliers of a batch; points of weight zero are ignored."""
         check_finite(anchored)
         sampler, seed = self._view.sampler, self._view.seed
-        rows = self._promising(anchored)
-        if rows is None:
-            ranks, numbers, totals = score_points(sampler, anchored, seed, cache, self._features)
-            self._lowest.add(anchored.points, ranks, self._count(anchored.points, numbers))
-        else:
-            totals = score_points(None, anchored, seed, cache, self._features).totals
-            self._count(anchored.points, None)
-            few = anchored.take_unchecked(rows)
-            self._lowest.add(few.points, compute_ranks(sampler, few, seed), np.zeros(len(few), np.int8))
+        ranks, numbers, totals = score_points(sampler, anchored, seed, cache, self._features)
+        self._lowest.add(anchored.points, ranks, self._count(anchored.points, numbers))
         if self._totals is not None:
             self._totals.add(totals)
 
@@ -127,17 +117,6 @@ class Inliers:
             kept = kept._replace(strata=numbers[kept.strata])
         counts = np.array(self._counts, dtype=np.int64)[order]
         return InlierState(numbers[order], counts, weights, self._totals, self._stratified, kept)
-
-    def _promising(self, anchored: AnchoredPoints) -> Array | None:
-        """Find the rows whose ranks may be among the smallest, by a bound on all scores; None for all."""
-        limit = self._lowest.limit
-        if limit is None or self._stratified:
-            return None
-        bound = limit * largest_measure(self._view.sampler, anchored)
-        if not bound < _WORTHWHILE:
-            return None
-        points = anchored.points
-        return np.flatnonzero((uniforms(self._view.seed, points.ids) <= bound) & (points.weights > 0))
 
     def _count(self, points: WeightedPoints, numbers: Array | None) -> Array:
         """Count and weigh points by stratum; return the index of each point's stratum."""

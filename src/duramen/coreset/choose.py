@@ -60,47 +60,33 @@ def share_loss_bins(bins: Array, counts: Array, weights: Array, size: int) -> tu
     return groups.astype(np.int32), apportion(totals, group_counts, size), totals
 
 
-class Scores(NamedTuple):
-    """Ranks and strata of all points, and totals over them."""
-
-    ranks: Array
-    strata: Array | None
-    totals: Array | None
-
-
 def score_points(
-    sampler: RankedSampler | None,
+    sampler: RankedSampler,
     anchored: AnchoredPoints,
     seed: int,
     cache: Array | None,
     features: CalibrationFeatures | None,
-) -> Scores:
-    """Score all points in one pass; those of weight zero are ignored.
-
-    Without a sampler only the totals are computed, in the same chunks and so with the same rounding.
-    """
+) -> tuple[Array, Array | None, Any]:
+    """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
     points = anchored.points
-    ranks = np.empty(len(points) if sampler is not None else 0)
-    probe = None if sampler is None else sampler.strata(anchored.take(slice(0, 1)))
+    ranks = np.empty(len(points))
+    probe = sampler.strata(anchored.take(slice(0, 1)))
     strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
 
     def score(chunk: slice) -> tuple[Array | float]:
         part = anchored.take(chunk)
-        if sampler is not None:
-            ranks[chunk] = compute_ranks(sampler, part, seed)
-            if strata is not None:
-                strata[chunk] = np.asarray(sampler.strata(part))
+        ranks[chunk] = compute_ranks(sampler, part, seed)
+        if strata is not None:
+            strata[chunk] = np.asarray(sampler.strata(part))
         if features is None:
             return (0.0,)
         part_cache = None if cache is None else cache[chunk]
         return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
 
-    totals: Any = None
-    if sampler is not None or features is not None:
-        rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
-        with one_blas_thread():
-            (totals,) = sum_over_chunks(score, len(points), rows)
-    return Scores(ranks, strata, None if features is None else totals)
+    rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
+    with one_blas_thread():
+        (totals,) = sum_over_chunks(score, len(points), rows)
+    return ranks, strata, totals
 
 
 class Chosen(NamedTuple):
@@ -145,7 +131,6 @@ def choose_inliers(
     found = draw(seed, ranks, points.ids, groups, sizes)
     weights = scale_weights(found, points.weights, groups, group_weights)
     if features is not None:
-        assert totals is not None
         found, weights = calibrate(points, found, weights, features, totals)
     return Chosen(found.rows, weights, found.inclusion, found.groups), features is not None
 

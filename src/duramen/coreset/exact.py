@@ -136,8 +136,6 @@ def _sum_in_units(numbers: Array) -> int:
     """Add up finite floats, in units of the smallest float."""
     if not len(numbers):
         return 0
-    if numbers[0] == 1.0 and (numbers == 1.0).all():
-        return len(numbers) << _SMALLEST
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
     if size < _EXACT and np.array_equal(numbers, np.floor(numbers)):

@@ -14,8 +14,7 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, RankedPoints
 from duramen.coreset.view import check_points
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
+from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
 
 
@@ -117,7 +116,7 @@ class FirstPass:
         check_points(points, loss)
         self._agree(form_of(points))
         refuse_nonfinite(points.X)
-        if points.y is not None and isinstance(loss, (LinearLoss, SoftmaxLoss)):
+        if points.y is not None and isinstance(loss, PredictorLoss):
             loss.check_labels(points.y)
             if isinstance(loss, LinearLoss) and loss.classifies:
                 self._check_classes(float(points.y.min()), float(points.y.max()))

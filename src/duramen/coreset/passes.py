@@ -26,50 +26,8 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.calibration import calibration_features
 from duramen.seeds import generator
+from duramen.solvers.problem import is_number
 from duramen.trimming import outlier_weight
-
-
-def to_bytes(body: FirstPassResult | Candidates, fingerprint: str) -> bytes:
-    """Turn the result of a pass into bytes, with the fingerprint of its plan."""
-    facts = {"plan": fingerprint, "rows": body.n_rows, "points": body.n_points}
-    if isinstance(body, FirstPassResult):
-        facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-        return pack(facts, {"weight": _sums_to_array(body.weight), **_pack_kept(body.kept)})
-    inliers = body.inliers
-    facts |= {"kind": "selection", "stratified": inliers.stratified}
-    arrays = {"strata": inliers.numbers, "counts": inliers.counts, "weights": _sums_to_array(inliers.weights)}
-    if inliers.totals is not None:
-        arrays["totals"] = _sums_to_array(inliers.totals)
-    arrays |= _pack_kept(inliers.kept)
-    if inliers.kept is not None and inliers.stratified:
-        short = np.int16 if len(inliers.numbers) <= np.iinfo(np.int16).max else np.int32
-        arrays["places"] = np.searchsorted(inliers.numbers, inliers.kept.strata).astype(short)
-    if body.suspects is not None:
-        arrays |= packed_points(body.suspects.points, "suspects")
-        arrays["losses"] = np.asarray(body.suspects.losses)
-    return pack(facts, arrays)
-
-
-def from_bytes(data: bytes, view: View | None) -> tuple[str, FirstPassResult | Candidates]:
-    """Read the fingerprint of the plan, and the result of a pass."""
-    facts, arrays = unpack(data)
-    fingerprint, n_rows, n_points = facts["plan"], facts["rows"], facts["points"]
-    points, kept = unpacked_points(arrays, "held"), None
-    strata = arrays.get("strata", np.zeros(1, dtype=np.int8))
-    if points is not None:
-        places = arrays.get("places", np.zeros(len(points), dtype=np.int16))
-        kept = RankedPoints(points, arrays["ranks"], strata[places])
-    if facts["kind"] == "census":
-        form = None if facts["form"] is None else Form(*facts["form"])
-        weight = _sums_from_array(arrays["weight"])
-        return fingerprint, FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
-    totals = _sums_from_array(arrays["totals"]) if "totals" in arrays else None
-    weights = _sums_from_array(arrays["weights"])
-    inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], kept)
-    suspects, outer = None, unpacked_points(arrays, "suspects")
-    if outer is not None and view is not None:
-        suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
-    return fingerprint, Candidates(n_rows, n_points, suspects, inliers)
 
 
 def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
@@ -161,7 +119,28 @@ class Summary:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the summary, without the plan: format 1, the same on every machine."""
-        return to_bytes(self.body, self.plan.fingerprint)
+        body = self.body
+        facts = {"plan": self.plan.fingerprint, "rows": body.n_rows, "points": body.n_points}
+        if isinstance(body, FirstPassResult):
+            facts |= {"kind": "census", "form": body.form, "classes": body.classes}
+            return pack(facts, {"weight": _sums_to_array(body.weight), **_pack_kept(body.kept)})
+        inliers = body.inliers
+        facts |= {"kind": "selection", "stratified": inliers.stratified}
+        arrays = {
+            "strata": inliers.numbers,
+            "counts": inliers.counts,
+            "weights": _sums_to_array(inliers.weights),
+        }
+        if inliers.totals is not None:
+            arrays["totals"] = _sums_to_array(inliers.totals)
+        arrays |= _pack_kept(inliers.kept)
+        if inliers.kept is not None and inliers.stratified:
+            short = np.int16 if len(inliers.numbers) <= np.iinfo(np.int16).max else np.int32
+            arrays["places"] = np.searchsorted(inliers.numbers, inliers.kept.strata).astype(short)
+        if body.suspects is not None:
+            arrays |= packed_points(body.suspects.points, "suspects")
+            arrays["losses"] = np.asarray(body.suspects.losses)
+        return pack(facts, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
@@ -172,10 +151,27 @@ class Summary:
         ValueError
             If it is not a summary, is damaged, has a newer format, or was made by another plan.
         """
-        fingerprint, body = from_bytes(data, plan.view)
-        if fingerprint != plan.fingerprint:
+        facts, arrays = unpack(data)
+        if facts["plan"] != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
-        return cls(plan, body)
+        n_rows, n_points, view = facts["rows"], facts["points"], plan.view
+        points, kept = unpacked_points(arrays, "held"), None
+        strata = arrays.get("strata", np.zeros(1, dtype=np.int8))
+        if points is not None:
+            places = arrays.get("places", np.zeros(len(points), dtype=np.int16))
+            kept = RankedPoints(points, arrays["ranks"], strata[places])
+        if facts["kind"] == "census":
+            form = None if facts["form"] is None else Form(*facts["form"])
+            weight = _sums_from_array(arrays["weight"])
+            first = FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
+            return cls(plan, first)
+        totals = _sums_from_array(arrays["totals"]) if "totals" in arrays else None
+        weights = _sums_from_array(arrays["weights"])
+        inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], kept)
+        suspects, outer = None, unpacked_points(arrays, "suspects")
+        if outer is not None and view is not None:
+            suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
+        return cls(plan, Candidates(n_rows, n_points, suspects, inliers))
 
 
 _OTHER_PLAN = (
@@ -224,7 +220,7 @@ def plan(
     named = sampler_of(sampler, by_size)
     if named is not None:
         _check_ranked(named)
-    is_count = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
+    is_count = is_number(n_outliers) and n_outliers >= 1
     outlier_weight(n_outliers, 2.0 * float(n_outliers) if is_count else 1.0)  # the total is not known yet
     if anchor is not None:
         as_anchor(anchor)

@@ -16,8 +16,8 @@ from scipy import sparse
 from duramen.arrays import Array, Rows
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
+from duramen.losses.centres import CentreLoss
+from duramen.samplers.base import check_size
 from duramen.seeds import generator
 
 if TYPE_CHECKING:
@@ -171,9 +171,7 @@ def scene_of(
 
     ``columns``, ``label`` and ``label_text`` are names for axes and legend.
     """
-    whole = isinstance(max_points, (int, np.integer)) and not isinstance(max_points, bool)
-    if not (whole and max_points >= 1):
-        raise ValueError(f"max_points={max_points!r} must be a whole number of 1 or more")
+    check_size(max_points, "max_points")
     rng = generator(random_state)
     shown = np.arange(len(core))
     if len(core) > max_points:
@@ -220,7 +218,7 @@ def _classes(core: Coreset) -> list[float] | None:
 
 def _centres(core: Coreset) -> Array:
     """Return the anchor's centres, (m, d); none where the loss has none."""
-    if core.anchor is None or not isinstance(core.loss, (DistanceLoss, BregmanLoss)):
+    if core.anchor is None or not isinstance(core.loss, CentreLoss):
         return np.empty((0, core.points.n_columns))
     return dense(np.atleast_2d(core.anchor.theta))
 

@@ -20,6 +20,7 @@ from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler,
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.solvers.problem import is_number
 from duramen.trimming import trimmed_sum
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
@@ -200,7 +201,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Size
             raise TypeError(
                 f"beta={beta} goes with epsilon; with size={size} only beta=0 is allowed (keep all)"
             )
-        if not is_auto and not (_is_number(suspects) and 0 <= suspects < math.inf):
+        if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
             raise ValueError(
                 f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
                 "0 suspects none"
@@ -220,12 +221,8 @@ def check_calibrate(calibrate: Any) -> None:
         raise TypeError(f"calibrate={calibrate!r} must be True or False")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
 def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
-    if not (_is_number(value) and 0 <= value < 1) or (above_zero and value == 0):
+    if not (is_number(value) and 0 <= value < 1) or (above_zero and value == 0):
         raise ValueError(
             f"{name}={value!r} must be a number {'above' if above_zero else 'from'} 0 and below 1"
         )

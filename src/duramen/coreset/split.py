@@ -10,8 +10,6 @@ from duramen.arrays import Array
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_weights
 
-_PROBES = 4096  # losses that show roughly where the level is
-
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -53,21 +51,9 @@ def split_at(points: WeightedPoints, losses: Array, weight: float) -> Split:
     live = int(np.count_nonzero(points.weights > 0))
     if weight == 0:
         return Split(np.empty(0, dtype=np.intp), points.weights, live, 0.0, np.inf)
-    rows = _largest_losses(points, losses, min(weight, points.total_weight))
+    kept = kept_weights(losses, points.weights, min(weight, points.total_weight), points.ids)
+    rows = np.flatnonzero(kept < points.weights)
     inner = np.array(points.weights)
     inner[rows] = 0.0
     outer_weight = float(points.weights[rows].sum())
     return Split(rows, inner, live - len(rows), outer_weight, float(losses[rows].min(initial=np.inf)))
-
-
-def _largest_losses(points: WeightedPoints, losses: Array, weight: float) -> Array:
-    """Find the rows of the largest losses, first among those above a level that a sample suggests."""
-    weights, ids = points.weights, points.ids
-    probes = losses[:: max(1, len(losses) // _PROBES)]
-    share = min(1.0, 1.5 * weight / points.total_weight + 0.01)
-    level = np.quantile(probes, 1 - share, method="lower")
-    rows = np.flatnonzero(losses >= level)
-    if not weight < float(weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
-        rows = np.arange(len(losses))
-    kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
-    return rows[kept < weights[rows]]

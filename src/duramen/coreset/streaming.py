@@ -67,11 +67,6 @@ class BottomK:
         if self._n_waiting > max(self._n_kept // 2, self._k):
             self._cut()
 
-    @property
-    def limit(self) -> float | None:
-        """The rank that no later point may exceed, where there is one stratum; None if not known yet."""
-        return float(self._limits[0]) if len(self._limits) == 1 and self._limits[0] < np.inf else None
-
     def kept(self) -> RankedPoints | None:
         """Return the points that are left; None where there never were any."""
         if self._n_waiting:
@@ -163,8 +158,7 @@ class LargestLosses:
         if not self._parts:
             return None
         kept = self._joined()
-        ids = kept.points.ids
-        return kept if (ids[1:] > ids[:-1]).all() else kept.take_unchecked(np.argsort(ids))
+        return kept.take_unchecked(np.argsort(kept.points.ids))
 
     def cut(self) -> AnchoredPoints | None:
         """Keep no more than are needed; return the others, if there are any."""

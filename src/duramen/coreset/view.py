@@ -12,10 +12,8 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.settings import BySize, SizeRule, are_few, best_sampler, check_plan, is_bare
 from duramen.coreset.split import split_at
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
+from duramen.losses.centres import CentreLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.calibration import CalibrationFeatures
@@ -64,27 +62,6 @@ def anchored_points(
     return AnchoredPoints(points, loss, anchor, checked_losses(losses, loss, points)), cache
 
 
-def take_or_find_anchor(
-    given: Any,
-    points: WeightedPoints,
-    loss: Loss,
-    n_outliers: float,
-    rng: np.random.Generator,
-    n_rows: int | None = None,
-) -> Anchor:
-    """Return the anchor given, or find one on points that may be a sample of ``n_rows``."""
-    anchor = given_anchor(given, loss, points.n_columns)
-    if anchor is not None:
-        return anchor
-    try:
-        return _find_anchor(points, loss, n_outliers, rng, n_rows=n_rows)
-    except MissingPropertyError as error:
-        raise MissingPropertyError(f"{error}; or pass anchor=, your own rough solution") from None
-    except ValueError:
-        refuse_nonfinite(points.X)  # with the number of the row here, not in a sample
-        raise
-
-
 def as_anchor(given: Any) -> Anchor:
     """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
     if isinstance(given, Ball):
@@ -120,7 +97,7 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
 def check_points(points: WeightedPoints, loss: Loss) -> None:
     """Raise TypeError or ValueError unless these are points, and labelled if the loss needs labels."""
     check_points_and_loss(points, loss)
-    if isinstance(loss, LinearLoss) and points.y is None:
+    if isinstance(loss, PredictorLoss) and points.y is None:
         raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
 
 
@@ -145,7 +122,7 @@ def checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 
 def is_built_in(loss: Any) -> bool:
     """Return whether a loss is built in, so that its values need no checks, and it finds NaN itself."""
-    return isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss, BregmanLoss))
+    return isinstance(loss, (PredictorLoss, CentreLoss))
 
 
 def check_finite(inner: AnchoredPoints) -> None:
@@ -196,7 +173,15 @@ def find_anchor_and_sampler(
         sampler.check(loss, sample)
     check_plan(plan, z, is_bare(given), sampler)
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
-    anchor = take_or_find_anchor(given, sample, loss, fraction, np.random.default_rng(seed), n_points)
+    anchor = given_anchor(given, loss, sample.n_columns)
+    if anchor is None:
+        try:
+            anchor = _find_anchor(sample, loss, fraction, np.random.default_rng(seed), n_rows=n_points)
+        except MissingPropertyError as error:
+            raise MissingPropertyError(f"{error}; or pass anchor=, your own rough solution") from None
+        except ValueError:
+            refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
+            raise
     sampler = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, sample.n_columns))
     if not (isinstance(sampler, RankedSampler) and isinstance(plan, BySize)):
         return anchor, sampler

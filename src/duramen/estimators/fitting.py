@@ -18,12 +18,12 @@ from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
+from duramen.losses.centres import count_distinct
 from duramen.losses.linear import LinearLoss, PredictorLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Bound, RankedSampler, Sampler
+from duramen.samplers.base import Bound, RankedSampler, Sampler, check_size
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, count_distinct, is_number
+from duramen.solvers.problem import Solution, is_number
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
@@ -58,20 +58,26 @@ class FitSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        if not (self.size is None or self.is_auto or (_is_count(self.size) and self.size >= 2)):
+        is_count = isinstance(self.size, (int, np.integer)) and self.size >= 2
+        if not (self.size is None or self.is_auto or is_count):
             raise ValueError(
                 f"coreset_size={self.size!r} must be a whole number of 2 or more, 'auto', or None for all"
             )
         if not (is_number(self.tol) and 0 < self.tol < np.inf):
             raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
-        for name, value in (("n_init", self.n_starts), ("n_rounds", self.n_rounds)):
-            if not _is_count(value):
-                raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+        check_size(self.n_starts, "n_init")
+        check_size(self.n_rounds, "n_rounds")
 
     @property
     def is_auto(self) -> bool:
         """Whether the fit chooses the size."""
         return isinstance(self.size, str) and self.size == "auto"
+
+    def coreset_arguments(self, size: int, anchor: Any) -> dict[str, Any]:
+        """Return the arguments with which a coreset is built, in memory or in passes."""
+        names = ("loss", "n_outliers", "sampler")
+        own = {name: getattr(self, name) for name in names}
+        return {**own, "size": size, "anchor": anchor, "random_state": self.seed}
 
 
 def seed_of(random_state: Any) -> int:
@@ -80,10 +86,6 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(rng.integers(2**63))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
 class LossesAtSolution(NamedTuple):
@@ -177,8 +179,7 @@ class MemoryData:
 
     def replace(self, **parts: Any) -> MemoryData:
         """Return the same data with other X, y, weights or ids, unchecked."""
-        here = {name: getattr(self.points, name) for name in ("X", "y", "weights", "ids")}
-        return replace(self, points=WeightedPoints._from_parts(**{**here, **parts}))
+        return replace(self, points=with_parts(self.points, **parts))
 
     def class_weights(self, n_classes: int) -> Array:
         codes = np.asarray(self.points.y).astype(np.intp)
@@ -194,14 +195,9 @@ class MemoryData:
         return robust_coreset(
             self.points.X,
             self.points.y,
-            loss=settings.loss,
-            size=size,
-            n_outliers=settings.n_outliers,
-            sampler=settings.sampler,
-            anchor=anchor,
             sample_weight=self.points.weights,
             ids=self.points.ids,
-            random_state=settings.seed,
+            **settings.coreset_arguments(size, anchor),
         )
 
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
@@ -210,6 +206,12 @@ class MemoryData:
         z = outlier_weight(settings.n_outliers, points.total_weight)
         kept = kept_weights(losses, points.weights, z, points.ids)
         return LossesAtSolution.of(points, losses, kept, kept_sum(losses, kept), cache)
+
+
+def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
+    """Return points with other X, y, weights or ids, unchecked."""
+    here = {name: getattr(points, name) for name in ("X", "y", "weights", "ids")}
+    return WeightedPoints._from_parts(**{**here, **parts})
 
 
 def class_codes(y: Array) -> tuple[Array, Array]:
@@ -401,16 +403,11 @@ def _is_representative(core: Coreset, loss: Loss) -> bool:
     """
     if len(core) >= core.n_points:
         return True
-    if isinstance(loss, SoftmaxLoss):
-        assert core.y is not None
-        return len(np.unique(core.y)) == loss.n_classes
-    if isinstance(loss, LinearLoss):
-        if not loss.classifies:
-            return True
-        assert core.y is not None
-        return bool(np.bincount(core.y > 0, core.weights, minlength=2).min() > core.n_outliers)
-    k = getattr(loss, "k", 1)
-    return k == 1 or count_distinct(core.X, None, k) == k
+    try:
+        loss.check_solvable(core.X, core.y, core.weights, core.n_outliers)
+    except ValueError:
+        return False
+    return True
 
 
 def check_updatable(updatable: Any, settings: FitSettings) -> None:
@@ -433,12 +430,8 @@ def as_dynamic(settings: FitSettings, data: MemoryData, fitted: FitResult) -> Dy
     """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
     core, points = fitted.coreset, data.points
     live = DynamicCoreset(
-        settings.loss,
-        size=sys.maxsize if fitted.size is None else fitted.size,  # without an anchor it is all points
-        n_outliers=settings.n_outliers,
-        sampler=settings.sampler,
-        random_state=settings.seed,
-        anchor=None if core is None else core.anchor,
+        # without an anchor it is all points
+        **settings.coreset_arguments(fitted.size or sys.maxsize, None if core is None else core.anchor)
     )
     live.insert(points.X, points.y, points.weights, points.ids)
     if core is not None:

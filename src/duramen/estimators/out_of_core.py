@@ -13,13 +13,14 @@ from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
+from duramen.coreset.build import refuse_beside_scan
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.coreset.streaming import LargestLosses
 from duramen.distributed.dask.partitions import Parts, constant, parts_of, task
-from duramen.estimators.fitting import SUBSAMPLE_SEED, FitSettings, LossesAtSolution
+from duramen.estimators.fitting import SUBSAMPLE_SEED, FitSettings, LossesAtSolution, with_parts
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
@@ -111,11 +112,7 @@ def is_out_of_core(X: Any) -> bool:
 def _source_of(X: Any, y: Any, sample_weight: Any) -> ScanSource | DaskSource:
     if not isinstance(X, Scan):
         return DaskSource(parts_of(X, y, sample_weight=sample_weight))
-    for name, value, role in (("y", y, "label"), ("sample_weight", sample_weight, "weight")):
-        if value is not None:
-            raise TypeError(
-                f"{name} cannot be passed beside a scan; name the column in dm.scan(..., {role}=...)"
-            )
+    refuse_beside_scan(y=y, sample_weight=sample_weight)
     return ScanSource(X)
 
 
@@ -152,7 +149,7 @@ def _prepare(points: WeightedPoints, *, labelled: bool, change: Change | None) -
             "pass a Dask array or Series as y"
         )
     if not labelled and points.y is not None:
-        points = WeightedPoints._from_parts(points.X, None, points.weights, points.ids)
+        points = with_parts(points, y=None)
     if not points.weights.all():
         points = points.take(points.weights > 0)
     return points if change is None or not len(points) else change(points)
@@ -190,7 +187,7 @@ class TrimmedPass:
         if np.isnan(losses).any():
             bad = points.ids[np.isnan(losses)][0]
             raise ValueError(f"the loss of the row with id {bad} is not a number; scale the columns down")
-        bare = WeightedPoints._from_parts(np.empty((len(points), 0)), points.y, points.weights, points.ids)
+        bare = with_parts(points, X=np.empty((len(points), 0)))
         self._add(AnchoredPoints(bare, None, self._anchor, losses))
 
     def absorb(self, summary: TrimmedResult) -> None:
@@ -305,7 +302,7 @@ class Profiler:
 
 
 def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
-    return WeightedPoints._from_parts(change(points.X), points.y, points.weights, points.ids)
+    return with_parts(points, X=change(points.X))
 
 
 def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
@@ -317,7 +314,7 @@ def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
         raise ValueError(
             f"label {label!r} was not in the data in the first pass; the data must not change between passes"
         )
-    return WeightedPoints._from_parts(points.X, codes, points.weights, points.ids)
+    return with_parts(points, y=codes)
 
 
 def _codes(labels: Array, classes: Array) -> Array:
@@ -404,14 +401,7 @@ class OutOfCoreData:
         return replace(self, change=partial(_map_rows, change=change))
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
-        step: Plan | Coreset = plan(
-            loss=settings.loss,
-            size=size,
-            n_outliers=settings.n_outliers,
-            sampler=settings.sampler,
-            anchor=anchor,
-            random_state=settings.seed,
-        )
+        step: Plan | Coreset = plan(**settings.coreset_arguments(size, anchor))
         assert isinstance(step, Plan)
         step = finish(Summary(step, self._changed_first_pass()))
         while isinstance(step, Plan):

@@ -124,6 +124,9 @@ class Loss(ABC):
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
         return None
 
+    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:  # noqa: B027
+        """Raise ValueError if no theta can be fitted to these points once weight z is set aside."""
+
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 

@@ -300,7 +300,7 @@ class BregmanLoss(CentreLoss):
         rows = self._domain_rows(X)
         return self._nearest(self._centres(theta, rows), rows)
 
-    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         pulls = np.empty(block.shape, dtype=dtype)
         for number, centre in enumerate(centres):
             members = np.flatnonzero(numbers == number)

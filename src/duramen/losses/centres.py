@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, as_column, row_products
+from duramen.arrays import Array, Rows, as_column, row_products
 from duramen.ball import Ball, lengths
 from duramen.losses.base import Loss, check_k, ignore_overflow, require_finite
 from duramen.losses.nearest import nearest_squared, sum_by_centre
@@ -27,8 +27,17 @@ class CentreLoss(Loss):
         """Compute the values, and the numbers of the nearest centres."""
 
     @abstractmethod
-    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
+
+    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+        rows, k = self._rows(X), getattr(self, "k", 1)
+        found = count_distinct(rows, weights, k) if k > 1 else k
+        if found < k:
+            raise ValueError(
+                f"k={k} is above the number of distinct points of positive weight, {found}; "
+                f"take k={found} or less"
+            )
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self.values_and_cache(theta, X)[0]
@@ -44,7 +53,7 @@ class CentreLoss(Loss):
 
         def work(chunk: slice) -> None:
             with ignore_overflow():
-                pulls = self._pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
+                pulls = self.pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
             gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = pulls
 
         for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
@@ -60,7 +69,7 @@ class CentreLoss(Loss):
 
         def work(chunk: slice) -> tuple[Array]:
             with ignore_overflow():
-                pulls = self._pulls(rows[chunk], centres, numbers[chunk], np.float64)
+                pulls = self.pulls(rows[chunk], centres, numbers[chunk], np.float64)
                 pulls[factors[chunk] == 0] = 0.0
                 return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
 
@@ -71,6 +80,17 @@ class CentreLoss(Loss):
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
+
+
+def count_distinct(X: Array, weights: Array | None, enough: int) -> int:
+    """Count the distinct rows of positive weight, up to ``enough``, reading no more rows than necessary."""
+    heavy = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
+    n = 4 * enough
+    while True:
+        found = len(np.unique(X[heavy[:n]], axis=0))
+        if found >= enough or n >= len(heavy):
+            return min(found, enough)
+        n *= 8
 
 
 class DistanceLoss(CentreLoss):
@@ -95,7 +115,7 @@ class DistanceLoss(CentreLoss):
         squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def _pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
+    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         gaps = (centres[numbers] - block).astype(dtype, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps

@@ -71,6 +71,42 @@ class PredictorLoss(Loss):
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative of f in each predictor, finite: (n,), or (n, n_classes)."""
 
+    @abstractmethod
+    def curvature_at_zero(self, y: Array) -> Array:
+        """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
+
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        """Raise ValueError if a class has no weight, or may be set aside as a whole."""
+
+    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
+        self.check_labels(y)
+        self.check_classes(y, weights, z)
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        pulls = self.pulls(theta, rows, y)
+        if sparse.issparse(rows):
+            if pulls.ndim == 1:
+                with ignore_overflow():
+                    scaled = rows.multiply(pulls[:, None])
+                column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
+                return sparse.hstack([scaled, *column], format="csr")
+            rows = rows.toarray()
+        gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
+        self.put_gradients(gradients, rows, pulls)
+        return gradients
+
+    def put_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
+        """Write pull times (x, 1) into ``gradients``, ``(*pulls.shape, d)``, in their type."""
+        d = rows.shape[1]
+        with ignore_overflow():
+            block = rows if pulls.ndim == 1 else rows[:, None]
+            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=gradients.dtype)
+        if self.fit_intercept:
+            gradients[..., d] = pulls
+
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
@@ -140,6 +176,26 @@ class LinearLoss(PredictorLoss):
     def check_labels(self, y: Array) -> None:
         """Accept any finite label, as in regression."""
 
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        if not self.classifies:
+            return
+        positive = y > 0
+        lower, upper = (float(np.einsum("i,i->", weights, side)) for side in (~positive, positive))
+        smaller = min(upper, lower)
+        if not smaller > 0:
+            only = y[positive if upper else ~positive][0]
+            name = type(self).__name__
+            raise ValueError(f"all points of positive weight have the label {only}; {name} needs two classes")
+        if z >= smaller:
+            rare = y[positive if upper < lower else ~positive]
+            raise ValueError(
+                f"n_outliers={z:g} could set aside the whole class {rare[0]}, of weight "
+                f"{smaller:g}; take fewer outliers than the smaller class weighs"
+            )
+
+    def curvature_at_zero(self, y: Array) -> Array:
+        return self.curvature(np.zeros(len(y)), self.encode_labels(y, np.float64))
+
     def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
         """Compute psi and its derivative together; override it where that is faster."""
         return self.pointwise(m, y), self.slope(m, y)
@@ -176,26 +232,6 @@ class LinearLoss(PredictorLoss):
 
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         return _finite(self.slopes(theta, X, y))
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        slopes = self.pulls(theta, rows, y)
-        if sparse.issparse(rows):
-            with ignore_overflow():
-                scaled = rows.multiply(slopes[:, None]).tocsr()
-            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
-            return sparse.hstack([scaled, *column], format="csr")
-        n, d = rows.shape
-        gradients = np.empty((n, d + self.fit_intercept), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            with ignore_overflow():
-                np.multiply(rows[chunk], slopes[chunk, None], out=gradients[chunk, :d])
-            if self.fit_intercept:
-                gradients[chunk, d] = slopes[chunk]
-
-        for_each_chunk(work, n)
-        return gradients
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)

@@ -104,16 +104,15 @@ def least_among(
     return least, first
 
 
-def squared_differences(block: Array, centres: Array, scratch: Array | None = None) -> Array:
+def squared_differences(block: Array, centres: Array) -> Array:
     """Compute all squared distances, (k, b), column by column for all centres: few calls on long arrays.
 
-    A block in Fortran order is not copied. ``scratch`` (2, k, b), float64, saves the memory of the result,
-    which is its first half, and of the terms, from being allocated again in every call.
+    A block in Fortran order is not copied.
     """
     columns, coordinates = np.ascontiguousarray(block.T), centres.T[:, :, None]
-    total = np.subtract(columns[0], coordinates[0], out=None if scratch is None else scratch[0])
+    total = columns[0] - coordinates[0]
     np.multiply(total, total, out=total)
-    term = np.empty_like(total) if scratch is None else scratch[1]
+    term = np.empty_like(total)
     for column, coordinate in zip(columns[1:], coordinates[1:], strict=True):
         np.subtract(column, coordinate, out=term)
         np.multiply(term, term, out=term)

@@ -57,6 +57,18 @@ class SoftmaxLoss(PredictorLoss):
                 "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
             )
 
+    def check_classes(self, y: Array, weights: Array, z: float) -> None:
+        weight = np.bincount(y.astype(np.intp), weights, minlength=self.n_classes)
+        if not (weight > 0).all():
+            raise ValueError(
+                f"no point of positive weight has the label {int(np.argmin(weight > 0))}; {self!r} needs all "
+                "its classes; lower n_classes and encode the labels that occur"
+            )
+
+    def curvature_at_zero(self, y: Array) -> Array:
+        share = 1 / self.n_classes
+        return np.full(len(y), share * (1 - share))
+
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         short = self._shortfalls(theta, X, y)
         refuse_overflow(short)
@@ -78,14 +90,6 @@ class SoftmaxLoss(PredictorLoss):
             here, highest = _softplus(short), _softplus(short + reach)
             bound = (highest - here) + 16 * self.n_classes * unit * (1 + highest)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        pulls = self.pulls(theta, X, y)
-        rows = self._rows(X)
-        dense = rows.toarray() if sparse.issparse(rows) else rows
-        with ignore_overflow():
-            gradients = pulls[:, :, None] * dense[:, None, :]
-        return np.concatenate([gradients, pulls[:, :, None]], axis=2) if self.fit_intercept else gradients
 
     def lipschitz(self, X: Any, y: Any = None) -> Array:
         return 2 * self._norms(X)

@@ -117,10 +117,6 @@ class RankedSampler(Sampler):
     def scores(self, anchored: AnchoredPoints) -> Array:
         """Compute how much a unit of weight of each point matters: (n,), positive, up to a common factor."""
 
-    def ceiling(self, anchored: AnchoredPoints) -> float:
-        """Return an upper bound on the scores of these points, if it is cheaper than the scores."""
-        return np.inf
-
     def steady_scores(self, anchored: AnchoredPoints) -> Array:
         """Compute ``scores`` so that a score has the same bits whichever other points are present."""
         return self.scores(anchored)
@@ -194,13 +190,6 @@ def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
     return names is not None and set(names) <= set(anchor.frozen)
 
 
-def largest_measure(sampler: RankedSampler, anchored: AnchoredPoints) -> float:
-    """Bound the measures, weight times score, of these points from above; the bound may be infinite."""
-    heaviest = float(anchored.points.weights.max(initial=0.0))
-    ceiling = sampler.ceiling(anchored) if _still_holds(sampler, "ceiling", "scores") else np.inf
-    return float(size_measures(heaviest, float(ceiling)))
-
-
 def _still_holds(sampler: RankedSampler, promise: str, method: str) -> bool:
     """Return whether ``promise`` is defined at least as deep in the MRO as the ``method`` it is about.
 
@@ -222,8 +211,6 @@ def freeze(sampler: RankedSampler, anchored: AnchoredPoints) -> AnchoredPoints:
 
 def size_measures(weights: Any, scores: Any) -> Any:
     """Compute size measures, weight times score, not so small that a rank overflows."""
-    if isinstance(scores, float):
-        return max(weights * scores, _SMALLEST_MEASURE)
     return np.maximum(weights * scores, _SMALLEST_MEASURE)
 
 

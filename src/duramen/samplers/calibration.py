@@ -23,13 +23,11 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from duramen.arrays import Array, Rows, row_products
+from duramen.arrays import Array, Rows
 from duramen.ball import Anchor
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
+from duramen.losses.centres import CentreLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
@@ -90,23 +88,16 @@ class CalibrationFeatures:
         return columns
 
     def _put_gradients(self, columns: Array, X: Rows, y: Array | None, cache: Array | None) -> None:
-        if isinstance(self.loss, LinearLoss) and cache is not None and not sparse.issparse(X):
-            np.multiply(X, cache[:, None], out=columns[:, : X.shape[1]], dtype=np.float64)
-            if self.loss.fit_intercept:
-                columns[:, -1] = cache
-        elif isinstance(self.loss, DistanceLoss) and cache is not None:
-            centres = self.anchor.theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
-            gaps = (centres[cache] - X).astype(np.float64, copy=False)  # as their sum is taken
-            gaps *= self.loss.pull(row_products(gaps, gaps))[:, None]
-            columns.reshape(len(gaps), *centres.shape)[np.arange(len(gaps)), cache] = gaps
-        elif isinstance(self.loss, SoftmaxLoss) and not sparse.issparse(X):
-            pulls = self.loss.pulls(self.anchor.theta, X, y).astype(np.float64, copy=False)
-            slopes = columns.reshape(len(pulls), *self.anchor.theta.shape)
-            np.multiply(pulls[:, :, None], X[:, None, :], out=slopes[:, :, : X.shape[1]])
-            if self.loss.fit_intercept:
-                slopes[:, :, -1] = pulls
+        theta = self.anchor.theta
+        if isinstance(self.loss, CentreLoss) and cache is not None:
+            centres = theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
+            pulls = self.loss.pulls(X, centres, cache, np.float64)  # as their sum is taken
+            columns.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), cache] = pulls
+        elif isinstance(self.loss, PredictorLoss) and not sparse.issparse(X):
+            pulls = self.loss.pulls(theta, X, y) if cache is None else cache
+            self.loss.put_gradients(columns.reshape(*pulls.shape, -1), X, pulls)
         else:
-            gradients: Any = self.loss.gradients(self.anchor.theta, X, y)
+            gradients: Any = self.loss.gradients(theta, X, y)
             gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
             columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(columns), -1)
 
@@ -119,7 +110,7 @@ def calibration_features(
     The loss always; the gradient and the counts of centres, the counts alone,
     or neither. A function of the problem and the size, not of the points.
     """
-    k = getattr(loss, "k", 1) if isinstance(loss, (DistanceLoss, BregmanLoss)) else 1
+    k = getattr(loss, "k", 1) if isinstance(loss, CentreLoss) else 1
     for gradient in (_has_gradients(loss, anchor, points), False):
         features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
         if features.n_columns * _ROWS_A_COLUMN <= size:

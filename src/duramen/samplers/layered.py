@@ -29,9 +29,6 @@ class UniformSampler(RankedSampler):
     array([25., 25., 25., 25.])
     """
 
-    def ceiling(self, anchored: AnchoredPoints) -> float:
-        return 1.0
-
     def scores(self, anchored: AnchoredPoints) -> Array:
         return np.ones(len(anchored))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -17,7 +16,6 @@ from duramen.samplers.base import AnchoredPoints, RankedSampler, check_size
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample uses other numbers than the coreset
 _SAMPLE, _PRODUCTS = 3000, 10**8  # its number of rows, unless their products would exceed the second number
 _MOST_COLUMNS = 1024  # beyond, only the size of each column is measured, not the second moments
-_SIDE_BY_SIDE = 256  # rows that are compared at once
 _FAR = 1e100  # the largest length
 
 
@@ -80,15 +78,6 @@ class LeverageSampler(RankedSampler):
                 f"directions of {X.shape[1]} columns. Pass an anchor of such data, or one without a frame"
             )
         return X if sparse.issparse(X) else dense_block(X, slice(None)), frame
-
-    def ceiling(self, anchored: AnchoredPoints) -> float:
-        frame, X = anchored.anchor.frozen["leverage"], anchored.points.X
-        if sparse.issparse(X) or not len(X):
-            return np.inf
-        farthest = np.maximum(_largest(X, np.maximum), -_largest(X, np.minimum)).astype(np.float64)
-        with np.errstate(over="ignore"):
-            most = 1.0 + float(np.linalg.norm(np.append(farthest, 1.0) @ np.abs(frame)))
-        return most * (1 + 1e-9)  # more than any rounding
 
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
         if "leverage" in anchored.anchor.frozen:
@@ -160,13 +149,3 @@ def _scores(images: Array, frame: Array, *, steady: bool = False) -> Array:
         norms = np.sqrt(squares, out=squares)
         norms += 1.0
     return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
-
-
-def _largest(X: Array, extreme: Any) -> Array:
-    """Find the largest or smallest number of each column, many rows at a time, which is much faster."""
-    many = _SIDE_BY_SIDE * (len(X) // _SIDE_BY_SIDE) if X.flags.c_contiguous else 0
-    few = X[many:]
-    if many:
-        wide = extreme.reduce(X[:many].reshape(-1, _SIDE_BY_SIDE * X.shape[1]), axis=0)
-        few = np.concatenate([few, wide.reshape(_SIDE_BY_SIDE, X.shape[1])])
-    return np.asarray(extreme.reduce(few, axis=0))

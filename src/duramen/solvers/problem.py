@@ -14,9 +14,7 @@ from scipy.optimize import minimize
 
 from duramen.arrays import Array, Rows, take_rows
 from duramen.losses.base import Loss, ignore_overflow
-from duramen.losses.centres import CentreLoss
-from duramen.losses.linear import LinearLoss, PredictorLoss
-from duramen.losses.softmax import SoftmaxLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import Trimmer, check_points_and_loss, kept_sum, outlier_weight
 
@@ -284,64 +282,13 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     if not points.total_weight > 0:
         raise ValueError("all weights are zero; pass points with positive weight")
     z = outlier_weight(n_outliers, points.total_weight)
-    if isinstance(loss, PredictorLoss):
-        _check_labels(points, loss, z)
-    elif isinstance(loss, CentreLoss):
-        loss._rows(points.X)  # refuses sparse rows
-        _check_distinct(points, int(getattr(loss, "k", 1)))
+    loss.check_solvable(points.X, points.y, points.weights, z)
     return Problem(points, loss, z, float(l2))
 
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a real number, other than True and False."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _check_labels(points: WeightedPoints, loss: PredictorLoss, z: float) -> None:
-    name = type(loss).__name__
-    if points.y is None:
-        raise ValueError(f"{name} needs labels; pass dm.points(X, y), one label per row")
-    loss.check_labels(points.y)
-    if isinstance(loss, SoftmaxLoss):
-        weight = np.bincount(points.y.astype(np.intp), points.weights, minlength=loss.n_classes)
-        if not (weight > 0).all():
-            raise ValueError(
-                f"no point of positive weight has the label {int(np.argmin(weight > 0))}; {loss!r} needs all "
-                "its classes; lower n_classes and encode the labels that occur"
-            )
-    elif isinstance(loss, LinearLoss) and loss.classifies:
-        positive = points.y > 0
-        lower, upper = (float(np.einsum("i,i->", points.weights, side)) for side in (~positive, positive))
-        rare = points.y[positive if upper < lower else ~positive]
-        if not min(upper, lower) > 0:
-            only = points.y[positive if upper else ~positive][0]
-            raise ValueError(f"all points of positive weight have the label {only}; {name} needs two classes")
-        if z >= min(upper, lower):
-            raise ValueError(
-                f"n_outliers={z:g} could set aside the whole class {rare[0]}, of weight "
-                f"{min(upper, lower):g}; take fewer outliers than the smaller class weighs"
-            )
-
-
-def _check_distinct(points: WeightedPoints, k: int) -> None:
-    """Refuse more centres than there are distinct points."""
-    found = count_distinct(points.X, points.weights, k) if k > 1 else k
-    if found < k:
-        raise ValueError(
-            f"k={k} is above the number of distinct points of positive weight, {found}; "
-            f"take k={found} or less"
-        )
-
-
-def count_distinct(X: Array, weights: Array | None, enough: int) -> int:
-    """Count the distinct rows of positive weight, up to ``enough``, reading no more rows than necessary."""
-    heavy = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
-    n = 4 * enough
-    while True:
-        found = len(np.unique(X[heavy[:n]], axis=0))
-        if found >= enough or n >= len(heavy):
-            return min(found, enough)
-        n *= 8
 
 
 class Iterate(NamedTuple):

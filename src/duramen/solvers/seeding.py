@@ -49,7 +49,6 @@ class _Costs:
         self.few = (
             isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
         )
-        self._scratch = np.empty((2, 0, 0))
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
     def centres_at(self, rows: Array) -> Array:
@@ -76,26 +75,21 @@ class _Costs:
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
         if self.few:  # as for several centres, bit for bit
-            return self.of_each(centre[None])[0].copy()
+            return self.of_each(centre[None])[0]
         theta = centre.reshape(self.one.parameter_shape(len(centre)))
         return self.one.values(theta, self.X).astype(np.float64)
 
     def of_each(self, centres: Array) -> Array:
-        """Compute the cost of every point under each of some centres: (q, n), valid until the next call."""
+        """Compute the cost of every point under each of some centres: (q, n)."""
         if not self.few:
             return np.stack([self.of(centre) for centre in centres])
         with ignore_overflow():
-            squared = squared_differences(self._columns, centres, self._scratch_for(len(centres)))
+            squared = squared_differences(self._columns, centres)
             return self.loss.height(squared).astype(np.float64, copy=False)
 
     @functools.cached_property
     def _columns(self) -> Array:
         return np.asfortranarray(self.X)
-
-    def _scratch_for(self, n: int) -> Array:
-        if self._scratch.shape[1] < n:
-            self._scratch = np.empty((2, n, len(self.X)))
-        return self._scratch[:, :n]
 
     def table(self, theta: Array) -> Array:
         """Compute the cost of every point under each centre: (k, n)."""
@@ -193,7 +187,7 @@ def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, A
         np.minimum(left, least, out=left)
         chosen = int(np.argmin(np.minimum(left, cap) @ costs.weights))
         centres.append(candidates[chosen])
-        least = left[chosen].copy()
+        least = left[chosen]
     return np.stack(centres), least
 
 

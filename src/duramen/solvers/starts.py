@@ -13,7 +13,6 @@ from duramen.arrays import Array
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import LinearLoss, PredictorLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
 from duramen.solvers.problem import Problem
@@ -233,22 +232,14 @@ def _subset(part: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 def _shrink(part: Problem) -> Problem:
     """Add a ridge, in units of each column's spread, that counts as a small share of all the data."""
-    curvature = float(part.points.weights @ _curvature_at_zero(part))
+    assert isinstance(part.loss, PredictorLoss)
+    assert part.y is not None
+    curvature = float(part.points.weights @ part.loss.curvature_at_zero(part.y))
     # a column that is constant here would share the intercept's part, and be wrong where it is not constant:
     # it has a spread too
     frame = part.coordinates
     spread = np.append(frame.spread, 0.0)[: part.ridge.shape[-1]]
     return replace(part, l2=1.0, scales=part.ridge + _SHRINKAGE * curvature * spread**2, frame=frame)
-
-
-def _curvature_at_zero(part: Problem) -> Array:
-    """Compute the second derivative of each loss in its predictor, where all predictors are zero."""
-    assert part.y is not None
-    if isinstance(part.loss, SoftmaxLoss):
-        share = 1 / part.loss.n_classes
-        return np.full(len(part.points), share * (1 - share))
-    assert isinstance(part.loss, LinearLoss)
-    return part.loss.curvature(np.zeros(len(part.points)), part.loss.encode_labels(part.y, np.float64))
 
 
 _ROUNDS = 2  # of seeding, for an anchor: with one, a tight far cluster is more often mistaken for a good one
