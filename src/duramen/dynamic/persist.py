@@ -14,7 +14,6 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.view import as_anchor
 from duramen.dynamic.arrivals import RowValidator
-from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
@@ -156,7 +155,7 @@ class SavedState:
     order: Array | None  # ids, as they stood in a tree
 
 
-def restore(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) -> None:
+def restore(dyn: DynamicCoreset, n: int, parts: Iterable[tuple[Any, ...]], known: SavedState) -> None:
     """Restore the points of a dynamic coreset that has none.
 
     ``parts`` is read before ``known.changed_since_anchor`` is, which may be filled meanwhile.

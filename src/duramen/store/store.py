@@ -27,7 +27,6 @@ from duramen.dynamic.persist import (
     settings_to_json,
     state_to_json,
 )
-from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
@@ -588,13 +587,13 @@ class Store(DynamicCoreset):
             self._memory.validator.columns = None if columns is None else tuple(columns)
 
 
-def _parts(content: Content, changed: Array) -> Iterator[Part]:
+def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
     start, epoch = 0, content.metadata["ledger"]["epoch"]
     for ids, epochs, weights, labels, rows in content.blocks:
         end = start + len(ids)
         changed[start:end] = (epochs == epoch) & (epoch > 0)
-        yield Part(ids, weights, labels, rows)
+        yield ids, weights, labels, rows
         start = end
 
 
