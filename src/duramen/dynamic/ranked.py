@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from typing import Any, final
@@ -111,9 +112,9 @@ class RankLists(ABC):
 
         def rest(group: int, kept: Array) -> float:
             left = ExactSum()
-            for number, g in zip(numbers, groups, strict=True):
-                if g == group:
-                    left.add_many(np.array([self._weights[number].high, self._weights[number].low]))
+            for number in itertools.compress(numbers, groups == group):
+                left.add(self._weights[number].high)
+                left.add(self._weights[number].low)
             left.add_many(-own[kept])
             return left.value
 
