@@ -57,7 +57,7 @@ def one_less(table):
 
 
 def no_edge(table):
-    table.edge = None
+    table.edge = (np.inf, 2**63)
     table.n_suspected = 0
 
 

@@ -79,7 +79,7 @@ class AnchorReport:
     @property
     def is_outside(self) -> bool:
         """Whether the latest solution is clearly outside, by four times the radius: then a fit warns."""
-        return bool(self.radius) and self.distance is not None and self.distance > _FAR * (self.radius or 0.0)
+        return not self.holds and (self.distance or 0.0) > _FAR * (self.radius or 0.0)
 
     @property
     def late_share(self) -> float:
@@ -199,12 +199,12 @@ class Settings:
         few = are_few(self.plan, self.loss, n_columns)
         return sampler_of(self.sampler, self.plan) or best_sampler(self.loss, anchor.radius > 0, few)
 
-    def is_ready(self, points: WeightedPoints, given: Any) -> bool:
+    def is_ready(self, points: WeightedPoints) -> bool:
         """Return whether an anchor that was given has all that the sampler would freeze."""
-        if not isinstance(given, Anchor):
+        if not isinstance(self.given, Anchor):
             return False
-        anchor, _ = self.anchor(points, given, 0.0, len(points))
-        return set(anchor.frozen) <= set(given.frozen)
+        anchor, _ = self.anchor(points, self.given, 0.0, len(points))
+        return set(anchor.frozen) <= set(self.given.frozen)
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:

@@ -16,16 +16,18 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, checked_weights
 
+_NUMBERS = (int, float, np.integer, np.floating)
+
 
 class ValidRows(NamedTuple):
-    """Valid rows with their labels and weights, or None where none were given.
+    """Valid rows with their weights, and their labels where points have them.
 
     A single row is ``moderate`` if no number in it is so large that its score could overflow.
     """
 
     rows: Array
     labels: Array | None
-    weights: Array | None
+    weights: Array
     moderate: bool = False
 
 
@@ -43,8 +45,8 @@ class RowValidator:
         self.classes: frozenset[float] = frozenset()
         self._limit = moderate(rows.dtype)
 
-    def check(self, X: Any, y: Any, weights: Any, *, keeping: bool = False) -> ValidRows:
-        """Check rows; labels may be left out if ``keeping`` those that are there.
+    def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
+        """Check rows, one for each of ``n_ids`` points if that is given.
 
         Errors name the row, the value and the way out.
         """
@@ -52,39 +54,33 @@ class RowValidator:
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
             raise ValueError(f"X has {rows.shape[1]} columns; the rows here have {self.n_columns}")
+        if n_ids is not None and n_ids != len(rows):
+            raise ValueError(f"X has {len(rows)} rows for {n_ids} ids; pass one row per id")
         names = column_names(X) if is_frame(X) else None
         refuse_nonfinite(rows, "X", names)
         if rows.dtype != self.dtype:
             with np.errstate(over="ignore"):
                 rows = rows.astype(self.dtype)
             refuse_nonfinite(rows, f"X as {self.dtype}", names)
-        labels = self._labels(y, len(rows), keeping)
-        heavy = None
-        if weights is not None:
-            heavy = checked_weights(
-                np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows)
-            )
+        labels = self._labels(y, len(rows))
+        weights = 1.0 if weights is None else weights
+        heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy)
 
-    def check_one(self, X: Any, y: Any, weight: Any, *, keeping: bool = False) -> ValidRows | None:
+    def check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
         row = self._as_row(X)
         if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
             return None
-        y, weight = _scalar(y), _scalar(weight)
+        y, weight = _scalar(y), 1.0 if weight is None else _scalar(weight)
         label = None
-        if self.labelled and not (keeping and y is None):
-            if not isinstance(y, (int, float, np.integer, np.floating)):
+        if self.labelled:
+            if not isinstance(y, _NUMBERS) or not (float(y) in self.classes or self._takes(float(y))):
                 return None
-            value = float(y)
-            if value not in self.classes and not self._takes(value):
-                return None
-            label = np.array([value])
+            label = np.array([float(y)])
         elif y is not None:
             return None
-        if weight is None:
-            return ValidRows(row[None], label, None, moderate=True)
-        if not (isinstance(weight, (int, float, np.integer, np.floating)) and 0 <= weight < math.inf):
+        if not (isinstance(weight, _NUMBERS) and 0 <= weight < math.inf):
             return None
         return ValidRows(row[None], label, np.array([float(weight)]), moderate=True)
 
@@ -130,9 +126,9 @@ class RowValidator:
                 f"X has the columns {_few(found)}; the rows here have {_few(self.columns)}, in this order"
             )
 
-    def _labels(self, y: Any, n: int, keeping: bool) -> Array | None:
+    def _labels(self, y: Any, n: int) -> Array | None:
         if y is None:
-            if self.labelled and not keeping:
+            if self.labelled:
                 raise ValueError(f"{self.loss!r} needs labels; pass y, one label per row")
             return None
         if not self.labelled:

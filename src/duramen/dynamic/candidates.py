@@ -120,12 +120,11 @@ class LiveCandidates:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(-weight)
-            side = self.suspects if self.table.is_suspected(slot) else self.engine
+            side = self.suspects if self.table.are_suspected(slot) else self.engine
             side.remove(slot)
             self.table.remove(slot)
         self._overwrite(slot)
-        if weight:
-            self._settle()
+        self._settle()
 
     # many at a time
 

@@ -7,6 +7,8 @@ import math
 import pickle
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from duramen.dynamic.anchoring import AnchorReport, Settings, same_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
+from duramen.dynamic.rows import Slots
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
@@ -321,17 +324,15 @@ class DynamicCoreset:
         """
         with self._lock:
             state = self._state
-            if state is not None and state.candidates is not None:
-                new = state.validator.check_one(X, y, sample_weight)
-                found = None if new is None else state.ids.new_one(ids, state.slots)
-                if new is not None and found is not None:
-                    self._sound().insert(new, *found)
-                    self._core = None
-                    return found[0]
             validator = RowValidator(self.loss, X, y) if state is None else self._sound().validator
-            new = validator.check(X, y, sample_weight)
+            new = found = None
+            if state is not None and state.candidates is not None:
+                new = validator.check_one(X, y, sample_weight)
+                found = state.ids.new_one(ids, state.slots) if new else None
+            if new is None or found is None:
+                new = validator.check(X, y, sample_weight)
             state = state or State(self._settings, validator, self._first_outliers, self._first_id)
-            numbers, names = state.ids.new(ids, len(new.rows), state.slots)
+            numbers, names = found or state.ids.new(ids, len(new.rows), state.slots)
             if len(numbers):
                 state.insert(new, numbers, names)
                 self._state, self._core = state, None
@@ -379,12 +380,12 @@ class DynamicCoreset:
                 return
             state, new = self._sound(), None
             X = state.slots.rows(slots) if X is None else X
+            if y is None and state.slots.y is not None:
+                y = state.slots.y[slots]
+            weights = state.slots.weights[slots] if sample_weight is None else sample_weight
             if len(slots) == 1 and state.candidates is not None:
-                new = state.validator.check_one(X, y, sample_weight, keeping=True)
-            if new is None:
-                new = state.validator.check(X, y, sample_weight, keeping=True)
-            if len(new.rows) != len(slots):
-                raise ValueError(f"X has {len(new.rows)} rows for {len(slots)} ids; pass one row per id")
+                new = state.validator.check_one(X, y, weights)
+            new = new or state.validator.check(X, y, weights, len(slots))
             if len(slots):
                 state.update(slots, new)
                 self._core = None
@@ -417,10 +418,7 @@ class DynamicCoreset:
         TypeError, ValueError
             If the loss, the seed or the anchor differ, or an id is in both; nothing has changed.
         """
-        if not isinstance(other, DynamicCoreset):
-            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
-        first, second = sorted((self, other), key=id)
-        with first._lock, second._lock:
+        with self._both_locked(other):
             self._check_mergeable(other)
             if other._state is None:
                 return self
@@ -440,6 +438,15 @@ class DynamicCoreset:
                 validator.columns = validator.columns or theirs.validator.columns
             self._skip_ids(theirs.ids.next)
             return self
+
+    @contextmanager
+    def _both_locked(self, other: Any) -> Iterator[None]:
+        """Lock this one and another, in the same order for two that merge each other."""
+        if not isinstance(other, DynamicCoreset):
+            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
+        first, second = sorted((self, other), key=id)
+        with first._lock, second._lock:
+            yield
 
     def _check_mergeable(self, other: DynamicCoreset) -> None:
         """Raise ValueError unless another can be merged into this one."""
@@ -635,7 +642,9 @@ class DynamicCoreset:
     def _find(self, ids: Any) -> Array:
         """Find the slots of ids, all of which must be here."""
         state = self._state
-        return Ids().find(ids, None) if state is None else state.ids.find(ids, state.slots)
+        if state is None:
+            return Ids().find(ids, Slots(1, np.float64, labelled=False))
+        return state.ids.find(ids, state.slots)
 
 
 def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any) -> bool:

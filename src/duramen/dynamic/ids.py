@@ -65,7 +65,7 @@ def numbers_of(names: Any) -> Array:
                 f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
                 "give every row a name, or use integers for all"
             )
-    digests = b"".join([_digest(_tagged(name)) for name in entries])
+    digests = b"".join([_digest(tagged(name)) for name in entries])
     return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
 
 
@@ -73,7 +73,8 @@ def _digest(tagged: bytes) -> bytes:
     return blake2b(tagged, digest_size=8).digest()
 
 
-def _tagged(name: Name) -> bytes:
+def tagged(name: Name) -> bytes:
+    """Return the bytes of a name, after a letter for its kind."""
     if isinstance(name, str):
         return b"s" + name.encode("utf-8", "surrogatepass")
     return b"u" + name.bytes
@@ -172,22 +173,21 @@ class Ids:
         largest = int(numbers[0]) if len(numbers) == 1 else int(numbers.max())
         self.next = max(self.next, largest + 1)
 
-    def find(self, ids: Any, slots: Slots | None) -> Array:
+    def find(self, ids: Any, slots: Slots) -> Array:
         """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
         ids = _only_entry(ids)
         if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-            slot = slots.find(int(ids)) if slots is not None and _LEAST <= ids <= _MOST else -1
+            slot = slots.find(int(ids)) if _LEAST <= ids <= _MOST else -1
             if slot < 0:
                 _refuse_missing(ids)
             return np.array([slot])
         numbers, named = numbered(ids)
-        found = np.full(len(numbers), -1)
-        if slots is not None and not (named is not None and self.names is None):
-            found = slots.index.find_many(numbers)
-        if (found < 0).any():
-            row = int(np.flatnonzero(found < 0)[0])
+        found = slots.index.find_many(numbers)
+        missing = np.flatnonzero((found < 0) | (named is not None and self.names is None))
+        if missing.size:
+            row = int(missing[0])
             _refuse_missing(numbers[row] if named is None else named[row])
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.view import as_anchor
 from duramen.dynamic.arrivals import RowValidator
-from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
@@ -144,24 +143,25 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class SavedState:
-    """All that was saved beside the points."""
+def restore(
+    dyn: DynamicCoreset,
+    saved: dict[str, Any],
+    n: int,
+    parts: Iterable[tuple[Any, ...]],
+    *,
+    anchor: Anchor | None,
+    names: dict[int, Any] | None,
+    sample: Array,
+    changed: Array,
+    order: Array,
+) -> None:
+    """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
-    state: dict[str, Any]
-    anchor: Anchor | None
-    names: dict[int, Any] | None  # by id, where points have them
-    sample: Array  # ids of points that the anchor was found on, and are here unchanged
-    changed_since_anchor: Array  # (n,) bool, in the order of the points
-    order: Array | None  # ids, as they stood in a tree
-
-
-def restore(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedState) -> None:
-    """Restore the points of a dynamic coreset that has none.
-
-    ``parts`` is read before ``known.changed_since_anchor`` is, which may be filled meanwhile.
+    ``names`` are by id. ``sample`` are ids of points that the anchor was found on, and are here unchanged.
+    ``changed``, (n,) bool, is which points changed since; it may be filled while ``parts`` are read.
+    ``order`` are the ids as they stood in a tree.
     """
-    saved, layout = known.state, known.state["gate"]
+    layout = saved["gate"]
     dyn._first_outliers, dyn._first_id = float(saved["n_outliers"]), int(saved["next_id"])
     dyn._state = dyn._core = dyn._solution = None
     if layout is None:
@@ -179,23 +179,16 @@ def restore(dyn: DynamicCoreset, n: int, parts: Iterable[Part], known: SavedStat
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
     lightest = saved["lightest"]
     state.weight_range = (math.inf if lightest is None else lightest, saved["heaviest"])
-    if known.names is not None:
-        if not np.array_equal(sorted(known.names), state.slots.index.keys()):
+    if names is not None:
+        if not np.array_equal(sorted(names), state.slots.index.keys()):
             raise ValueError("names are of other points")
-        state.ids.names = dict(known.names)
-    if known.anchor is not None:
-        state.restore(known.anchor, known.sample, int(saved["n_sample"]))
-        _restore_candidates(state, known)
+        state.ids.names = names
+    if anchor is not None:
+        view = state.restore(anchor, sample, int(saved["n_sample"]))
+        view.changed_since_anchor[:n] = changed
+        if isinstance(view.engine, Tree):
+            slots = state.slots.index.find_many(order)
+            if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
+                raise ValueError("places in the tree are of other points")
+            view.engine.buckets.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state
-
-
-def _restore_candidates(state: State, known: SavedState) -> None:
-    view = state.candidates
-    assert view is not None
-    view.changed_since_anchor[: len(known.changed_since_anchor)] = known.changed_since_anchor
-    if isinstance(view.engine, Tree):
-        order = np.empty(0, dtype=np.int64) if known.order is None else known.order
-        slots = state.slots.index.find_many(order)
-        if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
-            raise ValueError("places in the tree are of other points")
-        view.engine.buckets.restore(slots, *map(int, known.state["buckets"]))

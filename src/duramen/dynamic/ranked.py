@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from typing import Any, final
@@ -66,22 +67,22 @@ class RankLists(ABC):
         number = int(self.strata_of(slot) or 0)
         self._open(number).add(float(self.ranks_of(slot)), int(self._slots.ids[slot]), slot)
         self._weights[number].add(float(self._slots.weights[slot]))
-        self._length += 1
+        self._count(slot, 1)
 
     def remove(self, slot: int) -> None:
         """Remove a point from its stratum; its data is still in its slot."""
         number = int(self.strata_of(slot) or 0)
         self._lists[number].remove(float(self.ranks_of(slot)), int(self._slots.ids[slot]))
         self._weights[number].add(-float(self._slots.weights[slot]))
-        self._length -= 1
         self._close_empty(number)
+        self._count(slot, -1)
 
     def add_many(self, slots: Array) -> None:
         """Add points to their strata."""
         for number, part in self._by_stratum(slots):
             self._open(number).add_many(self.ranks_of(part), part)
             self._weights[number].add_many(self._slots.weights[part])
-        self._length += len(slots)
+        self._count_many(slots, 1)
 
     def remove_many(self, slots: Array) -> None:
         """Remove points from their strata."""
@@ -89,7 +90,7 @@ class RankLists(ABC):
             self._lists[number].remove_many(self.ranks_of(part), part)
             self._weights[number].add_many(-self._slots.weights[part])
             self._close_empty(number)
-        self._length -= len(slots)
+        self._count_many(slots, -1)
 
     def strata(self) -> Strata:
         """Return the numbers of the strata, going up, with the count and the weight of each."""
@@ -111,9 +112,9 @@ class RankLists(ABC):
 
         def rest(group: int, kept: Array) -> float:
             left = ExactSum()
-            for number, g in zip(numbers, groups, strict=True):
-                if g == group:
-                    left.add_many(np.array([self._weights[number].high, self._weights[number].low]))
+            for number in itertools.compress(numbers, groups == group):
+                left.add(self._weights[number].high)
+                left.add(self._weights[number].low)
             left.add_many(-own[kept])
             return left.value
 
@@ -142,6 +143,13 @@ class RankLists(ABC):
             )
             total, held = float(self._slots.weights[slots].sum()), self._weights[number].value
             assert abs(held - total) <= 1e-12 * total, f"2: stratum {number} weighs {total}, not {held}"
+
+    def _count(self, slot: int, sign: int) -> None:
+        """Count a point that was added, or removed if ``sign`` is -1."""
+        self._length += sign
+
+    def _count_many(self, slots: Array, sign: int) -> None:
+        self._length += sign * len(slots)
 
     def _open(self, number: int) -> Ordered:
         if number not in self._lists:
@@ -240,23 +248,8 @@ class Ranked(RankLists):
     def ranks_of(self, slots: Any) -> Any:
         return self._ranks[slots]
 
-    def add(self, slot: int) -> None:
-        super().add(slot)
-        self._count(slot, 1)
-
-    def remove(self, slot: int) -> None:
-        super().remove(slot)
-        self._count(slot, -1)
-
-    def add_many(self, slots: Array) -> None:
-        super().add_many(slots)
-        self._count_many(slots, 1)
-
-    def remove_many(self, slots: Array) -> None:
-        super().remove_many(slots)
-        self._count_many(slots, -1)
-
     def _count(self, slot: int, sign: int) -> None:
+        super()._count(slot, sign)
         if not (math.isfinite(self._ranks[slot]) and math.isfinite(self._table.losses[slot])):
             self.nonfinite += sign
         elif self._totals is not None:
@@ -265,6 +258,7 @@ class Ranked(RankLists):
             self._totals.add(self._weighted_columns(self._slots.row(slot)[None], one, weight)[0])
 
     def _count_many(self, slots: Array, sign: int) -> None:
+        super()._count_many(slots, sign)
         finite = slots[self._are_finite(slots)]
         self.nonfinite += sign * (len(slots) - len(finite))
         if self._totals is not None:

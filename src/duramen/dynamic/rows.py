@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +23,6 @@ from duramen.points import WeightedPoints
 _BLOCK_BYTES = 8 << 20  # of rows; what is not used of the last block is never touched, so it takes no memory
 _LEAST_ROWS = 16
 _COPIED = 1 << 16  # points copied together
-
-
-class Part(NamedTuple):
-    """Some points, in columns."""
-
-    ids: Array
-    weights: Array
-    labels: Array | None
-    rows: Array
 
 
 class Slots:
@@ -55,20 +46,15 @@ class Slots:
         self.y = np.zeros(0) if labelled else None
         self.index = Ordered(self, np.int64)
         self._free = array("i")
-        self._taken = 0
+        self.extent = 0  # one more than the largest slot ever taken
 
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def extent(self) -> int:
-        """One more than the largest slot ever taken."""
-        return self._taken
-
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         if self._blocks:  # the last as far as it is used
-            used = self._taken - ((len(self._blocks) - 1) << self._shift)
+            used = self.extent - ((len(self._blocks) - 1) << self._shift)
             state["_blocks"] = [*self._blocks[:-1], self._blocks[-1][:used]]
         return state
 
@@ -86,13 +72,11 @@ class Slots:
         if self._free:
             slot = self._free.pop()
         else:
-            slot = self._taken
+            slot = self.extent
             self._extend(slot + 1)
         self._blocks[slot >> self._shift][slot & self._mask] = row
-        self.ids[slot] = name
-        self.weights[slot] = weight
-        if self.y is not None:
-            self.y[slot] = label
+        for column, value in zip(self._columns(), (name, weight, label), strict=False):
+            column[slot] = value
         self.index.add(name, name, slot)
         return slot
 
@@ -118,30 +102,33 @@ class Slots:
     def add_many(self, rows: Array, labels: Array | None, weights: Array, names: Array) -> Array:
         """Take slots for valid points; return them."""
         again = min(len(rows), len(self._free))
-        slots = np.arange(self._taken - again, self._taken - again + len(rows))
+        slots = np.arange(self.extent - again, self.extent - again + len(rows))
         if again:
             slots[:again] = self._free[-again:][::-1]
             del self._free[-again:]
-        self._extend(self._taken + len(rows) - again)
-        self._write(slots, Part(names, weights, labels, rows))
+        self._extend(self.extent + len(rows) - again)
+        self._write(slots, names, weights, labels, rows)
         self.index.add_many(names, slots)
         return slots
 
-    def load(self, n: int, parts: Iterable[Part]) -> None:
-        """Take the first ``n`` slots for valid points that come in parts; there are no others."""
+    def load(self, n: int, parts: Iterable[tuple[Any, ...]]) -> None:
+        """Take the first ``n`` slots for valid points, and no others.
+
+        They come in parts: ids, weights, labels and rows.
+        """
         self._extend(n)
         start = 0
         for part in parts:
-            self._write(np.arange(start, start + len(part.ids)), part)
-            start += len(part.ids)
+            end = start + len(part[0])
+            self._write(np.arange(start, end), *part)
+            start = end
         self.index.add_many(self.ids[:n], np.arange(n))
 
-    def _write(self, slots: Array, part: Part) -> None:
+    def _write(self, slots: Array, ids: Array, weights: Array, labels: Any, rows: Array) -> None:
         for block, inside, mine in self._by_block(slots):
-            self._blocks[block][inside] = part.rows[mine]
-        self.ids[slots], self.weights[slots] = part.ids, part.weights
-        if self.y is not None:
-            self.y[slots] = part.labels
+            self._blocks[block][inside] = rows[mine]
+        for column, values in zip(self._columns(), (ids, weights, labels), strict=False):
+            column[slots] = values
 
     def remove_many(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
@@ -187,7 +174,7 @@ class Slots:
         """The bytes of everything but the rows, labels and weights in use."""
         columns = self._columns()
         used = sum(column.itemsize for column in columns[1:]) * len(self)
-        idle = (self._taken - len(self)) * self.n_columns * self.dtype.itemsize
+        idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
         own = sum(column.nbytes for column in columns) - used
         return own + idle + self.index.nbytes + 4 * len(self._free)
 
@@ -197,17 +184,13 @@ class Slots:
         used, free = self.in_use(), np.array(self._free, dtype=np.int64)
         assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds another id"
         everything = np.sort(np.concatenate([used, free]))
-        assert np.array_equal(everything, np.arange(self._taken)), "2: slots in use and free are not all"
-        for name, column in (
-            ("row", self.rows(free)),
-            ("id", self.ids[free]),
-            ("weight", self.weights[free]),
-        ):
-            assert not column.any(), f"3: a free slot still holds a {name}"
-        assert self.y is None or not self.y[free].any(), "3: a free slot still holds a label"
+        assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free are not all"
+        assert not self.rows(free).any(), "3: a free slot still holds a row"
+        for name, column in zip(("id", "weight", "label"), self._columns(), strict=False):
+            assert not column[free].any(), f"3: a free slot still holds a {name}"
 
     def _extend(self, taken: int) -> None:
-        self._taken = taken
+        self.extent = taken
         self.ids, self.weights = grown(self.ids, taken), grown(self.weights, taken)
         if self.y is not None:
             self.y = grown(self.y, taken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,18 +73,6 @@ class Ordered:
     ``chunk`` is the largest number of entries of a chunk; it is small in tests, to reach every path.
     """
 
-    __slots__ = (
-        "_chunk",
-        "_keys",
-        "_last_keys",
-        "_last_names",
-        "_length",
-        "_named",
-        "_sizes",
-        "_slots",
-        "_type",
-    )
-
     def __init__(self, named: Named, dtype: Any = np.float64, chunk: int | None = None) -> None:
         self._named, self._type, self._chunk = named, np.dtype(dtype), chunk or CHUNK
         self._clear()
@@ -104,8 +92,8 @@ class Ordered:
 
     def add(self, key: Any, name: int, slot: int) -> None:
         """Add a slot, at its key and id."""
-        self._length += 1
         if not self._sizes:
+            self._length = 1
             self._open(0, np.array([key], dtype=self._type), np.array([slot], dtype=np.int32))
             return
         chunk = self._chunk_of(key, name)
@@ -115,11 +103,11 @@ class Ordered:
             place = self._sizes[chunk]
         else:
             place = self._place(chunk, key, name)
-        size, keys = self._sizes[chunk], self._keys[chunk]
+        size, keys, slots = self._sizes[chunk], self._keys[chunk], self._slots[chunk]
         if size == len(keys):
-            chunk, place = self._with_room(chunk, place, at_end)
-            size, keys = self._sizes[chunk], self._keys[chunk]
-        slots = self._slots[chunk]
+            self._make_room(chunk, at_end)
+            self.add(key, name, slot)
+            return
         if place < size:
             keys[place + 1 : size + 1] = keys[place:size]
             slots[place + 1 : size + 1] = slots[place:size]
@@ -128,6 +116,7 @@ class Ordered:
         keys[place] = key
         slots[place] = slot
         self._sizes[chunk] = size + 1
+        self._length += 1
 
     def remove(self, key: Any, name: int) -> None:
         """Remove the entry with this key and id, which must be there."""
@@ -218,13 +207,8 @@ class Ordered:
 
     def first(self, count: int) -> Array:
         """Return the first ``count`` slots, or all."""
-        sizes, left = [], count
-        for size in self._sizes:
-            if left <= 0:
-                break
-            sizes.append(min(size, left))
-            left -= size
-        return _joined(self._slots[: len(sizes)], sizes, np.int32)
+        n_chunks = bisect_left(list(accumulate(self._sizes)), count) + 1
+        return _joined(self._slots[:n_chunks], self._sizes[:n_chunks], np.int32)[: max(count, 0)]
 
     def parts(self) -> Iterator[Array]:
         """Yield all slots, a chunk at a time, the last chunk first."""
@@ -308,17 +292,10 @@ class Ordered:
         """Cut sorted entries into chunks that have room for more."""
         self._clear()
         self._length = n = len(keys)
-        if not n:
-            return
         pieces = -(-n // max(1, self._chunk * 3 // 4))
-        parts = [slice(n * piece // pieces, n * (piece + 1) // pieces) for piece in range(pieces)]
-        self._sizes = [part.stop - part.start for part in parts]
-        rooms = [self._room_for(size) for size in self._sizes]
-        self._keys = [roomy(keys[part], room) for part, room in zip(parts, rooms, strict=True)]
-        self._slots = [roomy(slots[part], room) for part, room in zip(parts, rooms, strict=True)]
-        ends = np.array([part.stop - 1 for part in parts])
-        self._last_keys.extend(keys[ends].tolist())
-        self._last_names.extend(self._named.ids[slots[ends]].tolist())
+        for piece in range(pieces):
+            part = slice(n * piece // pieces, n * (piece + 1) // pieces)
+            self._open(piece, keys[part], slots[part])
 
     def _room_for(self, size: int) -> int:
         return min(self._chunk, size + size // 16 + 4)
@@ -328,8 +305,9 @@ class Ordered:
         self._keys.insert(number, roomy(keys, room))
         self._slots.insert(number, roomy(slots, room))
         self._sizes.insert(number, len(keys))
-        self._last_keys.insert(number, keys[-1].item())
-        self._last_names.insert(number, int(self._named.ids[slots[-1]]))
+        self._last_keys.insert(number, 0)
+        self._last_names.insert(number, 0)
+        self._set_last(number)
 
     def _close(self, number: int) -> None:
         columns: tuple[Any, ...] = (self._keys, self._slots, self._sizes, self._last_keys, self._last_names)
@@ -342,22 +320,18 @@ class Ordered:
         self._last_keys[chunk] = self._keys[chunk][place].item()
         self._last_names[chunk] = int(self._named.ids[slot])
 
-    def _with_room(self, chunk: int, place: int, at_end: bool) -> tuple[int, int]:
-        """Make room for one more entry in a full chunk; return where it goes."""
+    def _make_room(self, chunk: int, at_end: bool) -> None:
+        """Make room for more entries in a full chunk, or split it."""
         size = self._sizes[chunk]
         if size < self._chunk:
             self._resize(chunk, size, min(self._chunk, size + size // 4 + 4))
-            return chunk, place
+            return
         # where entries come in order, a chunk stays full and the next begins: else all would be half empty
         half = size - max(1, size // 8) if at_end else size // 2
         upper = self._keys[chunk][half:size], self._slots[chunk][half:size]
         self._resize(chunk, half, self._room_for(half))
         self._set_last(chunk)
         self._open(chunk + 1, *upper)
-        chunk, place = (chunk, place) if place <= half else (chunk + 1, place - half)
-        if self._sizes[chunk] == len(self._keys[chunk]):
-            return self._with_room(chunk, place, at_end)
-        return chunk, place
 
     def _resize(self, chunk: int, size: int, room: int) -> None:
         """Keep the first ``size`` entries of a chunk, with room for more."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
+from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.view import given_anchor
 from duramen.dynamic.anchoring import NoAnchorError, Scored, Scorer, Settings, rows_needed, sample_of
@@ -79,30 +80,6 @@ def _power_of_two(weight: float, *, up: bool) -> float:
     return math.ldexp(1.0, exponent if up else exponent - 1)
 
 
-def coreset_of_all(
-    points: WeightedPoints, settings: Settings, n_outliers: float, columns: tuple[str, ...] | None
-) -> Coreset:
-    """Build a coreset of all points, none of them suspected; a count of outliers may exceed what is there."""
-    n, total = len(points), points.total_weight
-    return Coreset(
-        points=points,
-        suspected=np.zeros(n, dtype=bool),
-        own_weights=points.weights,
-        inclusion=np.ones(n),
-        groups=np.zeros(n, dtype=np.int32),
-        loss=settings.loss,
-        anchor=None,
-        threshold=math.inf,
-        n_points=n,
-        n_suspected=0,
-        n_outliers=n_outliers if n_outliers >= total else outlier_weight(n_outliers, total),
-        sampler="none: all points are kept",
-        calibrated=False,
-        seed=settings.seed,
-        columns=columns,
-    )
-
-
 class _FirstAnchor(NamedTuple):
     """A first anchor: how many of the new rows come before it, the scorer, and the ids it was found on.
 
@@ -166,13 +143,11 @@ class State:
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
         """Insert rows; the first of them may complete what a first anchor takes."""
-        weights = np.ones(len(numbers)) if new.weights is None else new.weights
-        new = ValidRows(new.rows, new.labels, weights, new.moderate)
         if self.candidates is None:
             self._insert_first(_points(new, numbers))
         else:
             scored = self._score(new, numbers)
-            self._begin(weights)
+            self._begin(new.weights)
             if scored is None or len(numbers) == 1:
                 self._put(new, 0, int(numbers[0]), scored)
             else:
@@ -198,13 +173,10 @@ class State:
         self.consistent = True
 
     def update(self, slots: Array, new: ValidRows) -> None:
-        """Replace points, in the order given; labels and weights that are not given stay."""
-        numbers, y = self.slots.ids[slots], self.slots.y
-        labels = y[slots] if new.labels is None and y is not None else new.labels
-        weights = self.slots.weights[slots] if new.weights is None else new.weights
-        new = ValidRows(new.rows, labels, weights, new.moderate)
+        """Replace points, in the order given."""
+        numbers = self.slots.ids[slots]
         scored = None if self.candidates is None else self._score(new, numbers)
-        self._begin(weights)
+        self._begin(new.weights)
         if self.candidates is not None and (self.settings.tree or len(slots) == 1):
             for row, slot in enumerate(slots.tolist()):
                 self._take(slot)
@@ -214,7 +186,7 @@ class State:
             slots = self._add(_points(new, numbers))
             if self.candidates is not None and scored is not None:
                 self.candidates.add_many(slots, scored)
-        self.validator.admit(labels)
+        self.validator.admit(new.labels)
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
@@ -237,7 +209,6 @@ class State:
 
     def _put(self, new: ValidRows, row: int, number: int, scored: Scored | None) -> None:
         assert self.candidates is not None
-        assert new.weights is not None
         weight = float(new.weights[row])
         label = None if new.labels is None else float(new.labels[row])
         slot = self.slots.add(new.rows[row], label, weight, number)
@@ -313,30 +284,32 @@ class State:
         self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
-    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> LiveCandidates:
         """Score all points from the anchor that they were scored from before."""
         sampler = self.settings.sampler_of(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        candidates = self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
         self.n_sample = n_sample
+        return candidates
 
-    def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> None:
+    def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
         """Score all points; the old candidates stay until the new ones are complete."""
         self.candidates = LiveCandidates(self.slots, scorer, self.settings, self.n_outliers, at_once=at_once)
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
+        return self.candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
         """Insert points while there is no anchor, and find a first one if they complete what it takes."""
         found = self._find_first_anchor(new)
         rest = new.take(slice(found.before, None))
-        scored = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
+        scored: Any = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
         self._begin(new.weights)
         self.try_at, self.reason = found.try_at, found.reason
         self._add(new.take(slice(0, found.before)))
         if found.scorer is not None:
-            self._look_from(found.scorer, found.sample)
-        if self.candidates is not None and scored is not None:
-            self.candidates.add_many(self._add(rest), scored)
+            candidates = self._look_from(found.scorer, found.sample)
+            if len(rest):
+                candidates.add_many(self._add(rest), scored)
 
     def _find_first_anchor(self, new: WeightedPoints) -> _FirstAnchor:
         """Find a first anchor, if these rows complete what it takes.
@@ -348,7 +321,7 @@ class State:
         steps = self.n_weighted + np.cumsum(new.weights > 0)
         try_at, reason = self.try_at, self.reason
         weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
-        if len(weighted) and self.settings.is_ready(weighted, self.settings.given):
+        if len(weighted) and self.settings.is_ready(weighted):
             try_at = 1
         while steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
@@ -382,9 +355,23 @@ class State:
             raise ValueError("all weights are zero; insert points with positive weight")
         if self.candidates is not None:
             return self.candidates.coreset(self.validator.columns)
-        slots = self.slots.in_use()
+        slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
         points = self.slots.points(slots[self.slots.weights[slots] > 0])
-        return coreset_of_all(points, self.settings, self.n_outliers, self.validator.columns)
+        n = len(points)
+        return assemble(
+            points,
+            [Chosen(np.arange(n), points.weights, np.ones(n), np.zeros(n, dtype=np.int32))],
+            loss=self.settings.loss,
+            anchor=None,
+            threshold=math.inf,
+            n_points=n,
+            n_suspected=0,
+            n_outliers=z if z >= total else outlier_weight(z, total),  # a count may exceed what is there
+            sampler="none: all points are kept",
+            calibrated=False,
+            seed=self.settings.seed,
+            columns=self.validator.columns,
+        )
 
     def unlink(self) -> None:
         """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
@@ -407,5 +394,4 @@ class State:
 
 
 def _points(new: ValidRows, numbers: Array) -> WeightedPoints:
-    assert new.weights is not None
     return WeightedPoints._from_parts(new.rows, new.labels, new.weights, numbers)

@@ -78,19 +78,20 @@ class ExactSum:
 
     def add(self, value: float) -> None:
         """Add one value."""
-        high, low = _moved(self.high, self.low, float(value))
-        if high - high != 0.0:  # infinite, or NaN
-            _refuse("the sum")
-        self.high, self.low = high, low
+        self._keep(*_moved(self.high, self.low, float(value)))
 
     def add_many(self, values: Array) -> None:
         """Add an array of values, as exactly as one by one; cost: eleven passes, in blocks."""
-        moved = ExactSum()
-        moved.high, moved.low = self.high, self.low
+        high, low = self.high, self.low
         with np.errstate(over="ignore", invalid="ignore"):
             for part in _parts(np.asarray(values).ravel()):
-                moved.add(float(part))
-        self.high, self.low = moved.high, moved.low
+                high, low = _moved(high, low, float(part))
+        self._keep(high, low)
+
+    def _keep(self, high: float, low: float) -> None:
+        if high - high != 0.0:  # infinite, or NaN
+            _refuse("the sum")
+        self.high, self.low = high, low
 
     def check_invariants(self) -> None:
         """Raise AssertionError if high is not the sum rounded, or a part is not finite."""

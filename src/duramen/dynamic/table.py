@@ -8,7 +8,6 @@ first. A change moves the edge past no more points than it must.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.sums import ExactSum
 
+_NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
 
 
@@ -34,7 +34,7 @@ class LossTable:
     Invariants
     ----------
     1. The order holds every point of positive weight once, under its loss.
-    2. The edge is the (loss, id) of a point, or None where none is suspected.
+    2. The edge is the (loss, id) of a point, or above them all where none is suspected.
     3. ``outer`` and ``n_suspected`` are the weight and the number of the points from the edge on.
     4. Without the point at the edge, the suspected would weigh less than they have to; with
        it they weigh enough, or are all there are.
@@ -44,7 +44,7 @@ class LossTable:
         self._slots = slots
         self.losses = np.zeros(0)
         self.order = Ordered(slots)
-        self.edge: tuple[float, int] | None = None
+        self.edge: tuple[float, int] = _NOWHERE
         self.outer = ExactSum()
         self.n_suspected = 0
         self._edge_weight = 0.0
@@ -55,20 +55,10 @@ class LossTable:
     @property
     def threshold(self) -> float:
         """The smallest loss of a suspected point; infinite where there is none."""
-        return np.inf if self.edge is None else self.edge[0]
+        return self.edge[0]
 
-    def is_suspected(self, slot: int) -> bool:
-        """Return whether a point is on the suspected side of the edge."""
-        edge = self.edge
-        if edge is None:
-            return False
-        loss = self.losses[slot]
-        return bool(loss > edge[0] or (loss == edge[0] and self._slots.ids[slot] >= edge[1]))
-
-    def are_suspected(self, slots: Array) -> Array:
-        """Return which points are on the suspected side of the edge."""
-        if self.edge is None:
-            return np.zeros(len(slots), dtype=bool)
+    def are_suspected(self, slots: Any) -> Any:
+        """Return which points are on the suspected side of the edge: one, or many."""
         losses, (loss, name) = self.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] >= name))
 
@@ -77,7 +67,7 @@ class LossTable:
         self.losses = grown(self.losses, slot + 1)
         self.losses[slot] = loss
         self.order.add(loss, int(self._slots.ids[slot]), slot)
-        suspected = self.is_suspected(slot)
+        suspected = bool(self.are_suspected(slot))
         if suspected:
             self.outer.add(float(self._slots.weights[slot]))
             self.n_suspected += 1
@@ -85,7 +75,7 @@ class LossTable:
 
     def remove(self, slot: int) -> bool:
         """Remove a point and overwrite its loss; return whether it was suspected."""
-        suspected = self.is_suspected(slot)
+        suspected = bool(self.are_suspected(slot))
         place = (float(self.losses[slot]), int(self._slots.ids[slot]))
         self.order.remove(*place)
         self.losses[slot] = 0.0
@@ -115,7 +105,7 @@ class LossTable:
         held, last = self.outer.value, self._edge_weight
         if held < weight:
             return self._move_edge(weight, suspect=True) if len(self) > self.n_suspected else None
-        if self.edge is not None and held - last >= _needed(last, weight):
+        if self.n_suspected and held - last >= _needed(last, weight):
             return self._move_edge(weight, suspect=False)
         return None
 
@@ -132,9 +122,8 @@ class LossTable:
         weights = self._slots.weights[outer]
         total = float(weights.sum())
         assert abs(self.outer.value - total) <= 1e-12 * total, "3: the suspected weigh something else"
-        if self.edge is None:
-            assert not len(outer), "2: some are suspected, without an edge"
-        else:
+        assert len(outer) or self.edge == _NOWHERE, "2: the edge is not at a point"
+        if len(outer):
             first = outer[0]
             assert self.edge == (self.losses[first], self._slots.ids[first]), "2: the edge is not at a point"
             assert self._edge_weight == weights[0], "2: the point at the edge weighs something else"
@@ -145,7 +134,7 @@ class LossTable:
     def _move_edge(self, weight: float, *, suspect: bool) -> Moves | None:
         """Move the edge down past all points that must be suspected, or up past those that need not be."""
         sign, parts, held, following = 1 if suspect else -1, [], self.outer.value, -1
-        for part in self._below_edge() if suspect else self._from_edge():
+        for part in self.order.down_from(*self.edge) if suspect else self.order.up_from(*self.edge):
             heavy = self._slots.weights[part]
             after = held + sign * np.cumsum(heavy)
             without = after - heavy if suspect else after
@@ -164,30 +153,18 @@ class LossTable:
         self._set_edge(int(slots[-1]) if suspect else following)
         return Moves(slots, suspect)
 
-    def _below_edge(self) -> Iterator[Array]:
-        """Yield the slots of the points not suspected, from the largest loss down."""
-        if self.edge is not None:
-            return self.order.down_from(*self.edge)
-        return (part[::-1] for part in self.order.parts())
-
-    def _from_edge(self) -> Iterator[Array]:
-        """Yield the slots of the points from the edge on, upward."""
-        assert self.edge is not None
-        return self.order.up_from(*self.edge)
-
     def _count(self, slots: Array, sign: int) -> None:
         self.outer.add_many(sign * self._slots.weights[slots])
         self.n_suspected += sign * len(slots)
 
     def _mend_edge(self) -> None:
         """Move the edge to the first point from it on: the one that was there may be gone."""
-        if self.edge is not None:
-            first = next((part for part in self._from_edge() if len(part)), None)
-            self._set_edge(-1 if first is None else int(first[0]))
+        first = next((part for part in self.order.up_from(*self.edge) if len(part)), None)
+        self._set_edge(-1 if first is None else int(first[0]))
 
     def _set_edge(self, slot: int) -> None:
         if slot < 0:
-            self.edge, self._edge_weight = None, 0.0
+            self.edge, self._edge_weight = _NOWHERE, 0.0
         else:
             self.edge = (float(self.losses[slot]), int(self._slots.ids[slot]))
             self._edge_weight = float(self._slots.weights[slot])

@@ -157,8 +157,6 @@ class Tree:
     5. A node holds points of the buckets below it, each at most once, with positive weights.
     6. A node weighs what the points below it weigh.
     7. A node is what building it again from the buckets gives.
-
-    By the fourth, the nodes above a bucket are dropped from below until one is missing.
     """
 
     def __init__(
@@ -189,11 +187,7 @@ class Tree:
 
     def add(self, slot: int) -> None:
         """Add a point; its data is in the holder already, and must not change while it is here."""
-        place, size = self.buckets.add(slot), self.buckets.size
-        if place % size:
-            self._drop(place // size)
-        else:
-            self._drop_all(place // size)
+        self._drop(self.buckets.add(slot) // self.buckets.size)
         self._resize()
 
     def remove(self, slot: int) -> None:
@@ -208,7 +202,7 @@ class Tree:
         if len(slots):
             before = len(self) // self.buckets.size
             self.buckets.add_many(slots)
-            self._drop_all(before)  # what is above later ones, and was there, is above this one
+            self._drop(before)  # what is above later ones, and was there, is above this one
             self._resize()
 
     def remove_many(self, slots: Array) -> None:
@@ -284,14 +278,8 @@ class Tree:
         return [(level - 1, child) for child in below]
 
     def _drop(self, bucket: int) -> None:
-        """Drop the nodes above a bucket that was there before: where one is missing, all above are."""
-        level = 0
-        while self._nodes.pop((level, bucket >> level), None) is not None:
-            level += 1
-
-    def _drop_all(self, bucket: int) -> None:
-        """Drop the nodes above a bucket that may be new: those above it may have done without."""
-        for level in range(bucket.bit_length() + 1):
+        """Drop the nodes above a bucket."""
+        for level in range(self._top() + 2):  # the root may have been one level higher
             self._nodes.pop((level, bucket >> level), None)
 
     def _top(self) -> int:
@@ -320,11 +308,10 @@ class Tree:
 
     def _merged(self, level: int, index: int, nodes: dict[tuple[int, int], NodeSummary]) -> NodeSummary:
         """Reduce the union of two children; an only child is passed on."""
-        left = self._node(level - 1, 2 * index, nodes)
-        if 2 * index + 1 == self._width(level - 1):
-            return left
-        right = self._node(level - 1, 2 * index + 1, nodes)
-        union = NodeSummary(*(np.concatenate(pair) for pair in zip(left, right, strict=True)))
+        children = [self._node(*child, nodes) for child in self._children(level, index)]
+        if len(children) == 1:
+            return children[0]
+        union = NodeSummary(*(np.concatenate(columns) for columns in zip(*children, strict=True)))
         return self._reduced(union, self._node_size, level, index)
 
     def _alive(self, slots: Array) -> tuple[NodeSummary, WeightedPoints]:

@@ -61,6 +61,7 @@ class RowLayout:
     def __init__(self, n_columns: int, dtype: np.dtype[np.floating], labelled: bool) -> None:
         self.n_columns, self.labelled = n_columns, labelled
         self._dtype = np.dtype(dtype).newbyteorder("<")
+        self._kinds = (_I8, _I8, _F8, *[_F8] * labelled, self._dtype)
         self._beside = 8 * (3 + labelled)
         self.row_bytes = self._beside + n_columns * self._dtype.itemsize
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
@@ -72,9 +73,11 @@ class RowLayout:
 
     def pack(self, block: Block) -> bytes:
         """Put a block into bytes."""
-        kinds = (_I8, _I8, _F8, _F8, self._dtype)
-        columns = [(column, kind) for column, kind in zip(block, kinds, strict=True) if column is not None]
-        parts = [np.ascontiguousarray(column, dtype=kind).tobytes() for column, kind in columns]
+        columns = [column for column in block if column is not None]
+        parts = [
+            np.ascontiguousarray(column, dtype=kind).tobytes()
+            for column, kind in zip(columns, self._kinds, strict=True)
+        ]
         length = _FRONT + block.n * self.row_bytes
         return b"".join([bytes(_FRONT), *parts, bytes(_padded(length, block.n) - length)])
 
@@ -82,12 +85,12 @@ class RowLayout:
         """Read a block of ``n`` points as views of its bytes; raise ValueError if the length is wrong."""
         if n < 1 or len(content) != _padded(_FRONT + n * self.row_bytes, n):
             raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
-        starts = [_FRONT + 8 * n * column for column in range(4)]
-        ids, epochs = (np.frombuffer(content, _I8, n, start) for start in starts[:2])
-        weights = np.frombuffer(content, _F8, n, starts[2])
-        labels = np.frombuffer(content, _F8, n, starts[3]) if self.labelled else None
+        ids, epochs, weights, *labels = (
+            np.frombuffer(content, kind, n, _FRONT + 8 * n * column)
+            for column, kind in enumerate(self._kinds[:-1])
+        )
         rows = np.frombuffer(content, self._dtype, n * self.n_columns, _FRONT + self._beside * n)
-        return Block(ids, epochs, weights, labels, rows.reshape(n, self.n_columns))
+        return Block(ids, epochs, weights, labels[0] if labels else None, rows.reshape(n, self.n_columns))
 
     def unpack_checked(self, number: int, n: Any, checksum: Any, content: Any) -> Block:
         """Read a record of the table ``blocks``; raise ValueError if its checksum differs."""

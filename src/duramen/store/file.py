@@ -19,7 +19,7 @@ from uuid import UUID
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.dynamic.ids import numbers_of
+from duramen.dynamic.ids import numbers_of, tagged
 from duramen.files import replacing
 from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
 from duramen.store.errors import DamagedStoreError, damage_errors, damaged, sqlite_errors
@@ -247,9 +247,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 def pack_name(name: Any) -> Any:
     """Put an id into a type of SQLite: a string or UUID into bytes."""
-    if isinstance(name, str):
-        return b"s" + name.encode("utf-8", "surrogatepass")
-    return b"u" + name.bytes if isinstance(name, UUID) else int(name)
+    return tagged(name) if isinstance(name, (str, UUID)) else int(name)
 
 
 def unpack_name(packed: Any) -> Any:

@@ -19,7 +19,6 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
-    SavedState,
     anchor_to_json,
     restore,
     restore_settings,
@@ -27,7 +26,6 @@ from duramen.dynamic.persist import (
     settings_to_json,
     state_to_json,
 )
-from duramen.dynamic.rows import Part
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
@@ -318,14 +316,9 @@ class Store(DynamicCoreset):
             return f"Store: {self.path}, closed"
         return f"Store: {self.path}\n  {super().__repr__()}"
 
-    def __getstate__(self) -> NoReturn:
+    def _parts(self) -> NoReturn:
+        """Refuse to be pickled or copied."""
         raise TypeError(f"a store is a file; open it where it is needed: dm.open_store({str(self.path)!r})")
-
-    def __copy__(self) -> NoReturn:
-        self.__getstate__()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        self.__getstate__()
 
     # the operations of a dynamic coreset, each with its commit
 
@@ -363,10 +356,7 @@ class Store(DynamicCoreset):
             super().set_outliers(n_outliers)
 
     def merge(self, other: DynamicCoreset) -> Store:
-        if not isinstance(other, DynamicCoreset):
-            raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
-        first, second = sorted((self, other), key=id)  # the same order for two that merge each other
-        with first._lock, second._lock, self.transaction():
+        with self._both_locked(other), self.transaction():
             self._origin = "from the other of a merge"
             try:
                 super().merge(other)
@@ -448,18 +438,27 @@ class Store(DynamicCoreset):
             if len(content.names or ()) != (n if state.get("named", False) else 0):
                 raise ValueError("names are missing")
             changed = np.zeros(n, dtype=bool)
-            known = SavedState(state, anchor, content.names, content.sample, changed, content.places)
-            restore(self, n, _parts(content, changed), known)
+            restore(
+                self,
+                state,
+                n,
+                _parts(content, changed),
+                anchor=anchor,
+                names=content.names,
+                sample=content.sample,
+                changed=changed,
+                order=content.places,
+            )
             self._notes, self._audit = metadata["notes"], bool(metadata["audit"])
             self._history = tuple(AnchorEvent(*event) for event in metadata["history"])
             self._written_anchor: Anchor | None = self.anchor
-            self._written_tree, self._written_given = self._tree, self._settings.given
-            if self._written_tree is not None:
-                self._written_tree.buckets.touched = set()
+            self._written_given = self._settings.given
+            if self._tree is not None:
+                self._tree.buckets.touched = set()
             self._changed, self._has_spare_state = False, False
 
     def _free_memory(self) -> None:
-        memory, self._memory, self._core, self._written_tree = self._memory, None, None, None
+        memory, self._memory, self._core = self._memory, None, None
         if memory is not None:
             memory.unlink()
 
@@ -544,14 +543,13 @@ class Store(DynamicCoreset):
         tree = self._tree
         if tree is None:
             return
-        order, touched = tree.buckets.order, tree.buckets.touched
-        all_places = tree is not self._written_tree or touched is None
-        candidates = range(len(order)) if all_places else sorted(touched or ())
-        places = [place for place in candidates if place < len(order)]
-        slots = np.array([order[place] for place in places], dtype=np.int64)
+        order, touched = tree.buckets.order, tree.buckets.touched  # None: it was never written
+        places = np.arange(len(order)) if touched is None else np.array(sorted(touched), dtype=np.int64)
+        places = places[places < len(order)]
+        slots = np.array([order[place] for place in places.tolist()], dtype=np.int64)
         ids = self._sound().slots.ids[slots]
-        self._file.set_places(np.array(places, dtype=np.int64), ids, len(order), all_places=all_places)
-        self._written_tree, tree.buckets.touched = tree, set()
+        self._file.set_places(places, ids, len(order), all_places=touched is None)
+        tree.buckets.touched = set()
 
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
@@ -588,13 +586,13 @@ class Store(DynamicCoreset):
             self._memory.validator.columns = None if columns is None else tuple(columns)
 
 
-def _parts(content: Content, changed: Array) -> Iterator[Part]:
+def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
     start, epoch = 0, content.metadata["ledger"]["epoch"]
     for ids, epochs, weights, labels, rows in content.blocks:
         end = start + len(ids)
         changed[start:end] = (epochs == epoch) & (epoch > 0)
-        yield Part(ids, weights, labels, rows)
+        yield ids, weights, labels, rows
         start = end
 
 
