@@ -260,11 +260,11 @@ def test_a_sampler_of_ones_own_is_passed_again(path, sampler):
     pair.assert_alike()
     pair.store.close()
     with pytest.raises(
-        TypeError, match=r"a sampler of your own.*pass it: dm.open_store\(path, sampler="
+        TypeError, match=r"a custom sampler.*pass it: dm.open_store\(path, sampler="
     ) as caught:
         dm.open_store(path)
     assert str(path) in str(caught.value)
-    with pytest.raises(TypeError, match="a sampler of your own"):
+    with pytest.raises(TypeError, match="a custom sampler"):
         dm.open_store(path, sampler="uniform")
     pair.store = dm.open_store(path, sampler=sampler)  # which the failures left free
     pair.assert_alike()

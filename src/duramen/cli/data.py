@@ -64,7 +64,7 @@ def _holds_coreset(source: Path) -> bool:
     try:
         return b"duramen" in (parquet.read_schema(source).metadata or {})
     except (pa.ArrowException, OSError, ValueError) as error:
-        why = str(error).partition("\n")[0]
+        why = str(error).partition("\n")[0].rstrip(".")
         raise ValueError(f"{source} is a damaged Parquet file: {why}; copy or write it again") from None
 
 

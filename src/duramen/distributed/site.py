@@ -69,7 +69,7 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
 
 
 def _sees_alike(look: Scorer, outlook: View) -> bool:
-    """Tell whether points look the same, and as much is known of each as the pass asks for."""
+    """Return whether points score the same here as in the pass, with all the features it asks for."""
     known = outlook.features is None or (
         look.known is not None and look.known.n_columns >= outlook.features.n_columns
     )
@@ -326,7 +326,7 @@ class Site:
         return True
 
     def _parts(self) -> Iterator[WeightedPoints]:
-        """Give all rows, so many at a time that a copy of them is small."""
+        """Iterate over all rows, in parts small enough to copy."""
         ids = self.rows.ids
         for start in range(0, len(ids), _TOGETHER):
             yield self.rows.points(ids[start : start + _TOGETHER])
@@ -356,7 +356,7 @@ def held_points(summary: Summary) -> list[WeightedPoints]:
 
 
 def _needs_sample(problem: PassSettings, n_columns: int) -> bool:
-    """Tell whether an anchor must be sought, or something frozen with the one that is given."""
+    """Return whether an anchor must be found, or something frozen with the one that is given."""
     place, sampler = problem.anchor, problem.sampler
     if not isinstance(place, Anchor):
         return True

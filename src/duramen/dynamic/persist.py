@@ -103,11 +103,11 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
         return _SAMPLERS[state["class"]](**state["fields"])
     if given is None:
         raise TypeError(
-            f"was made with a sampler of your own, {state['repr']}, which no file can hold; "
+            f"was made with a custom sampler, {state['repr']}, which no file can hold; "
             "pass it: dm.open_store(path, sampler=...)"
         )
     if not isinstance(given, Sampler):
-        raise TypeError(f"was made with a sampler of your own; sampler={given!r} is not a Sampler")
+        raise TypeError(f"was made with a custom sampler; sampler={given!r} is not a Sampler")
     return given
 
 

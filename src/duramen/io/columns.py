@@ -119,7 +119,8 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
         raise
     except errors as error:
         raise ValueError(
-            f"{path} is damaged, cut short, or not {what}: {shortened(str(error), 160)}"
+            f"{path} is damaged, cut short, or not {what}: {shortened(str(error), 160).rstrip('.')}; "
+            "copy or write it again"
         ) from error
 
 

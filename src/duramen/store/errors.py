@@ -34,7 +34,7 @@ def damaged(path: Path, reason: str) -> DamagedStoreError:
 
 
 def sqlite_recover(path: Path) -> str:
-    """Say what to do about a file that SQLite cannot open."""
+    """Return advice for a file that SQLite cannot open."""
     return (
         "restore a backup, or have SQLite's own shell save what it can: "
         f'`sqlite3 {path.name} ".recover" | sqlite3 new.duramen`, then `duramen store recover` on the result'

@@ -406,7 +406,7 @@ class StoreFile:
             _rebuild_tables(self._connection)
 
     def shrink(self) -> None:
-        """Give free pages back to the file system."""
+        """Return free pages to the file system."""
         with sqlite_errors(self.path):
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute would take one step: a page
 
