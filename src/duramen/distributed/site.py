@@ -12,7 +12,7 @@ import numpy as np
 from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates, Inliers, InlierState
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
 from duramen.coreset.settings import are_few, best_sampler
@@ -127,17 +127,17 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> Inl
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
-    weights, parts = ExactSums(len(numbers)), []
-    for place, number in enumerate(numbers.tolist()):
+    weights, parts = [], []
+    for number in numbers.tolist():
         mine, exact = without[gone == number], lists._weights[number]
         first = lists._lists[number].first(most + len(mine))
         parts.append(first[~np.isin(first, mine)][:most])
-        weights.add_units(place, exact.units)
-        weights.add_column(place, slots.weights[mine], -1)
+        weights.append(exact.units - sum_in_units(slots.weights[mine]))
     totals = None
     if outlook.features is not None:
         assert engine.exact_totals is not None
-        totals = engine.exact_totals.first(outlook.features.n_columns)
+        totals = ExactSums(outlook.features.n_columns)
+        totals.absorb(engine.exact_totals)
         if len(without):
             totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     held = _held(engine, slots, parts, numbers)

@@ -170,7 +170,7 @@ class TrimmedResult(NamedTuple):
             return LossesAtSolution(float(total.values[0]), empty.astype(np.int64), None, empty, np.inf, None)
         points, losses = self.largest.points, self.largest.losses
         kept = kept_weights(losses, points.weights, z, points.ids)
-        total.add_column(0, kept[kept > 0] * losses[kept > 0])
+        total.add_rows((kept[kept > 0] * losses[kept > 0])[:, None])
         return LossesAtSolution.of(points, losses, kept, float(total.values[0]))
 
 
@@ -209,7 +209,7 @@ class TrimmedPass:
     def _release(self, rows: AnchoredPoints | None, which: Any = slice(None)) -> None:
         """Add the losses of rows that can no longer be outliers to the sum."""
         if rows is not None:
-            self._rest.add_column(0, rows.losses[which] * rows.points.weights[which])
+            self._rest.add_rows((rows.losses[which] * rows.points.weights[which])[:, None])
 
 
 class ProfileSettings(NamedTuple):
