@@ -23,7 +23,7 @@ from duramen.dynamic.ids import numbers_of, tagged
 from duramen.files import replacing
 from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
 from duramen.store.errors import DamagedStoreError, damage_errors, damaged, sqlite_errors
-from duramen.store.lock import OpenFile, now, refuse_inherited
+from duramen.store.lock import inode, now, open_files, refuse_inherited
 
 _WAIT = 5.0  # seconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
@@ -303,7 +303,8 @@ class StoreFile:
                 self._connection, self._immutable = _connect_reader(path)
             else:
                 self._connection, self._immutable = _connect_writer(path, synchronous), False
-        self._open = OpenFile(path)
+        self.inode = inode(path)
+        open_files.add(self)
         self.metadata = Metadata(self._connection, path)
         self.spare = Metadata(self._connection, path, "spare")
         self.blocks: Blocks | None = None
@@ -344,7 +345,7 @@ class StoreFile:
             self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _refuse_moved(self) -> None:
-        if not self._open.is_at(self.path):
+        if not (self.path.exists() and inode(self.path) == self.inode):
             raise FileNotFoundError(
                 f"{self.path} was moved or removed while it was open; put it back with its log, and open "
                 "it again"
@@ -433,7 +434,7 @@ class StoreFile:
         """Close the file; the last one to do so leaves no log behind."""
         with sqlite_errors(self.path):
             self._connection.close()
-        self._open.close()
+        open_files.discard(self)
 
     # points
 
