@@ -777,21 +777,15 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
         given.pop("random_state", None)  # a generator does not say which seed
     settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
     other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
-    mine = {
-        **settings_to_json(store),
-        "n_outliers": metadata.get("settings")["n_outliers"],
-        "random_state": store.seed,
-        "audit": store.audit,
-        "anchor": metadata.get("given"),
-    }
+    mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
     theirs = {
         **settings_to_json(other),
-        "random_state": other.seed,
-        "audit": given.get("audit"),
         "anchor": anchor_to_json(given.get("anchor")),
+        "audit": given.get("audit"),
     }
     for name in sorted(given):
-        if mine[name] != theirs[name]:
+        key = "seed" if name == "random_state" else name
+        if mine[key] != theirs[key]:
             raise ValueError(
                 f"{store.path} was made with another {name} than {given[name]!r}; leave it out, or "
                 "make another store"
