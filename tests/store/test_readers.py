@@ -21,7 +21,7 @@ N = 60
 def written(kind, path):
     """A store, the operations to come, and all states that there will be."""
     make(path, kind).close()
-    life, operations = Life(kind, 3), []
+    life, operations = Life.of(kind, 3), []
     states = [life.held()]
     for _ in range(N):
         operations.append(life.plan())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import Life, Step, assert_equivalent, held, make, mirror, perform
+from tests.store.life import Life, Step, assert_alike, held, left, make, mirror, perform
 from tests.store.support import LeftError, X, sample
 from tests.support import run_together
 
@@ -33,13 +33,6 @@ def on_disk(path):
         return held(reader)
 
 
-def left(store, steps):
-    """Do them, and leave the block with an error."""
-    with store.transaction():
-        perform(steps, store)
-        raise LeftError
-
-
 @pytest.mark.parametrize(
     "kind, n",
     [
@@ -50,7 +43,7 @@ def left(store, steps):
 def test_an_error_that_leaves_the_block_undoes_all_of_it(kind, n, tmp_path):
     """After each of the operations of a long transaction; then the whole, which is all there."""
     path = tmp_path / "a.duramen"
-    life, dyn = Life(kind, 2), mirror(kind)
+    life, dyn = Life.of(kind, 2), mirror(kind)
     with make(path, kind) as store:
         for _ in range(n):
             steps = life.plan()
@@ -62,7 +55,7 @@ def test_an_error_that_leaves_the_block_undoes_all_of_it(kind, n, tmp_path):
             perform(steps, dyn)
             life = life.took(steps)
             assert held(store) == life.held() == on_disk(path)
-            assert_equivalent(store, dyn)
+            assert_alike(store, dyn)
             assert store.check()
 
 
