@@ -274,6 +274,13 @@ def held(store):
     return points, store._n_outliers, n_found, store.notes
 
 
+def on_disk(path):
+    """What a reader finds in the file of a store."""
+    with dm.open_store(path, read_only=True) as reader:
+        assert reader.check()
+        return held(reader)
+
+
 class Pair:
     """A store, the dynamic coreset that does all that it does, and the life that they may follow."""
 

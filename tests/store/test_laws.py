@@ -7,7 +7,7 @@ import pytest
 
 import duramen as dm
 from tests.coreset.cores import CityBlock
-from tests.store.life import ALL, TREE, Pair, assert_same_anchors, held, left
+from tests.store.life import ALL, TREE, Pair, assert_same_anchors, held, left, on_disk
 from tests.store.support import LeftError, sample
 from tests.support import SAMPLERS, Heaviest, Striped, quietly
 
@@ -61,9 +61,10 @@ def test_any_life_is_that_of_a_dynamic_coreset(path, name, sampler, more, seed):
     rng = np.random.default_rng(seed)
     for step in range(24):
         steps = pair.life.plan()
-        if rng.random() < 0.1:
+        if rng.random() < 0.3:
             with pytest.raises(LeftError):
-                quietly(left, pair.store, steps)
+                quietly(left, pair.store, steps[: rng.integers(1, len(steps) + 1)])
+            assert held(pair.store) == pair.life.held() == on_disk(path)
         pair.perform(steps)
         pair.assert_alike()
         assert held(pair.store) == pair.life.held()
@@ -77,8 +78,7 @@ def test_any_life_is_that_of_a_dynamic_coreset(path, name, sampler, more, seed):
             pair.assert_alike()
         if step % 11 == 0:
             assert f"{len(pair.dyn):,} points" in pair.store.check()
-            with dm.open_store(path, read_only=True) as reader:
-                assert held(reader) == pair.life.held()
+            assert on_disk(path) == pair.life.held()
     assert pair.dyn.anchor is not None
     pair.store.close()
 
