@@ -69,8 +69,9 @@ class RowLayout:
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
 
     @classmethod
-    def from_json(cls, layout: dict[str, Any]) -> RowLayout:
-        """Read the layout that the metadata of a store describes."""
+    def from_json(cls, layout: dict[str, Any] | None) -> RowLayout:
+        """Read the layout that the metadata of a store describes: None before the first rows."""
+        layout = layout or {"n_columns": 0, "dtype": "f8", "labelled": False}
         return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
 
     def pack(self, block: Block) -> bytes:

@@ -182,13 +182,9 @@ class Store(DynamicCoreset):
                 self.check_invariants()
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
-            blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
-            invariants = (
-                "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
-            )
-            return (
-                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {invariants}"
-            )
+            n_blocks = self._file.blocks.n_blocks
+            last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
+            return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
     def compact(self) -> None:
         """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
@@ -492,7 +488,6 @@ class Store(DynamicCoreset):
 
     def _packed(self, block: Block) -> bytes:
         """Pack a block, with only whether each point changed since the anchor in place of its epoch."""
-        assert self._file.blocks is not None
         return self._file.blocks.layout.pack(
             block._replace(epochs=block.epochs == self._file.totals["epoch"])
         )
