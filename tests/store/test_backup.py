@@ -7,7 +7,7 @@ import stat
 import pytest
 
 import duramen as dm
-from tests.store.life import KINDS, Life, assert_alike, held, make, perform
+from tests.store.life import Life, assert_alike, held, make
 from tests.store.nursery import Nursery
 from tests.store.support import X, files
 from tests.support import run_together
@@ -21,21 +21,6 @@ def assert_equal(path, store):
         assert copy.history == store.history
         assert copy.forgotten == store.forgotten
         assert_alike(copy, store)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_backup_equals_the_store(kind, tmp_path):
-    life = Life.of(kind, 4)
-    with make(tmp_path / "a.duramen", kind) as store:
-        for n in range(12):
-            steps = life.plan()
-            perform(steps, store)
-            life = life.took(steps)
-            if n % 5 == 0:
-                target = tmp_path / f"copy-{n}"
-                assert store.backup(str(target)) == target
-                assert_equal(target, store)
-        assert store.check()  # and goes on
 
 
 @pytest.mark.parametrize("read_only", [False, True])

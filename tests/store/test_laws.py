@@ -7,7 +7,7 @@ import pytest
 
 import duramen as dm
 from tests.coreset.cores import CityBlock
-from tests.store.life import ALL, TREE, Pair, assert_same_anchors, held, left, on_disk
+from tests.store.life import ALL, TREE, Pair, assert_alike, assert_same_anchors, held, left, on_disk
 from tests.store.support import LeftError, sample
 from tests.support import SAMPLERS, Heaviest, Striped, quietly
 
@@ -51,7 +51,7 @@ def refused(problem):
 @pytest.mark.parametrize("seed", sample(7, slow=(8, 9, 10)))
 @pytest.mark.parametrize("name, sampler, more", RANKED + BY_SAMPLER + TREES, ids=str)
 def test_any_life_is_that_of_a_dynamic_coreset(path, name, sampler, more, seed):
-    """In transactions or not, undone or not, with the file closed and opened in between, and read by another."""
+    """In transactions or not, undone or not, closed and opened in between; and so is what a reader or a backup has."""
     number = sum(map(ord, name + sampler)) + seed - 7
     how = {
         "named": [None, "plain", "odd", "uuid"][number % 4],
@@ -79,6 +79,11 @@ def test_any_life_is_that_of_a_dynamic_coreset(path, name, sampler, more, seed):
         if step % 11 == 0:
             assert f"{len(pair.dyn):,} points" in pair.store.check()
             assert on_disk(path) == pair.life.held()
+            with dm.open_store(pair.store.backup(f"{path}-{step}")) as copy:
+                assert copy.check()
+                assert held(copy) == pair.life.held()
+                assert (copy.history, copy.forgotten) == (pair.store.history, pair.store.forgotten)
+                assert_alike(copy, pair.dyn)
     assert pair.dyn.anchor is not None
     pair.store.close()
 

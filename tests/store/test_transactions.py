@@ -27,19 +27,6 @@ def grown(path, kind="tree", n=60):
     return store
 
 
-def test_others_see_nothing_of_a_transaction_before_its_end(tmp_path):
-    path = tmp_path / "a.duramen"
-    with grown(path) as store:
-        before = on_disk(path)
-        with store.transaction():
-            store.delete(range(20))
-            with store.transaction():
-                store.insert(X[:5])
-            assert len(store) == 45
-            assert on_disk(path) == before
-        assert on_disk(path) == held(store) != before
-
-
 def test_an_operation_that_is_refused_inside_may_be_caught(tmp_path):
     """It changed nothing, and so the rest of the transaction goes on."""
     with grown(tmp_path / "a.duramen") as store:
