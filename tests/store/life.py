@@ -290,19 +290,23 @@ class Pair:
         self.dyn = dm.DynamicCoreset(**self.settings)
         self.life = Life(problem, settings, seed, named, dtype, wild=True)
 
-    def do(self, what, *args, **kwargs):
-        """Do it to both; what one raises, the other has to raise."""
-        mine, wrong = _outcome(getattr(self.store, what), args, kwargs)
-        theirs, expected = _outcome(getattr(self.dyn, what), args, kwargs)
+    def both(self, call):
+        """Call with both; what one returns or raises, the other has to. Return what was raised."""
+        (mine, wrong), (theirs, expected) = (_outcome(call, one) for one in (self.store, self.dyn))
         assert type(wrong) is type(expected), (wrong, expected)
         assert str(wrong) == str(expected)
         if isinstance(theirs, np.ndarray):
             np.testing.assert_array_equal(mine, theirs)
         return wrong
 
+    def do(self, what, *args, **kwargs):
+        return self.both(lambda one: getattr(one, what)(*args, **kwargs))
+
     def perform(self, steps):
-        for one in (self.store, self.dyn):
-            quietly(perform, steps, one)
+        """Do them all; or none, if one is refused."""
+        before = copy.copy(self.dyn)
+        if self.both(lambda one: perform(steps, one)) is not None:
+            self.dyn, steps = before, []
         self.life = self.life.took(steps)
 
     def insert(self, n):
@@ -318,9 +322,9 @@ class Pair:
         assert_alike(self.store, self.dyn)
 
 
-def _outcome(call, args, kwargs):
+def _outcome(call, one):
     try:
-        return quietly(call, *args, **kwargs), None
+        return quietly(call, one), None
     except (ValueError, TypeError, KeyError) as error:
         return None, error
 
