@@ -49,7 +49,7 @@ class PredictorLoss(Loss):
     """A convex loss of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
-    _takes_sparse: ClassVar[bool] = True
+    _takes_sparse = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):

@@ -15,16 +15,16 @@ from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss, KMeansLoss
+from duramen.losses.centres import CentreLoss, DistanceLoss, KMeansLoss
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
-from duramen.solvers.lloyd import BregmanFit, DistanceFit, KMeansFit
+from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
 from duramen.solvers.newton import NewtonFit, SoftmaxFit
 from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
 from duramen.trimming import kept_sum
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
+_CENTRE_FITS = {KMeansLoss: KMeansFit, DistanceLoss: DistanceFit, CentreLoss: MeanFit}
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
 _ALL_DIGITS = 1e-13  # a tolerance that asks for theta's last digits, too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -55,19 +55,13 @@ class Run(NamedTuple):
 
 def fit_of(problem: Problem) -> Fit:
     """Choose how to refit: by Newton steps, by means of clusters, or by L-BFGS where neither applies."""
-    loss = problem.loss
-    if isinstance(loss, LinearLoss):
-        most = _NEWTON_COLUMNS // (2 if sparse.issparse(problem.X) else 1)
-        return NewtonFit(problem) if problem.points.n_columns <= most else GradientFit(problem)
-    if isinstance(loss, KMeansLoss):
-        return KMeansFit(problem)
-    if isinstance(loss, DistanceLoss):
-        return DistanceFit(problem)
-    if isinstance(loss, BregmanLoss):
-        return BregmanFit(problem)
-    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(problem.points.n_columns)) <= _SOFTMAX:
+    loss, n_columns = problem.loss, problem.points.n_columns
+    if isinstance(loss, LinearLoss) and n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X)):
+        return NewtonFit(problem)
+    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(n_columns)) <= _SOFTMAX:
         return SoftmaxFit(problem)
-    return GradientFit(problem)
+    fits = (fit for kind, fit in _CENTRE_FITS.items() if isinstance(loss, kind))
+    return next(fits, GradientFit)(problem)
 
 
 def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
+from duramen.losses.centres import CentreLoss
 from duramen.losses.nearest import sum_by_centre
 from duramen.parallel import rows_per_chunk, sum_over_chunks
 from duramen.solvers.nearest import nearest_of
@@ -19,14 +20,38 @@ _CORRECTIONS = 64  # after so many, sums are computed from scratch
 _CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
 
 
-class DistanceFit(Fit):
-    """Weighted means of the points each centre owns."""
+class MeanFit(Fit):
+    """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        assert isinstance(problem.loss, DistanceLoss)
-        self.loss = problem.loss
-        self.nearest = nearest_of(problem.X, int(getattr(problem.loss, "k", 1)))
+        assert isinstance(problem.loss, CentreLoss)
+        self.loss: Any = problem.loss
+        self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
+
+    def losses(self, theta: Array) -> Array:
+        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
+        self.numbers = numbers.astype(np.intp)
+        return values
+
+    def refit(self, here: Iterate) -> Array:
+        centres = here.theta.reshape(-1, self.problem.points.n_columns)
+        mass, means = self.means(centres, here.kept)
+        return self.loss.inside(refill(means, mass, here, self.problem)).reshape(here.theta.shape)
+
+    def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
+        """Compute the weight of each cluster, and the weighted mean of its points."""
+        mass, total = cluster_sums(self.problem.X, self.numbers, weights, centres)
+        return mass, centres + total / np.where(mass > 0, mass, 1.0)[:, None]
+
+
+class DistanceFit(MeanFit):
+    """Means in which points count by the slope of their loss: Weiszfeld's iteration and its kin."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.nearest = nearest_of(problem.X, self.loss.n_centres)
+        self.numbers = self.nearest.numbers
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
@@ -35,19 +60,15 @@ class DistanceFit(Fit):
         self.nearest.restart()
 
     def losses(self, theta: Array) -> Array:
-        self.nearest.move(self._centres(theta))
+        self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
         self.squared = self.nearest.squared()
         return self.loss.height(self.squared)
 
-    def refit(self, here: Iterate) -> Array:
-        centres = self._centres(here.theta)
-        pulls = here.kept * self.loss.pull(self.squared)
+    def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
+        pulls = weights * self.loss.pull(self.squared)
         if self.kink > 1e-50:
-            means, mass = self._past_kinks(centres, here.kept, pulls)
-        else:
-            mass, total = cluster_sums(self.problem.X, self.nearest.numbers, pulls, centres)
-            means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return refill(means, mass, here, self.problem).reshape(here.theta.shape)
+            return self._past_kinks(centres, weights, pulls)
+        return super().means(centres, pulls)
 
     def _past_kinks(self, centres: Array, kept: Array, pulls: Array) -> tuple[Array, Array]:
         """Compute weighted means where a point under or beside a centre holds it back.
@@ -57,7 +78,7 @@ class DistanceFit(Fit):
         Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only,
         so it takes the free way there too. Where the points beside it do hold it, they pull like any other.
         """
-        numbers, k = self.nearest.numbers, len(centres)
+        numbers, k = self.numbers, len(centres)
         distances = np.sqrt(self.squared)
         scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
         beside = np.flatnonzero(distances <= _BESIDE * scale)
@@ -73,10 +94,7 @@ class DistanceFit(Fit):
             under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
-        return means, mass + held
-
-    def _centres(self, theta: Array) -> Array:
-        return theta.reshape(-1, self.problem.points.n_columns)
+        return mass + held, means
 
 
 def _free_step(total: Array, mass: Array, held: Array) -> Array:
@@ -85,26 +103,6 @@ def _free_step(total: Array, mass: Array, held: Array) -> Array:
     free = pull > held
     part = np.where(free, 1 - np.divide(held, pull, out=np.zeros_like(pull), where=free), 0.0)
     return part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
-
-
-class BregmanFit(Fit):
-    """Means of the points each centre owns, for any Bregman divergence."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        assert isinstance(problem.loss, BregmanLoss)
-        self.loss = problem.loss
-        self.numbers = np.empty(0, dtype=np.intp)
-
-    def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
-        self.numbers = numbers.astype(np.intp)
-        return values
-
-    def refit(self, here: Iterate) -> Array:
-        mass, total = cluster_sums(self.problem.X, self.numbers, here.kept, here.theta)
-        means = here.theta + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return self.loss.divergence.inside(refill(means, mass, here, self.problem))
 
 
 def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
@@ -142,28 +140,23 @@ def refill(centres: Array, mass: Array, here: Iterate, problem: Problem) -> Arra
     return centres
 
 
-class KMeansFit(Fit):
+class KMeansFit(DistanceFit):
     """Means of the kept points of each cluster, updated by the rows that changed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.nearest = nearest_of(problem.X, getattr(problem.loss, "k", 1))
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
         self.sums = _ClusterSums(problem.X)
 
     def restart(self) -> None:
+        super().restart()
         self.sums = _ClusterSums(self.problem.X)
-        self.nearest.restart()
-
-    def losses(self, theta: Array) -> Array:
-        self.nearest.move(theta)
-        return self.nearest.squared()
 
     def evaluate(self, theta: Array) -> Iterate:
         moved = self.nearest.move(theta)
         rows, before = self._trim(moved)
-        self.sums.update(rows, before, self.kept, self.nearest.numbers, theta)
+        self.sums.update(rows, before, self.kept, self.numbers, theta)
         return Iterate(theta, np.empty(0), self.kept, self.sums.cost(theta))
 
     def refit(self, here: Iterate) -> Array:

@@ -24,7 +24,6 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.bregman import BregmanLoss
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
 from duramen.solvers.alternate import Stopping, alternate, fit_of
@@ -43,8 +42,8 @@ class _Costs:
 
     def __init__(self, problem: Problem) -> None:
         self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
-        self.k = int(getattr(problem.loss, "k", 1))
         loss: Any = problem.loss
+        self.k = loss.n_centres
         self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
         self.few = (
             isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
@@ -54,10 +53,9 @@ class _Costs:
     def centres_at(self, rows: Array) -> Array:
         """Make centres (q, d) of data points, moved off the edge of the domain where the loss has one."""
         centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
-        if isinstance(self.loss, BregmanLoss):
-            edge = self.loss.divergence.outside_centres(centres).any(axis=1)
-            if edge.any():
-                centres[edge] = self.loss.divergence.inside(0.9 * centres[edge] + 0.1 * self._mean)
+        edge = self.loss.outside(centres).any(axis=1)
+        if edge.any():
+            centres[edge] = self.loss.inside(0.9 * centres[edge] + 0.1 * self._mean)
         return centres
 
     @functools.cached_property

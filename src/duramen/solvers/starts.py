@@ -289,7 +289,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
         return _zero(problem)
     if isinstance(loss, PredictorLoss):
         return _linear_start(problem, init, rng, number)
-    part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
+    part = _part(problem, max(5000, 100 * loss.n_centres), rng)
     return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
 
 
