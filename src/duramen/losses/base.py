@@ -84,6 +84,10 @@ class Loss(ABC):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
 
+    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
+        """Compute the values for another theta on rows and labels that were checked before."""
+        return self.values(theta, X, y)
+
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
         """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
 

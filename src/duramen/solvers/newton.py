@@ -109,13 +109,9 @@ class DampedNewton(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self._values(theta)
+            return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
-
-    def _values(self, theta: Array) -> Array:
-        """Compute the losses of rows and labels that were checked before."""
-        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
 
 class NewtonFit(DampedNewton):
@@ -129,9 +125,6 @@ class NewtonFit(DampedNewton):
         n, p = len(problem.points), len(self.ridge)
         self.chunk_rows = max(rows_per_chunk(16 * p), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
-
-    def _values(self, theta: Array) -> Array:
-        return self.loss.values_again(theta, self.problem.X, self.labels)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         inside = self.frame.from_theta(theta)
