@@ -51,6 +51,8 @@ class PredictorLoss(Loss):
 
     fit_intercept: bool
     _takes_sparse = True
+    max_curvature: ClassVar[float | None] = None
+    """The largest second derivative of the loss in a predictor, where it is bounded."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -206,8 +208,6 @@ class LinearLoss(PredictorLoss):
     """Whether labels are two classes, above zero and not."""
     max_slope: ClassVar[float | None] = None
     """The largest slope of psi, where it is bounded."""
-    max_curvature: ClassVar[float | None] = None
-    """The largest second derivative of psi, where it is bounded."""
     max_third: ClassVar[float | None] = None
     """The largest third derivative of psi, where it is bounded."""
     units_off: ClassVar[float] = 8.0

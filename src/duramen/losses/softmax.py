@@ -36,6 +36,8 @@ class SoftmaxLoss(PredictorLoss):
     array([1.09861229e+00, 0.00000000e+00, 2.00000000e+03])
     """
 
+    max_curvature = 0.25
+
     n_classes: int
     fit_intercept: bool = field(default=True, kw_only=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -11,8 +12,6 @@ from scipy.special import softmax
 
 from duramen.arrays import Array, Rows
 from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.solvers.problem import Fit, Iterate, Problem
 
@@ -26,23 +25,40 @@ _LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
 class DampedNewton(Fit):
-    """Damped Newton steps on a loss of linear predictors; a subclass computes the derivatives."""
+    """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
-    def __init__(self, problem: Problem, max_curvature: float) -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.max_curvature = max_curvature  # of the loss in a predictor
+        self.loss: Any = problem.loss
         self.frame = problem.coordinates
         self.ridge = problem.ridge
         self.units = np.broadcast_to(self.frame.units(), self.ridge.shape).ravel()
         self.damping = 0.0
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
 
+        n, p = len(problem.points), self.ridge.shape[-1]
+        self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
+        self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
+
     @abstractmethod
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        """Weigh the slopes of rows in their predictors m, like m, and sum the Hessian in the parameters."""
+
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
 
         q is the number of parameters, one predictor's after the other's.
         """
+        inside = self.frame.from_theta(theta)
+
+        def work(chunk: slice) -> tuple[Array, Array, float]:
+            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
+            with ignore_overflow():
+                pull, hessian = self.pull_and_hessian(block, block @ inside.T, labels, kept[chunk])
+                return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
+
+        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian, pulls
 
     def losses(self, theta: Array) -> Array:
         if self.ready is not None and self.ready[0] is theta:
@@ -89,11 +105,16 @@ class DampedNewton(Fit):
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         _add_to_diagonal(bend, self.ridge.ravel())
-        steepest = self.problem.kept_weight * self.max_curvature / self.units**2
+        steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
         return slope, bend, _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
 
     def _after(self, theta: Array, move: Array) -> Array:
         return theta + self.frame.to_theta(move.reshape(theta.shape))
+
+    def _part(self, chunk: slice) -> tuple[Rows, Array]:
+        """Return the rows of a chunk, and their labels."""
+        labels: Any = self.problem.y
+        return self._block(chunk), self.loss.encode_labels(labels[chunk], np.float64)
 
     def _block(self, chunk: slice) -> Rows:
         """Return the rows of a chunk, less the middle and with a column of ones for the intercept."""
@@ -115,34 +136,12 @@ class DampedNewton(Fit):
 
 
 class NewtonFit(DampedNewton):
-    """Damped Newton steps on a linear loss: one pass over the data for each."""
+    """Damped Newton steps on a loss of one linear predictor."""
 
-    def __init__(self, problem: Problem) -> None:
-        assert isinstance(problem.loss, LinearLoss)
-        assert problem.y is not None
-        super().__init__(problem, problem.loss.max_curvature or 1.0)
-        self.loss, self.labels = problem.loss, problem.y
-        n, p = len(problem.points), len(self.ridge)
-        self.chunk_rows = max(rows_per_chunk(16 * p), 8 * p)
-        self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
-
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.from_theta(theta)
-
-        def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
-            with ignore_overflow():
-                slope, curvature = self.loss.slope_and_curvature(block @ inside, labels)
-                pull = _weigh(slope, kept[chunk])
-                scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept[chunk])))
-                return block.T @ pull, _product(scaled, scaled), float(np.abs(pull).sum())
-
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
-
-    def _part(self, chunk: slice) -> tuple[Rows, Array]:
-        """Return the rows of a chunk, and their labels."""
-        return self._block(chunk), self.loss.encode_labels(self.labels[chunk], np.float64)
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
+        return _weigh(slope, kept), _product(scaled, scaled)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -212,28 +211,12 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
 
 
 class SoftmaxFit(DampedNewton):
-    """Damped Newton steps on a softmax loss: for each one pass, and a product for each pair of classes."""
+    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem, max_curvature=0.25)
-        assert isinstance(problem.loss, SoftmaxLoss)
-        assert problem.y is not None
-        self.labels, self.classes = problem.y, np.arange(problem.loss.n_classes)
-
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.from_theta(theta)
-
-        def work(chunk: slice) -> tuple[Array, Array, float]:
-            block = self._block(chunk)
-            with ignore_overflow():
-                shares = softmax(block @ inside.T, axis=1)
-                pull = _weigh(shares - (self.labels[chunk, None] == self.classes), kept[chunk, None])
-                hessian = _softmax_hessian(block, shares, kept[chunk])
-            return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
-
-        rows = max(rows_per_chunk(16 * theta.size), 8 * theta.shape[1])
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), rows)
-        return gradient, hessian, pulls
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        shares = softmax(m, axis=1)
+        pull = _weigh(shares - (labels[:, None] == np.arange(m.shape[1])), kept[:, None])
+        return pull, _softmax_hessian(block, shares, kept)
 
 
 def _softmax_hessian(block: Rows, shares: Array, kept: Array) -> Array:
