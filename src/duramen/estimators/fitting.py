@@ -14,7 +14,6 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
@@ -241,32 +240,20 @@ class Trial(NamedTuple):
     relative_error: float
 
 
-class _CoresetFit(NamedTuple):
-    """A coreset, the size that was asked for, the solution on it, and the sizes tried before it."""
-
-    coreset: Coreset
-    size: int
-    solution: Solution
-    trials: list[Trial]
-
-
 class FitResult(NamedTuple):
-    """A solution and where it comes from.
+    """A solution, the coreset it was found on, the size asked of that, and the sizes tried.
 
-    ``size`` is the size asked of the coreset; both are None after a fit to all rows.
-    ``objective`` estimates f_z from the coreset; ``at_solution`` has the exact f_z and the outliers.
+    Coreset and size are None after a fit to all rows.
     """
 
     solution: Solution
     coreset: Coreset | None
     size: int | None
     trials: list[Trial]
-    objective: Estimate
-    at_solution: LossesAtSolution
 
 
 def fit(settings: FitSettings, data: AllRows) -> FitResult:
-    """Fit on a coreset, or on everything, and find the outliers among all rows.
+    """Fit on a coreset, or on everything.
 
     Raises
     ------
@@ -274,10 +261,10 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
         As ``robust_coreset`` and ``solve`` do.
     """
     if settings.size is not None:
-        return _on_coreset(settings, data, _choose_size(settings, data))
+        return _choose_size(settings, data)
     assert isinstance(data, MemoryData)
     refuse_nonfinite(data.points.X)
-    return _on_everything(settings, data, _solve(settings, data.points))
+    return FitResult(_solve(settings, data.points), None, None, [])
 
 
 def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> FitResult | None:
@@ -287,15 +274,15 @@ def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: 
     ``tol`` and the size is "auto".
     """
     if core is None:
-        return _on_everything(settings, data, _solve_again(settings, data.points, start))
+        return FitResult(_solve_again(settings, data.points, start), None, None, [])
     if not _is_representative(core, settings.loss):
         return None
-    found = _CoresetFit(core, len(core), _solve_again(settings, core, start), [])
+    found = FitResult(_solve_again(settings, core, start), core, len(core), [])
     if settings.is_auto:
         found.trials.append(_measure(settings, found))
         if not _is_accurate(settings, found.trials[-1], data):
             return None
-    return _on_coreset(settings, data, found)
+    return found
 
 
 def rough_theta(settings: FitSettings, data: AllRows) -> Array:
@@ -303,18 +290,7 @@ def rough_theta(settings: FitSettings, data: AllRows) -> Array:
     return _choose_size(replace(settings, size=_MIN_SIZE, n_rounds=1), data).solution.theta
 
 
-def _on_everything(settings: FitSettings, data: MemoryData, solution: Solution) -> FitResult:
-    found = data.evaluate(settings, solution.theta)
-    return FitResult(solution, None, None, [], Estimate.of(found.trimmed_loss, 0.0), found)
-
-
-def _on_coreset(settings: FitSettings, data: AllRows, found: _CoresetFit) -> FitResult:
-    core, size, solution, trials = found
-    objective = core.estimate(solution.theta)
-    return FitResult(solution, core, size, trials, objective, data.evaluate(settings, solution.theta))
-
-
-def _choose_size(settings: FitSettings, data: AllRows) -> _CoresetFit:
+def _choose_size(settings: FitSettings, data: AllRows) -> FitResult:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
     n, size = data.n_points, settings.size
     if settings.is_auto:
@@ -333,21 +309,21 @@ def _choose_size(settings: FitSettings, data: AllRows) -> _CoresetFit:
                 )
             size = 4 * size
             continue
-        found = _CoresetFit(core, int(size), _solve(settings, core), trials)
+        found = FitResult(_solve(settings, core), core, int(size), trials)
         if len(core) < core.n_points:
             for _ in range(int(settings.n_rounds) - 1):
                 found = _recentre(settings, data, found)
-        if not settings.is_auto:
-            return found
-        trials.append(_measure(settings, found))
-        if _is_accurate(settings, trials[-1], data):
+        if settings.is_auto:
+            trials.append(_measure(settings, found))
+        if not settings.is_auto or _is_accurate(settings, trials[-1], data):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def _measure(settings: FitSettings, found: _CoresetFit) -> Trial:
+def _measure(settings: FitSettings, found: FitResult) -> Trial:
     """Measure the relative standard error of the objective on a coreset."""
+    assert found.coreset is not None
     estimate = found.coreset.estimate(found.solution.theta)
     if np.isnan(estimate.std_error):
         raise ValueError(
@@ -382,17 +358,18 @@ def _solve_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Arr
     return min(runs, key=lambda run: run.objective)
 
 
-def _recentre(settings: FitSettings, data: AllRows, found: _CoresetFit) -> _CoresetFit:
+def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:
     """Build the coreset around its solution, so that it agrees with all rows there, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
     """
     core, theta = found.coreset, found.solution.theta
+    assert core is not None
     assert core.anchor is not None
     again = data.build(settings, len(core), Anchor(theta, core.anchor.radius))
     if not _is_representative(again, settings.loss):
         return found
-    return _CoresetFit(again, len(core), _solve(settings, again, init=theta), found.trials)
+    return FitResult(_solve(settings, again, init=theta), again, len(core), found.trials)
 
 
 def _is_representative(core: Coreset, loss: Loss) -> bool:
