@@ -74,6 +74,8 @@ class Loss(ABC):
     """
 
     _takes_sparse: ClassVar[bool] = False
+    classifies: ClassVar[bool] = False
+    """Whether labels are two classes, above zero and not."""
 
     @property
     def convex(self) -> bool:
@@ -221,19 +223,26 @@ class Loss(ABC):
             )
         return rows
 
-    def _parameters(self, theta: Any, rows: Rows) -> Array:
-        """Check theta against the rows, and convert it to their type."""
-        shape = self.parameter_shape(rows.shape[1])
+    def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
+        """Check a theta for rows of ``n_columns`` columns, and return it as an array."""
+        shape = self.parameter_shape(n_columns)
         try:
             given = np.asarray(theta)
         except ValueError:  # NumPy's, of a ragged list
-            raise ValueError(f"theta has rows of different lengths; {self!r} needs shape {shape}") from None
-        if given.shape != shape:
+            raise ValueError(f"{name} has rows of different lengths; {self!r} needs shape {shape}") from None
+        if given.dtype.kind not in "biuf":
+            raise ValueError(f"{name}={theta!r} must be an array of numbers, a theta for {self!r}")
+        if shape is not None and given.shape != tuple(shape):
             raise ValueError(
-                f"theta has shape {given.shape}; {self!r} on {rows.shape[1]} columns needs shape {shape}"
+                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
             )
-        if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-            raise ValueError("theta must hold finite numbers; it has NaN, infinity or something else")
+        if not np.isfinite(given).all():
+            raise ValueError(f"{name} must hold finite numbers; it has NaN or infinity")
+        return given
+
+    def _parameters(self, theta: Any, rows: Rows) -> Array:
+        """Check theta against the rows, and convert it to their type."""
+        given = self.check_parameters(theta, rows.shape[1])
         with np.errstate(over="ignore"):
             typed = given.astype(rows.dtype, copy=False)
         if not np.isfinite(typed).all():

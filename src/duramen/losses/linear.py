@@ -204,8 +204,6 @@ class LinearLoss(PredictorLoss):
 
     fit_intercept: bool = field(default=True, kw_only=True)
 
-    classifies: ClassVar[bool] = False
-    """Whether labels are two classes, above zero and not."""
     max_slope: ClassVar[float | None] = None
     """The largest slope of psi, where it is bounded."""
     max_third: ClassVar[float | None] = None

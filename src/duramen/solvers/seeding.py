@@ -37,6 +37,19 @@ _REFITS = 5  # iterations before a swap is judged
 _ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
 
 
+def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows with replacement; ``steps`` are the cumulative sums of what they count for."""
+    picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+    return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
+
+
+def draw_distinct_rows(weights: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows by weight, without replacement, or as many as have weight."""
+    heavy = np.flatnonzero(weights > 0)
+    share = weights[heavy] / weights[heavy].sum()
+    return rng.choice(heavy, size=min(n, heavy.size), replace=False, p=share)
+
+
 class _Costs:
     """The cost of every point under single centres."""
 
@@ -106,8 +119,7 @@ class _Costs:
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
             steps = np.cumsum(self.weights)
-        picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
-        return np.minimum(picks, len(steps) - 1)
+        return draw_rows(steps, n, rng)
 
     def draw_centre(self, rng: np.random.Generator) -> Array:
         """Draw a point by weight, as a centre."""
@@ -117,9 +129,7 @@ class _Costs:
 def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
     """Draw k points by their weight."""
     costs = _Costs(problem)
-    heavy = np.flatnonzero(costs.weights > 0)
-    share = costs.weights[heavy] / costs.weights[heavy].sum()
-    rows = rng.choice(heavy, size=min(costs.k, heavy.size), replace=False, p=share)
+    rows = draw_distinct_rows(costs.weights, costs.k, rng)
     return costs.theta(costs.centres_at(np.resize(rows, costs.k)))
 
 
