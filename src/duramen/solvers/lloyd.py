@@ -147,16 +147,14 @@ class KMeansFit(DistanceFit):
         super().__init__(problem)
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
-        self.sums = _ClusterSums(problem.X)
+        self.sums = _ClusterSums(problem.X, self.numbers, self.kept)
 
     def restart(self) -> None:
         super().restart()
-        self.sums = _ClusterSums(self.problem.X)
+        self.sums.corrections = _CORRECTIONS
 
     def evaluate(self, theta: Array) -> Iterate:
-        moved = self.nearest.move(theta)
-        rows, before = self._trim(moved)
-        self.sums.update(rows, before, self.kept, self.numbers, theta)
+        self.sums.update(*self._trim(self.nearest.move(theta)), theta)
         return Iterate(theta, np.empty(0), self.kept, self.sums.cost(theta))
 
     def refit(self, here: Iterate) -> Array:
@@ -185,32 +183,34 @@ class KMeansFit(DistanceFit):
 
 
 class _ClusterSums:
-    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares."""
+    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares.
 
-    def __init__(self, X: Array) -> None:
-        self.X = X
-        self.owners = np.empty(0, dtype=np.intp)  # the cluster that each row is counted in
-        self.corrections = 0
+    ``numbers`` and ``kept``, the cluster of each row and its kept weight, change in place.
+    """
+
+    def __init__(self, X: Array, numbers: Array, kept: Array) -> None:
+        self.X, self.numbers, self.kept = X, numbers, kept
+        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
         self.sums: list[Array] = []
 
-    def update(self, rows: Array, before: Array, kept: Array, numbers: Array, centres: Array) -> None:
+    def update(self, rows: Array, before: Array, centres: Array) -> None:
         """Follow what happened to ``rows``, of which ``before`` was kept; all others are as they were."""
-        if not len(self.owners) or self.corrections >= _CORRECTIONS:
-            self._fill(kept, numbers, centres)
+        if self.corrections >= _CORRECTIONS:
+            self._fill(centres)
             return
-        changed = ((self.owners.take(rows) != numbers.take(rows)) | (before != kept.take(rows))).nonzero()[0]
-        rows, before = rows.take(changed), before.take(changed)
-        if rows.size > len(kept) // 8:
-            self._fill(kept, numbers, centres)
+        numbers, kept = self.numbers.take(rows), self.kept.take(rows)
+        changed = ((self.owners.take(rows) != numbers) | (before != kept)).nonzero()[0]
+        if changed.size > len(self.kept) // 8:
+            self._fill(centres)
             return
-        if rows.size:
-            owners = np.concatenate((self.owners.take(rows), numbers.take(rows)))
-            weights = np.concatenate((-before, kept.take(rows)))
-            self.owners[rows] = owners[len(rows) :]
+        if changed.size:
+            rows, numbers = rows.take(changed), numbers.take(changed)
+            owners = np.concatenate((self.owners.take(rows), numbers))
+            weights = np.concatenate((-before.take(changed), kept.take(changed)))
+            self.owners[rows] = numbers
             parts = self._sum(np.concatenate((rows, rows)), owners, weights)
             self.sums = [one + other for one, other in zip(self.sums, parts, strict=True)]
         self.corrections += 1
-        self.kept, self.numbers = kept, numbers
 
     def means(self) -> tuple[Array, Array]:
         """Compute the weight of each cluster (zero where it keeps no point), and the mean of its points."""
@@ -222,7 +222,7 @@ class _ClusterSums:
         """Evaluate the cost of all kept points."""
         cost, terms = self._cost(centres)
         if cost * _CANCELLED < terms:
-            self._fill(self.kept, self.numbers, centres)
+            self._fill(centres)
             cost, _ = self._cost(centres)
         return max(float(cost), 0.0)
 
@@ -234,10 +234,10 @@ class _ClusterSums:
         squares = float(total[:, -1].sum())
         return squares - cross + shift, squares + abs(cross) + shift
 
-    def _fill(self, kept: Array, numbers: Array, centres: Array) -> None:
+    def _fill(self, centres: Array) -> None:
         self.origins, self.corrections = centres, 0
-        self.kept, self.numbers, self.owners = kept, numbers, numbers.copy()
-        self.sums = self._sum(None, numbers, kept)
+        self.owners = self.numbers.copy()  # the cluster that each row is counted in
+        self.sums = self._sum(None, self.numbers, self.kept)
 
     def _sum(self, rows: Array | None, numbers: Array, weights: Array) -> list[Array]:
         """Sum over ``rows`` (None for all), for each cluster.

@@ -85,15 +85,15 @@ class _Costs:
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
-        if self.few:  # as for several centres, bit for bit
-            return self.of_each(centre[None])[0]
-        theta = centre.reshape(self.one.parameter_shape(len(centre)))
-        return self.one.values(theta, self.X).astype(np.float64)
+        return self.of_each(centre[None])[0]
 
     def of_each(self, centres: Array) -> Array:
         """Compute the cost of every point under each of some centres: (q, n)."""
         if not self.few:
-            return np.stack([self.of(centre) for centre in centres])
+            costs = np.empty((len(centres), len(self.X)))
+            for row, centre in zip(costs, centres, strict=True):
+                row[:] = self.one.values(centre.reshape(self.one.parameter_shape(len(centre))), self.X)
+            return costs
         with ignore_overflow():
             squared = squared_differences(self._columns, centres)
             return self.loss.height(squared).astype(np.float64, copy=False)
@@ -101,10 +101,6 @@ class _Costs:
     @functools.cached_property
     def _columns(self) -> Array:
         return np.asfortranarray(self.X)
-
-    def table(self, theta: Array) -> Array:
-        """Compute the cost of every point under each centre: (k, n)."""
-        return self.of_each(self.centres(theta))
 
     def trimmed_sum(self, costs: Array) -> float:
         """Sum weight times cost once weight z is set aside."""
@@ -149,7 +145,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
     """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
     costs, fit = _Costs(problem), fit_of(problem)
     run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping(), fit)
-    cheapest = _CheapestTwo.of(costs.table(run.theta))
+    cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
     for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
         cap = run.objective / max(costs.z, 1.0)
         centre = costs.centres_at(costs.draw(np.minimum(cheapest.least, cap), 1, rng))[0]
@@ -158,7 +154,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
         if tried.objective < run.objective:
             run = tried
-            cheapest = _CheapestTwo.of(costs.table(run.theta))
+            cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
     return run.theta
 
 
