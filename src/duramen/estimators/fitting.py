@@ -17,12 +17,12 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
-from duramen.losses.centres import count_distinct
+from duramen.losses.centres import distinct_rows
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Bound, RankedSampler, Sampler, check_size
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, is_number
+from duramen.solvers.problem import Solution, is_number, outlier_rows
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
@@ -74,9 +74,8 @@ class FitSettings:
 
     def coreset_arguments(self, size: int, anchor: Any) -> dict[str, Any]:
         """Return the arguments with which a coreset is built, in memory or in passes."""
-        names = ("loss", "n_outliers", "sampler")
-        own = {name: getattr(self, name) for name in names}
-        return {**own, "size": size, "anchor": anchor, "random_state": self.seed}
+        problem = {"loss": self.loss, "n_outliers": self.n_outliers, "sampler": self.sampler}
+        return {**problem, "size": size, "anchor": anchor, "random_state": self.seed}
 
 
 def seed_of(random_state: Any) -> int:
@@ -110,8 +109,7 @@ class LossesAtSolution(NamedTuple):
         cache: Array | None = None,
     ) -> LossesAtSolution:
         """Find the outliers among points, of which the weights ``kept`` are left."""
-        rows = np.flatnonzero(kept < points.weights)
-        rows = rows[np.lexsort((-points.ids[rows], -losses[rows]))]
+        rows = outlier_rows(points, losses, kept)
         labels = None if points.y is None else points.y[rows]
         threshold = float(losses[rows[-1]]) if len(rows) else np.inf
         return cls(trimmed_loss, points.ids[rows], labels, points.weights[rows], threshold, cache)
@@ -185,7 +183,7 @@ class MemoryData:
         return np.bincount(codes, self.points.weights, minlength=n_classes)
 
     def count_distinct(self, enough: int) -> int:
-        return count_distinct(self.points.X, self.points.weights, enough)
+        return len(distinct_rows(self.points.X, np.arange(len(self.points)), enough))
 
     def subsample(self) -> WeightedPoints:
         return anchor_sample(self.points, SUBSAMPLE_SEED)

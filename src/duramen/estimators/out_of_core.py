@@ -25,6 +25,7 @@ from duramen.estimators.fitting import SUBSAMPLE_SEED, FitSettings, LossesAtSolu
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
+from duramen.losses.centres import distinct_rows
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
@@ -218,7 +219,7 @@ class DataProfile(NamedTuple):
 
     first_pass: Summary
     class_weights: dict[Any, float]
-    distinct: Array | None
+    distinct: Array
     subsample: FirstPassResult | None
 
 
@@ -228,7 +229,7 @@ class Profiler:
     def __init__(self, step: Plan, needs: ProfileSettings) -> None:
         self._needs, self._summarizer = needs, Summarizer(step)
         self._class_weights: dict[Any, float] = {}
-        self._distinct: Array | None = None
+        self._distinct = np.empty((0, 0), dtype=np.float32)
         self._subsample = FirstPass(_ANY_LABELS, SUBSAMPLE_SEED) if needs.subsample else None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
@@ -248,7 +249,7 @@ class Profiler:
     def absorb(self, summary: DataProfile) -> None:
         self._summarizer.absorb(summary.first_pass)
         self._add_classes(summary.class_weights)
-        if summary.distinct is not None:
+        if len(summary.distinct):
             self._collect_distinct(summary.distinct)
         if self._subsample is not None and summary.subsample is not None:
             self._subsample.absorb(summary.subsample)
@@ -267,15 +268,10 @@ class Profiler:
             self._class_weights[label] = self._class_weights.get(label, 0.0) + weight
 
     def _collect_distinct(self, X: Any) -> None:
-        """Keep as many distinct rows as are needed, looking at no more rows than that takes."""
-        enough, found = self._needs.distinct, X[:0] if self._distinct is None else self._distinct
-        stop = 4 * enough
-        while len(found) < enough:
-            found = np.unique(np.concatenate([found, X[:stop]]), axis=0)[:enough]
-            if stop >= len(X):
-                break
-            stop *= 8
-        self._distinct = found
+        """Keep as many distinct rows as are needed."""
+        if len(self._distinct) < self._needs.distinct:
+            both = np.concatenate([self._distinct.reshape(-1, X.shape[1]), X])
+            self._distinct = distinct_rows(both, np.arange(len(both)), self._needs.distinct)
 
 
 def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
@@ -394,8 +390,7 @@ class OutOfCoreData:
         return np.array([weight for _, weight in sorted(self.profile.class_weights.items())])
 
     def count_distinct(self, enough: int) -> int:
-        assert self.profile.distinct is not None
-        return min(enough, len(self.profile.distinct))
+        return len(self.profile.distinct)
 
     def _reduce(self, make: Callable[[], Any], stage: str) -> Any:
         return self.source.reduce(make, partial(_prepare, labelled=self.labelled, change=self.change), stage)

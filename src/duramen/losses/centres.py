@@ -45,7 +45,7 @@ class CentreLoss(Loss):
 
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
         rows, k = self._rows(X), self.n_centres
-        found = count_distinct(rows, weights, k) if k > 1 else k
+        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k)) if k > 1 else k
         if found < k:
             raise ValueError(
                 f"k={k} is above the number of distinct points of positive weight, {found}; "
@@ -95,14 +95,13 @@ class CentreLoss(Loss):
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
 
 
-def count_distinct(X: Array, weights: Array | None, enough: int) -> int:
-    """Count the distinct rows of positive weight, up to ``enough``, reading no more rows than necessary."""
-    heavy = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
+def distinct_rows(X: Array, rows: Array, enough: int) -> Array:
+    """Find the distinct ones among some rows of X, up to ``enough``, reading no more rows than necessary."""
     n = 4 * enough
     while True:
-        found = len(np.unique(X[heavy[:n]], axis=0))
-        if found >= enough or n >= len(heavy):
-            return min(found, enough)
+        found = np.unique(X[rows[:n]], axis=0)
+        if len(found) >= enough or n >= len(rows):
+            return found[:enough]
         n *= 8
 
 

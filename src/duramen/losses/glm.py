@@ -76,11 +76,7 @@ class LogisticLoss(_MarginLoss):
     def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
         s = y * m
         small = np.exp(-np.abs(s))
-        # -y / (1 + exp(s)), by the exponential that cannot overflow
-        slope = np.where(s > 0, small, 1)
-        slope /= 1 + small
-        slope *= -y
-        return np.log1p(small) + np.maximum(-s, 0), slope
+        return np.log1p(small) + np.maximum(-s, 0), _logistic_slope(s, y, small, 1 + small)
 
     def curvature(self, m: Array, y: Array) -> Array:
         return expit(m) * expit(-m)
@@ -89,12 +85,18 @@ class LogisticLoss(_MarginLoss):
         s = y * m
         small = np.exp(-np.abs(s))
         both = 1 + small
-        slope = np.where(s > 0, small, 1)
-        slope /= both
-        slope *= -y
+        slope = _logistic_slope(s, y, small, both)
         small /= both
         small /= both
         return slope, small
+
+
+def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
+    """Compute -y / (1 + exp(s)), by exp(-|s|), ``small``, which cannot overflow, and ``both`` = 1 + small."""
+    slope = np.where(s > 0, small, 1)
+    slope /= both
+    slope *= -y
+    return slope
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,13 @@ class Run(NamedTuple):
     """The result of one alternation."""
 
     theta: Array
-    objective: float
     history: list[float]
     status: Status
+
+    @property
+    def objective(self) -> float:
+        """The objective in the end."""
+        return self.history[-1]
 
 
 def fit_of(problem: Problem) -> Fit:
@@ -84,24 +88,27 @@ def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | Non
 
 def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
     here = fit.evaluate(theta)
-    history, little = [here.objective], 0
+    history, little, status = [here.objective], 0, Status.MAX_ITER
     for n_iter in range(1, stopping.max_iter + 1):
         there = fit.evaluate(fit.refit(here))
         if not there.objective < here.objective:
             there = _shorter(fit, here, there)
         gain = here.objective - there.objective
         if not gain > 0:
-            return Run(here.theta, here.objective, history, Status.SETTLED)
+            status = Status.SETTLED
+            break
         here = there
         history.append(here.objective)
-        if _is_stopped(stopping, n_iter, here):
-            return Run(here.theta, here.objective, history, Status.STOPPED)
         little = little + 1 if gain <= stopping.tol * here.objective else 0
+        if _is_stopped(stopping, n_iter, here):
+            status = Status.STOPPED
+            break
         if little and (fit.sure or little == _PATIENCE):
-            return Run(here.theta, here.objective, history, Status.CONVERGED)
+            status = Status.CONVERGED
+            break
         if _is_unbounded(fit.problem, here, _NOTHING):
             break
-    return Run(here.theta, here.objective, history, Status.MAX_ITER)
+    return Run(here.theta, history, status)
 
 
 def _is_stopped(stopping: Stopping, n_iter: int, here: Iterate) -> bool:

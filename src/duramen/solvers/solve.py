@@ -25,6 +25,7 @@ from duramen.solvers.problem import (
     Status,
     Step,
     is_number,
+    outlier_rows,
     problem_of,
 )
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
@@ -314,8 +315,7 @@ def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "
             f"{points.X.dtype}; scale them down, or pass float64"
         )
-    touched = np.flatnonzero(kept < points.weights)
-    touched = touched[np.lexsort((-points.ids[touched], -losses[touched]))]
+    touched = outlier_rows(points, losses, kept)
     # what is left between the running sums and this one is rounding: no entry lies below the last
     history = np.maximum(np.append(run.history[:-1], objective), objective)
     return Solution(

@@ -32,7 +32,7 @@ class Subsampler:
         self.problem = problem
         self.total = problem.points.total_weight
         self.even = bool((problem.points.weights == problem.points.weights[0]).all())
-        self.strata: list[Array | None] = [None]  # None for all rows
+        self.strata = [np.arange(len(problem.points))]
         if problem.loss.classifies:
             assert problem.y is not None
             self.strata = [np.flatnonzero(problem.y > 0), np.flatnonzero(~(problem.y > 0))]
@@ -46,15 +46,13 @@ class Subsampler:
         z = min(self._aside(size), 0.9 * self._most(part))
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)
 
-    def _draw_rows(self, stratum: Array | None, share: float, rng: np.random.Generator) -> Array:
+    def _draw_rows(self, stratum: Array, share: float, rng: np.random.Generator) -> Array:
         weights = self.problem.points.weights
         if self.even:
-            n = len(weights) if stratum is None else len(stratum)
-            picks = rng.integers(n, size=max(1, round(share * (n * float(weights[0])))))
-        else:
-            weights = weights if stratum is None else weights[stratum]
-            picks = draw_rows(np.cumsum(weights), max(1, round(share * float(weights.sum()))), rng)
-        return picks if stratum is None else stratum[picks]
+            n = len(stratum)
+            return stratum[rng.integers(n, size=max(1, round(share * (n * float(weights[0])))))]
+        weights = weights[stratum]
+        return stratum[draw_rows(np.cumsum(weights), max(1, round(share * float(weights.sum()))), rng)]
 
     def score(self, samples: list[Problem], theta: Array) -> float:
         """Evaluate the trimmed objective on all samples together.
