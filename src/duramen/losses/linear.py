@@ -66,9 +66,8 @@ class PredictorLoss(Loss):
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         """Return the shape of theta for rows of ``n_columns`` columns."""
 
-    @abstractmethod
     def check_labels(self, y: Array) -> None:
-        """Raise ValueError naming the first label that this loss does not take."""
+        """Raise ValueError naming the first label that this loss does not take; here any will do."""
 
     @abstractmethod
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
@@ -223,14 +222,11 @@ class LinearLoss(PredictorLoss):
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
-    def check_labels(self, y: Array) -> None:
-        """Accept any finite label, as in regression."""
-
     def check_classes(self, y: Array, weights: Array, z: float) -> None:
         if not self.classifies:
             return
         positive = y > 0
-        lower, upper = (float(np.einsum("i,i->", weights, side)) for side in (~positive, positive))
+        lower, upper = np.bincount(positive, weights, minlength=2)
         smaller = min(upper, lower)
         if not smaller > 0:
             only = y[positive if upper else ~positive][0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,9 +69,9 @@ class DampedNewton(Fit):
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Array:
-        slope, bend, system = self._system(here)
+        slope, bend, solve = self._system(here)
         for _ in range(_ATTEMPTS):
-            move = -system.solve(slope, self.damping)
+            move = -solve(self.damping)
             downhill = float(-(slope @ move))
             there = self._after(here.theta, move)
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
@@ -91,8 +93,7 @@ class DampedNewton(Fit):
     def polish(self, theta: Array) -> Array:
         here, last = self.evaluate(theta), np.inf
         for _ in range(_FINISHING):
-            slope, _, system = self._system(here)
-            move = -system.solve(slope, 0.0)
+            move = -self._system(here)[2](0.0)
             length = float(np.linalg.norm(move / self.units))
             there = self.evaluate(self._after(here.theta, move)) if length < last else here
             if not there.objective <= here.objective * (1 + _SAME):
@@ -100,13 +101,14 @@ class DampedNewton(Fit):
             here, last = there, length
         return here.theta
 
-    def _system(self, here: Iterate) -> tuple[Array, Array, _DampedSystem]:
-        """Compute the gradient, the Hessian, and the system to solve."""
+    def _system(self, here: Iterate) -> tuple[Array, Array, Callable[[float], Array]]:
+        """Compute the gradient, the Hessian, and a function from a damping to the Newton step's negative."""
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         _add_to_diagonal(bend, self.ridge.ravel())
         steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
-        return slope, bend, _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
+        level = _LEVEL * pulls / self.units
+        return slope, bend, partial(_solve_damped, bend, slope, steepest, level)
 
     def _after(self, theta: Array, move: Array) -> Array:
         return theta + self.frame.to_theta(move.reshape(theta.shape))
@@ -164,33 +166,25 @@ def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
     matrix.flat[:: len(matrix) + 1] += values
 
 
-class _DampedSystem:
+def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of its steepest.
 
     Undamped, directions in which B is singular are left out where g is level too.
     """
-
-    def __init__(self, bend: Array, steepest: Array, level: Array) -> None:
-        self.bend, self.level = bend, level
-        diagonal = np.diag(bend)
-        self.plain = np.where(diagonal > 0, diagonal, steepest)
-        self.floored = np.maximum(diagonal, _FLAT * steepest)
-        flat = diagonal < _FLAT * steepest
-        # where the loss is all but flat along some columns, it is their steps that go too far
-        self.share = np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))
-
-    def solve(self, slope: Array, damping: float) -> Array:
-        """Compute v for ``slope`` g."""
-        units = 1 / np.sqrt(self.floored if damping else self.plain)
-        scaled, right = self.bend * units * units[:, None], slope * units
-        if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
-            return np.full_like(slope, np.nan)
-        if damping == 0:
-            answer = _by_cholesky(scaled, right)
-            return units * (_by_spectrum(scaled, right, self.level * units) if answer is None else answer)
-        _add_to_diagonal(scaled, damping * self.share)
-        answer = _by_cholesky(scaled, right, least=0.0)
-        return np.full_like(slope, np.nan) if answer is None else units * answer
+    diagonal = np.diag(bend)
+    floored = np.maximum(diagonal, _FLAT * steepest)
+    units = 1 / np.sqrt(floored if damping else np.where(diagonal > 0, diagonal, steepest))
+    scaled, right = bend * units * units[:, None], slope * units
+    if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
+        return np.full_like(slope, np.nan)
+    if damping == 0:
+        answer = _by_cholesky(scaled, right)
+        return units * (_by_spectrum(scaled, right, level * units) if answer is None else answer)
+    # where the loss is all but flat along some columns, it is their steps that go too far
+    flat = diagonal < floored
+    _add_to_diagonal(scaled, damping * (np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))))
+    answer = _by_cholesky(scaled, right, least=0.0)
+    return np.full_like(slope, np.nan) if answer is None else units * answer
 
 
 def _by_cholesky(scaled: Array, right: Array, least: float = _SOLID) -> Array | None:
