@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from duramen.seeds import generator
 from duramen.solvers.problem import Solution, is_number, outlier_rows
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
+
+if TYPE_CHECKING:
+    from duramen.estimators.out_of_core import OutOfCoreData
 
 SUBSAMPLE_SEED = 0
 """The seed of the sample that a scale is measured on: the same in every fit."""
@@ -115,63 +118,33 @@ class LossesAtSolution(NamedTuple):
         return cls(trimmed_loss, points.ids[rows], labels, points.weights[rows], threshold, cache)
 
 
-class AllRows(Protocol):
-    """All the rows of positive weight, in memory or out of core, as a fit uses them."""
-
-    @property
-    def n_points(self) -> int:
-        """How many rows have positive weight."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows were passed to ``fit``; out of core, only those of positive weight are known."""
-
-    @property
-    def n_columns(self) -> int:
-        """How many columns there are."""
-
-    def with_class_codes(self) -> tuple[Array, AllRows]:
-        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
-
-    def map_rows(self, change: Callable[[Any], Any]) -> AllRows:
-        """Return the same data with all rows changed by a function that can be pickled."""
-
-    def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
-        """Build a coreset around an anchor; None finds one."""
-
-    def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
-        """Compute the losses of all rows at theta."""
-
-    def subsample(self) -> WeightedPoints:
-        """Sample rows before any change, always the same ones: enough to measure a scale."""
-
-    def class_weights(self, n_classes: int) -> Array:
-        """Sum the weights of each class; labels must be class numbers."""
-
-    def count_distinct(self, enough: int) -> int:
-        """Count the distinct rows, up to ``enough``."""
-
-
 @dataclass(frozen=True, eq=False)
 class MemoryData:
-    """Rows in memory: those of positive weight, and how many rows there were with the others."""
+    """Rows in memory: those of positive weight, and how many rows there were with the others.
+
+    ``OutOfCoreData`` has the same methods; of its rows only those of positive weight are known.
+    """
 
     points: WeightedPoints
     n_rows: int
 
     @property
     def n_points(self) -> int:
+        """How many rows have positive weight."""
         return len(self.points)
 
     @property
     def n_columns(self) -> int:
+        """How many columns there are."""
         return self.points.n_columns
 
     def with_class_codes(self) -> tuple[Array, MemoryData]:
+        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
         classes, codes = class_codes(np.asarray(self.points.y))
         return classes, self.replace(y=codes)
 
     def map_rows(self, change: Callable[[Any], Any]) -> MemoryData:
+        """Return the same data with all rows changed by a function that can be pickled."""
         return self.replace(X=change(self.points.X))
 
     def replace(self, **parts: Any) -> MemoryData:
@@ -179,16 +152,20 @@ class MemoryData:
         return replace(self, points=with_parts(self.points, **parts))
 
     def class_weights(self, n_classes: int) -> Array:
+        """Sum the weights of each class; labels must be class numbers."""
         codes = np.asarray(self.points.y).astype(np.intp)
         return np.bincount(codes, self.points.weights, minlength=n_classes)
 
     def count_distinct(self, enough: int) -> int:
+        """Count the distinct rows, up to ``enough``."""
         return len(distinct_rows(self.points.X, np.arange(len(self.points)), enough))
 
     def subsample(self) -> WeightedPoints:
+        """Sample rows before any change, always the same ones: enough to measure a scale."""
         return anchor_sample(self.points, SUBSAMPLE_SEED)
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
+        """Build a coreset around an anchor; None finds one."""
         return robust_coreset(
             self.points.X,
             self.points.y,
@@ -198,11 +175,15 @@ class MemoryData:
         )
 
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
+        """Compute the losses of all rows at theta."""
         points = self.points
         losses, cache = settings.loss.values_and_cache(theta, points.X, points.y)
         z = outlier_weight(settings.n_outliers, points.total_weight)
         kept = kept_weights(losses, points.weights, z, points.ids)
         return LossesAtSolution.of(points, losses, kept, kept_sum(losses, kept), cache)
+
+
+AllRows: TypeAlias = "MemoryData | OutOfCoreData"
 
 
 def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
