@@ -29,7 +29,7 @@ from scipy import sparse
 
 from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
 from duramen.ball import Ball, dual_norms
-from duramen.parallel import for_each_chunk, rows_per_chunk
+from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
 def check_k(k: Any, name: str = "k", of: str = "centres") -> int:
@@ -173,17 +173,15 @@ class Loss(ABC):
         theta = np.asarray(theta)
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
-        total = np.zeros(theta.shape)
-        step = rows_per_chunk(8 * theta.size)
-        for start in range(0, n, step):
-            chunk = slice(start, min(start + step, n))
+
+        def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
             if sparse.issparse(gradients):
-                total += gradients.T @ factors[chunk]
-            else:
-                total += np.tensordot(factors[chunk], gradients, axes=1)
-        return total
+                return (gradients.T @ factors[chunk],)
+            return (np.tensordot(factors[chunk], gradients, axes=1),)
+
+        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0])
 
     def _continuity_bounds(self, ball: Ball, X: Rows, y: Array | None) -> list[Array]:
         """Compute xi(l) by each kind of continuity that the loss has."""

@@ -86,8 +86,6 @@ class CentreLoss(Loss):
                 pulls[factors[chunk] == 0] = 0.0
                 return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
 
-        if not len(rows):
-            return np.zeros(np.shape(theta))
         (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))
         return np.asarray(total).reshape(np.shape(theta))
 

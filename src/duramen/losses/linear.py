@@ -341,8 +341,6 @@ def _weighted_sum(rows: Rows, pulls: Array) -> Array:
     """
     if sparse.issparse(rows):
         return np.asarray(rows.T @ pulls)
-    if not rows.shape[0]:
-        return np.zeros((rows.shape[1], *pulls.shape[1:]))
 
     def work(chunk: slice) -> tuple[Array]:
         block = dense_block(rows, chunk).astype(np.float64, copy=False)
