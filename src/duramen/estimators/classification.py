@@ -212,7 +212,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _codes(self, y: Any) -> Array:
         """Return the number of the class of each label; -1 for unknown classes."""
         codes = {label: code for code, label in enumerate(self.classes_.tolist())}
-        labels, inverse = np.unique(np.asarray(y), return_inverse=True)
+        labels, inverse = class_codes(np.asarray(y))
         return np.array([codes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[inverse]
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
@@ -225,14 +225,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self._warn_of_lost_classes(found, data)
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        labels, inverse = class_codes(np.asarray(new.points.y))
+        labels: Any = new.points.y
         codes = self._codes(labels)
         if (codes < 0).any():
             raise ValueError(
                 f"y holds the class {_show(labels[np.argmin(codes)])}, and the model knows "
                 f"{self.classes_.tolist()}; call fit to learn other classes"
             )
-        return super()._as_fitted(new, dtype).replace(y=codes[inverse])
+        return super()._as_fitted(new, dtype).replace(y=codes)
 
     def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)

@@ -106,11 +106,11 @@ def _source_of(X: Any, y: Any, sample_weight: Any) -> ScanSource | DaskSource:
 def _reduce_partition(points: WeightedPoints | None, shared: Any) -> Any:
     make, prepare = shared
     reducer = make()
-    for at in range(0, 0 if points is None else len(points), _BATCH):
-        assert points is not None
-        batch = prepare(points.take(slice(at, at + _BATCH)))
-        if len(batch):
-            reducer.add(batch, before=at)
+    if points is not None:
+        for at in range(0, len(points), _BATCH):
+            batch = prepare(points.take(slice(at, at + _BATCH)))
+            if len(batch):
+                reducer.add(batch, before=at)
     return reducer.summary()
 
 
@@ -281,19 +281,14 @@ def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedP
 def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
     """Replace the labels by the numbers of their classes."""
     assert points.y is not None
-    codes = _codes(points.y, classes)
-    if (codes < 0).any():
-        label = points.y[codes < 0][0].item()
+    codes = np.minimum(np.searchsorted(classes, points.y), len(classes) - 1)
+    unknown = classes[codes] != points.y
+    if unknown.any():
+        label = points.y[unknown][0].item()
         raise ValueError(
             f"label {label!r} was not in the data in the first pass; the data must not change between passes"
         )
     return with_parts(points, y=codes)
-
-
-def _codes(labels: Array, classes: Array) -> Array:
-    """Find labels among sorted classes; -1 for those that are missing."""
-    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[codes] == labels, codes, -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from duramen.losses.softmax import SoftmaxLoss
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
 from duramen.solvers.newton import NewtonFit, SoftmaxFit
 from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
-from duramen.trimming import kept_sum
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
 _CENTRE_FITS = {KMeansLoss: KMeansFit, DistanceLoss: DistanceFit, CentreLoss: MeanFit}
@@ -133,12 +132,11 @@ def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
 
     Then twice the theta costs less, though not nothing.
     """
-    linear = isinstance(problem.loss, PredictorLoss)
-    if not linear or problem.l2 or not 0 < here.objective <= small * problem.kept_weight:
+    is_small = 0 < here.objective <= small * problem.kept_weight
+    if not is_small or problem.l2 or not isinstance(problem.loss, PredictorLoss):
         return False
     try:
-        losses = problem.loss.values(2 * here.theta, problem.X, problem.y)
+        twice = problem.cost(2 * here.theta)
     except ValueError:  # so far out that predictors overflow
         return False
-    twice = kept_sum(losses, problem.trimmer()(losses))
     return 0 < twice < 0.9 * here.objective

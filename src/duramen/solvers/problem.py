@@ -262,6 +262,11 @@ class Problem:
         """Evaluate the penalty."""
         return float((self.ridge * theta**2).sum()) / 2 if self.l2 else 0.0
 
+    def cost(self, theta: Array) -> float:
+        """Evaluate the objective without its penalty."""
+        losses = self.loss.values(theta, self.X, self.y)
+        return kept_sum(losses, self.trimmer()(losses))
+
     def trimmer(self) -> Trimmer:
         """Return a function from losses to kept weights."""
         return Trimmer(self.points.weights, self.z, self.points.ids)

@@ -29,7 +29,7 @@ from duramen.solvers.problem import (
     problem_of,
 )
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
-from duramen.trimming import kept_sum, kept_weights
+from duramen.trimming import kept_weights
 
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol to be content with less",
@@ -256,8 +256,7 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
     """
     best = min(runs, key=lambda run: run.objective)
     with ignore_overflow():
-        losses = problem.loss.values(theta, problem.X, problem.y)
-    cost = kept_sum(losses, problem.trimmer()(losses))
+        cost = problem.cost(theta)
     return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
