@@ -316,11 +316,11 @@ def _is_accurate(settings: FitSettings, trial: Trial, data: AllRows) -> bool:
 
 
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
-    problem: dict[str, Any] = {"loss": None, "n_outliers": None}  # which a coreset knows
-    problem.update(l2=settings.l2, max_iter=settings.max_iter, random_state=settings.seed)
+    problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
+    problem["random_state"] = settings.seed
     if isinstance(settings.loss, PredictorLoss) and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
-    if isinstance(on, WeightedPoints):
+    if isinstance(on, WeightedPoints):  # a coreset knows both
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
     if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
         everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
