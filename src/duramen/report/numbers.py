@@ -235,7 +235,7 @@ def _of_predictor(
     if loss.classifies:
         kind, upward = "margin", -loss.encode_labels(y, np.float64)
     else:
-        kind, upward = "predictor", np.where(np.asarray(loss.slopes(theta, X, y)) < 0, -1.0, 1.0)
+        kind, upward = "predictor", np.where(np.asarray(loss.pulls(theta, X, y)) < 0, -1.0, 1.0)
     leads = upward[:, None] * theta[:d]
     if isinstance(loss, (SquaredLoss, HuberLoss)):  # the label is a part of the residual
         kind, columns = "residual", (*columns, label)
