@@ -6,7 +6,7 @@ import pytest
 
 import duramen as dm
 from duramen.cli.data import read_core
-from duramen.dynamic.ids import numbers_of
+from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, numbers, process, table, write
 from tests.support import assert_identical_coreset

@@ -31,9 +31,8 @@ from duramen.cli.options import (
 from duramen.cli.output import Output, bar, fields_of, naming
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import load_coreset, write
-from duramen.dynamic.ids import is_names, numbers_of
 from duramen.extras import needed
-from duramen.points import WeightedPoints
+from duramen.points import WeightedPoints, is_names, numbers_of
 from duramen.progress import Bar
 from duramen.store.store import open_store
 
