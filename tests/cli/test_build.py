@@ -9,7 +9,7 @@ from duramen.cli.data import read_core
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, numbers, process, table, write
-from tests.support import assert_identical_coreset
+from tests.support import assert_identical_coreset, assert_same_coreset
 
 LINEAR = ("--loss", "squared", "--label", "y", "--json")
 
@@ -50,6 +50,17 @@ def test_every_format_gives_the_same(suffix, core, run, tmp_path):
     one, other = read_core(core), read_core(made)
     assert_identical_coreset(one.core, other.core)
     assert one.encoding == other.encoding
+
+
+def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
+    rows, made = table(), tmp_path / "again.parquet"
+    (tmp_path / "parts").mkdir()
+    for number, start in enumerate((0, 1000, 1001)):
+        write(rows.slice(start, (1000, 1, 1999)[number]), tmp_path / "parts" / f"{number}.parquet")
+    for source in (tmp_path / "parts", tmp_path / "parts" / "*.parquet"):
+        assert run("build", source, "-o", made, *LEARN, *SMALL, "--force", "--quiet").code == 0
+        assert_same_coreset(read_core(core).core, read_core(made).core)
+    assert "absent: no such file" in run("build", tmp_path / "absent", "-o", made, *LEARN, "--force").err
 
 
 def test_npz(run, tmp_path):
@@ -212,7 +223,7 @@ def test_a_single_class_is_refused(refuse, tmp_path, loss, label):
 @pytest.mark.parametrize("row", [1, 900, 2999])
 def test_duplicate_ids_are_named_with_their_rows(run, tmp_path, names, row, most, monkeypatch):
     monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
-    monkeypatch.setattr("duramen.cli.data._MOST_IDS", most)
+    monkeypatch.setattr("duramen.io.scan._MOST_IDS", most)
     rows = numbers()
     ids = rows["key"].to_numpy().copy()
     ids[row] = ids[0]

@@ -159,7 +159,7 @@ def test_labels(tmp_path, name):
 
 def test_too_many_categories_and_none_at_all(tmp_path):
     table = open_table(written(tmp_path, "a.csv", arrow_table(a=[f"n{i}" for i in range(1001)])))
-    with pytest.raises(ValueError, match="'a' has more than 1000 categories; leave the column out"):
+    with pytest.raises(ValueError, match="'a' has more than 1,000 categories; leave the column out"):
         learn_encoding(table, one_hot=["a"])
     empty = open_table(written(tmp_path, "a.parquet", arrow_table(a=pa.nulls(3, pa.float64()), b=[1, 2, 3])))
     for impute in ("mean", "median"):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.io import open_table
+from duramen.points import numbers_of
 from tests.support import assert_same_coreset
 
 pa = pytest.importorskip("pyarrow")
@@ -129,6 +130,20 @@ def test_weights_and_ids_are_columns(tmp_path):
     files(tmp_path, whole.append_column("w", pa.array(weights)).append_column("id", pa.array(ids)), (800,))
     core = dm.robust_coreset(dm.scan(tmp_path, label="y", weight="w", id="id"), **CHOSEN)
     assert_same_coreset(core, at_once(whole, sample_weight=weights, ids=ids))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_ids_may_be_text(tmp_path):
+    whole, names = table(), [f"n{row}" for row in range(3000)]
+    files(tmp_path, whole.append_column("id", pa.array(names)), (800,))
+    found = dm.scan(tmp_path, label="y", id="id")
+    core = dm.robust_coreset(found, **CHOSEN)
+    assert_same_coreset(core, at_once(whole, ids=numbers_of(names)))
+    rows = [int(name[1:]) for name in found.names_of(core.ids)]
+    np.testing.assert_array_equal(core.X, rows_of(whole)[rows])
+    for other in (dm.scan(tmp_path, label="y", features=["a"]), dm.scan([core.X])):
+        with pytest.raises(KeyError):
+            other.names_of([0])
 
 
 def test_text_becomes_numbers(tmp_path):
@@ -280,8 +295,6 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     refused(ValueError, "has no rows", dataset.dataset([], schema=whole.schema), label="y")
     refused(ValueError, "2 columns of float64.*3 columns", [(X[:, :2], y), (X, y)])
     refused(ValueError, "did you mean", whole, label="Y ")
-    names = whole.append_column("name", pa.array([f"n{row}" for row in range(100)]))
-    refused(TypeError, "holds text, and ids are whole numbers", names, label="y", id="name")
     good = dm.scan([(X, y)])
     for beside in ({"y": y}, {"sample_weight": y}, {"ids": y}, {"epsilon": 0.1}):
         with pytest.raises(
@@ -322,7 +335,8 @@ def test_rows_are_named_by_their_place_whatever_their_ids(tmp_path):
             dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
     twice = np.where(np.arange(3000) == 1500, 1400, np.arange(3000))
     files(tmp_path, table().append_column("id", pa.array(twice)), (1000, 2000))
-    with pytest.raises(ValueError, match="id 1400 of row 1400 stands again in row 1500"):
+    message = r"id 1400 \(column 'id'\) is in part-01.parquet, row 400 .* and in part-01.parquet, row 500 "
+    with pytest.raises(ValueError, match=message):
         dm.robust_coreset(dm.scan(tmp_path, label="y", id="id"), **CHOSEN)
 
 

@@ -16,16 +16,14 @@ import numpy as np
 
 from duramen.certificate import certify
 from duramen.cli.data import (
+    KINDS,
     CoreFile,
-    DataFile,
     advance,
     build_core,
     core_facts,
     core_of,
-    id_numbers,
     kind_of,
     learn_data,
-    load_core,
     open_data,
     options_of,
     read_core,
@@ -34,6 +32,7 @@ from duramen.cli.data import (
 )
 from duramen.cli.model import Model, make_model, predict_rows, read_model, write_model
 from duramen.cli.options import (
+    BUILDING,
     COLUMNS,
     add_columns,
     add_data,
@@ -43,6 +42,7 @@ from duramen.cli.options import (
     add_seed,
     at_least,
     check_loss,
+    check_same_loss,
     check_source,
     check_target,
     column_settings,
@@ -53,6 +53,8 @@ from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
+from duramen.io.scan import Scan, TableSource
+from duramen.points import WeightedPoints
 from duramen.progress import Bar
 from duramen.store.store import open_store
 
@@ -153,7 +155,7 @@ def fit(options: Namespace) -> None:
     if options.output is not None:
         check_target(options.output, force=options.force, inputs=[options.source], suffixes=(".json",))
     start = time.perf_counter()
-    kind, file = load_core(options.source, options)
+    kind, file = _load_core(options.source, options)
     solution = solve(
         file.core,
         n_outliers=None if kind == "data" else options.outliers,
@@ -184,6 +186,26 @@ def fit(options: Namespace) -> None:
         seconds=time.perf_counter() - start,
         **{name: value for name, value in model.facts.items() if name != "made_by"},
     )
+
+
+def _load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
+    """Load the coreset of a file or of a store, or build that of data; return which kind it was, too."""
+    kind = kind_of(path)
+    if kind == "model":
+        raise ValueError(f"{path} is a model, fitted already; use it with duramen predict")
+    if kind == "data":
+        if options.loss is None:
+            raise ValueError(f"{path} is data, which needs a loss; pass --loss, such as --loss logistic")
+        check_loss(options)
+        return kind, build_core(path, options)
+    refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, which has its columns and size")
+    if kind == "core":
+        file = read_core(path)
+    else:
+        with open_store(path, read_only=True) as store:
+            file = core_of(store)
+    check_same_loss(options, file.core.loss, path)
+    return kind, file
 
 
 def _set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, Any]]:
@@ -227,8 +249,7 @@ def predict(options: Namespace) -> None:
 
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
-    inputs = [options.model, options.data]
-    check_source(*inputs)
+    check_source(options.model)
     to_stdout = str(options.output) == "-"
     if to_stdout:
         if sys.stdout is None or options.json:
@@ -236,6 +257,7 @@ def predict(options: Namespace) -> None:
             raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
         options.talk.aside = True
     else:
+        inputs = [options.model, options.data]
         check_target(options.output, force=options.force, inputs=inputs, suffixes=(".parquet", ".csv"))
     model = read_model(options.model)
     data = _data_for(model, options.data, options.talk)
@@ -245,10 +267,10 @@ def predict(options: Namespace) -> None:
     def predictions(shown: Bar) -> Iterator[dict[str, list[Any]]]:
         nonlocal n_rows, columns
         for batch, rows in data.encoding.read(data.table):
-            ids = id_numbers(None, batch) if rows.ids is None else rows.ids
+            ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
             columns = {"id": ids, **predict_rows(model, rows.X)}
             yield {
-                name: part.tolist() if isinstance(part, np.ndarray) else part
+                name: part.tolist() if isinstance(part, np.ndarray) else list(part)
                 for name, part in columns.items()
             }
             n_rows += len(batch)
@@ -268,15 +290,15 @@ def predict(options: Namespace) -> None:
     )
 
 
-def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
+def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
     """Open the file with the model's encoding, less what prediction does not need."""
     if model.encoding is None:
         data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
     else:
         table = open_data(path)
         unnamed = () if model.encoding.id in table.columns else ("id",)
-        data = DataFile(table, model.encoding.without("label", "weight", *unnamed), talk)
-    width = len(data.encoding.names)
+        data = TableSource(table, model.encoding.without("label", "weight", *unnamed))
+    width = len(data.names)
     if width != model.n_columns:
         raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
     return data
@@ -331,7 +353,7 @@ def run_certify(options: Namespace) -> None:
 
     example: duramen certify core.parquet rows.parquet
     """
-    check_source(options.core, options.data)
+    check_source(options.core)
     file = read_core(options.core)
     if file.encoding is not None:
         refuse_options(options, COLUMNS, f"{options.core} has its columns")
@@ -366,8 +388,12 @@ def _certify_on_data(
             "duramen store reanchor makes that of a store"
         )
     data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
-    with options_of(_LEARNING) if file.encoding else nullcontext():
-        points = data.all_points()
+    with options_of(_LEARNING) if file.encoding else nullcontext(), bar(options.talk, "reading") as shown:
+        found = Scan(data, False).passed(dict[int, WeightedPoints], dict.__setitem__, shown.at)
+    parts = sorted(part for one in found for part in one.items())
+    if not parts:
+        raise ValueError(f"{options.data} has no rows")
+    points = WeightedPoints.concat([part for _, part in parts])
     return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
 
 
@@ -382,7 +408,6 @@ def report(options: Namespace) -> None:
     """
     inputs = [one for one in (options.source, options.data) if one is not None]
     check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
-    check_source(*inputs)
     kind = kind_of(options.source)
     if kind not in ("store", "core"):
         raise ValueError(

@@ -47,8 +47,9 @@ def add_output(parser: ArgumentParser, help: str, *, required: bool = True, repl
         parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 
-def add_data(parser: ArgumentParser, help: str = "a Parquet, CSV, TSV, Arrow or .npz file") -> None:
+def add_data(parser: ArgumentParser, help: str = "the rows") -> None:
     """Add the file of rows."""
+    help += ": a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
     parser.add_argument("data", type=Path, metavar="DATA", help=help)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from duramen.cli.data import (
-    DataFile,
     advance,
     core_facts,
     core_of,
@@ -44,6 +43,7 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
+from duramen.io.scan import TableSource
 from duramen.store.recovery import recover
 from duramen.store.store import open_store
 
@@ -206,7 +206,7 @@ def update(options: Namespace) -> None:
         if new:
             raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
         if options.id is not None:
-            data = data._replace(encoding=replace(data.encoding, id=options.id))
+            data = TableSource(data.table, replace(data.encoding, id=options.id))
         if data.encoding.id is None:
             raise ValueError(
                 f"{options.store} numbered its rows itself; name the column of ids of the file with --id"
@@ -219,7 +219,7 @@ def update(options: Namespace) -> None:
         _print_change(options, store, "store update", f"{_rows(n)} updated", n_updated=n)
 
 
-def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
+def _data_for(store: Any, options: Namespace) -> tuple[TableSource, bool]:
     """Open the file with the store's encoding, or learn it if there is none yet; return whether it is new."""
     encoding = read_encoding(store.notes.get("encoding"))
     settings = store.notes.get("columns") or {}
@@ -227,7 +227,7 @@ def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
         return read_data(options.data, encoding, settings, options.talk, store.loss), encoding is None
 
 
-def _feed(store: Any, data: DataFile, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
+def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
     """Apply every batch of rows to the store, and return the number of rows; Ctrl-C stops between two."""
     place = options.skip  # the rows of the file before it are done
     whole = store.transaction() if options.atomic else nullcontext()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections import Counter
@@ -29,6 +30,7 @@ from duramen.io.table import Batch, Table
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
+_INFINITE = "is infinite", "correct it or drop the row"
 _CODE = re.compile(r"[+-]?0[0-9]")
 
 
@@ -41,6 +43,7 @@ def learn_encoding(
     one_hot: Iterable[str] | str = (),
     impute: str | None = None,
     each: Callable[[Batch], Any] | None = None,
+    classes: bool = False,
 ) -> Encoding:
     """Decide how a table's columns become numbers.
 
@@ -67,6 +70,8 @@ def learn_encoding(
         Labels, weights and ids are never imputed.
     each : callable, optional
         Called with every batch of the pass, for progress.
+    classes : bool
+        Whether labels that are numbers become 0..k-1, too.
 
     Raises
     ------
@@ -97,12 +102,14 @@ def learn_encoding(
     check_kinds(table, used, chosen, label, weight, id)
     numbers = [name for name in used if name not in chosen]
     learners: dict[str, _Learner] = {
-        name: _Categories(table, name, impute=impute is not None, way_out=IMPUTE) for name in chosen
+        name: _Categories(name, _values_of(table, name), impute=impute is not None) for name in chosen
     }
     if impute in ("mean", "median"):
         learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
     if label is not None and table.kinds[label] in _CHOICES:
-        learners[label] = _Categories(table, label, impute=False, way_out=LABEL)
+        learners[label] = _Classes(label, _values_of(table, label))
+    elif label is not None and classes:
+        learners[label] = _Classes(label, "number")
     _learn(table, learners, each)
     found = {name: learner.result() for name, learner in learners.items()}
     for name, value in found.items():
@@ -243,6 +250,13 @@ class _Learner(Protocol):
         """Return what was learned; None if all values are missing."""
 
 
+def _values_of(table: Table, name: str) -> str | None:
+    """Return what the categories of a column are; None for a text file, where only the pass will tell."""
+    if not table.typed:
+        return None
+    return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
+
+
 class _Categories:
     """The values of a column, and how often each occurs.
 
@@ -250,35 +264,46 @@ class _Categories:
     numbers or flags if all of them, in the end, are.
     """
 
-    def __init__(self, table: Table, name: str, *, impute: bool, way_out: str) -> None:
-        self.name, self.typed, self.impute, self.way_out = name, table.typed, impute, way_out
-        self.of = "text"
-        kind = table.kinds[name]
-        if table.typed and kind is not Kind.TEXT:
-            self.of = "flag" if kind is Kind.FLAG else "number"
+    way_out = IMPUTE
+    too_many = (
+        f"has more than {_MOST_CATEGORIES:,} categories",
+        "leave the column out, or group its values first",
+    )
+
+    def __init__(self, name: str, of: str | None, *, impute: bool = False) -> None:
+        self.name, self.of, self.impute = name, of, impute
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column, first: int) -> None:
-        codes, values = column.distinct(self.of)
+        codes, values = column.distinct(self.of or "text")
         missing = np.flatnonzero(codes < 0)
         if missing.size and not self.impute:
             raise BadCellError(int(missing[0]), "has no value", self.way_out)
+        infinite = [code for code, value in enumerate(values) if value in (math.inf, -math.inf)]
+        if infinite:
+            raise BadCellError(int(np.flatnonzero(codes == infinite[0])[0]), *_INFINITE)
         counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
         self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
         if len(self.counts) > _MOST_CATEGORIES:
-            raise BadCellError(
-                None,
-                f"has more than {_MOST_CATEGORIES} categories",
-                "leave the column out, or group its values first",
-            )
+            raise BadCellError(None, *self.too_many)
 
     def result(self) -> Choice | None:
-        of, counts = (self.of, self.counts) if self.typed else _parsed(self.counts)
+        of, counts = _parsed(self.counts) if self.of is None else (self.of, self.counts)
         if not counts:
             return None
         categories = tuple(sorted(counts))
         frequent = max(categories, key=counts.__getitem__)  # of equals, the first
         return Choice(self.name, of, categories, frequent if self.impute else None)
+
+
+class _Classes(_Categories):
+    """The values of a label."""
+
+    way_out = LABEL
+    too_many = (
+        f"has more than {_MOST_CATEGORIES:,} values, too many for classes",
+        "use a loss for numbers (--loss huber), or group its values first",
+    )
 
 
 def _parsed(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
@@ -321,7 +346,7 @@ def _present(column: Column) -> tuple[Array, Array]:
     values = np.asarray(column.numbers(), dtype=np.float64)
     infinite = np.flatnonzero(np.isinf(values))
     if infinite.size:
-        raise BadCellError(int(infinite[0]), "is infinite", "correct it or drop the row")
+        raise BadCellError(int(infinite[0]), *_INFINITE)
     rows = np.flatnonzero(~np.isnan(values))
     return values[rows], rows
 

@@ -75,9 +75,14 @@ def open_table(path: Any) -> Table:
         if not files:
             raise FileNotFoundError(f"there are no Parquet files in {source}")
         return _open_all(source, files)
-    if not source.exists() and set(str(source)) & set("*?["):
+    if is_pattern(source):
         return _open_all(source, _matching(source))
     return _open_all(source, [source])
+
+
+def is_pattern(source: Path) -> bool:
+    """Return whether a path is not a file, but a pattern for several."""
+    return bool(set(str(source)) & set("*?[")) and not source.exists()
 
 
 def _matching(pattern: Path) -> list[Path]:
