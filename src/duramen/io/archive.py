@@ -54,10 +54,6 @@ class NumpyColumn(Column):
         refuse_kind(self.kind, "whole numbers")
         return as_int64(self.values)
 
-    def words(self) -> list[str]:
-        refuse_kind(self.kind, "text")
-        return [str(value) for value in self.values.tolist()]
-
 
 class ArchiveTable(Table):
     """An archive of arrays.

@@ -31,7 +31,7 @@ from duramen.io.columns import (
     shortened,
     too_large,
 )
-from duramen.io.table import Batch, Files, Mark, Shard, Table, check_same_columns, mark_of
+from duramen.io.table import Batch, Files, Mark, Reader, Table, check_same_columns, mark_of
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -92,11 +92,6 @@ class ArrowColumn(Column):
         self._check("whole numbers")
         self._refuse_missing()
         return as_int64(_numpy(self.values))
-
-    def words(self) -> list[str]:
-        self._check("text")
-        self._refuse_missing()
-        return list(_as_text(self.values).to_pylist())
 
     def _refuse_missing(self) -> None:
         if self.values.null_count:
@@ -295,16 +290,16 @@ class ParquetTable(ArrowTable):
             self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
         self._groups: list[int] | None = None  # all of them
 
-    def shards(self) -> list[Table]:
+    def shards(self) -> list[Reader]:
         starts = list(accumulate(self._counts, initial=0))
         groups = groupby(range(len(self._counts)), key=lambda group: (starts[group + 1] - 1) // _SHARD)
         shards = [self._shard(list(some), starts) for _, some in groups]
-        return shards if len(shards) > 1 else [self]
+        return shards if len(shards) > 1 else [self.batches]
 
-    def _shard(self, groups: list[int], starts: Sequence[int]) -> Table:
-        part = copy(self)
-        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - starts[groups[0]]
-        return Shard(self, part, starts[groups[0]])
+    def _shard(self, groups: list[int], starts: Sequence[int]) -> Reader:
+        part, start = copy(self), starts[groups[0]]
+        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - start
+        return partial(self._read_shard, part.batches, start)
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with _open_parquet(self.path, len(columns)) as file:

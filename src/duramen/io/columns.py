@@ -144,9 +144,13 @@ class Column(ABC):
     def whole(self) -> Array:
         """Return ids that are whole numbers, exactly."""
 
-    @abstractmethod
     def words(self) -> list[str]:
         """Return ids that are text."""
+        codes, texts = self.texts()
+        missing = np.flatnonzero(codes < 0)
+        if missing.size:
+            raise BadCellError(int(missing[0]), "has no value")
+        return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""

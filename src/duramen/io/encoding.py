@@ -165,6 +165,11 @@ class Encoding:
         return tuple(name for part in self.parts for name in part.names)
 
     @property
+    def batch_rows(self) -> int:
+        """How many rows to read at once: at most 8 MB of numbers, categories one-hot, and 65,536 rows."""
+        return rows_in_memory(max(len(self.names), len(self.columns)))
+
+    @property
     def classes(self) -> list[Category] | None:
         """What the labels 0, 1, ... stand for; None where labels are numbers."""
         return list(self.label_choice.categories) if self.label_choice else None
@@ -181,18 +186,15 @@ class Encoding:
     def read(
         self, table: Table, n_rows: int | None = None, skip: int = 0
     ) -> Iterator[tuple[Batch, EncodedRows]]:
-        """Read the columns that are needed in batches, and encode each.
-
-        By default a batch has at most 8 MB of numbers, categories one-hot, and 65,536 rows.
+        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each.
 
         Examples
         --------
         >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
         ...     store.insert(rows.X, y=rows.y)
         """
-        if n_rows is None:
-            n_rows = rows_in_memory(max(len(self.names), len(self.columns)))
-        return ((batch, self.rows(batch)) for batch in table.batches(n_rows, self.columns, skip))
+        batches = table.batches(self.batch_rows if n_rows is None else n_rows, self.columns, skip)
+        return ((batch, self.rows(batch)) for batch in batches)
 
     def rows(self, batch: Batch) -> EncodedRows:
         """Encode a batch.

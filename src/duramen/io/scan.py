@@ -20,6 +20,7 @@ from duramen.progress import Bar
 
 if TYPE_CHECKING:
     from duramen.io import Batch, Encoding, Table
+    from duramen.io.table import Reader
 
 T = TypeVar("T")
 Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
@@ -262,9 +263,9 @@ class TableSource:
     def parts(self) -> list[Part]:
         return [partial(self._read, shard) for shard in self.table.shards()]
 
-    def _read(self, shard: Table) -> Iterator[tuple[int, float, WeightedPoints]]:
-        for batch, rows in self.encoding.read(shard):
-            first = shard.offset + batch.first
+    def _read(self, shard: Reader) -> Iterator[tuple[int, float, WeightedPoints]]:
+        for batch in shard(self.encoding.batch_rows, self.encoding.columns):
+            rows, first = self.encoding.rows(batch), batch.first
             ids = np.arange(first, first + len(rows)) if rows.ids is None else self._numbers(rows.ids)
             if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
                 self._ids.append(ids)
