@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import statistics
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_what_was_learned_serves_other_files(tmp_path, later):
     rows = gathered(encoding, other)
     assert rows.X.tolist() == [[5, 0, 1, 0, 0, 1, 0]]
     assert (rows.y.tolist(), rows.ids) == ([1.0], ["new"])
-    alone = gathered(encoding.without("label", "weight", "id"), other)
+    alone = gathered(replace(encoding, label=None, weight=None, id=None), other)
     assert (alone.y, alone.weights, alone.ids) == (None, None, None)
     assert alone.X.tolist() == rows.X.tolist()
     place = "line 2" if later == "a.csv" else "row 0"

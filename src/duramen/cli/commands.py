@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,8 +297,8 @@ def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
         data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
     else:
         table = open_data(path)
-        unnamed = () if model.encoding.id in table.columns else ("id",)
-        data = TableSource(table, model.encoding.without("label", "weight", *unnamed))
+        id = model.encoding.id if model.encoding.id in table.columns else None
+        data = TableSource(table, replace(model.encoding, label=None, weight=None, id=id))
     width = len(data.names)
     if width != model.n_columns:
         raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")

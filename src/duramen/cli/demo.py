@@ -16,7 +16,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.cli.demo_plot import save_picture
-from duramen.cli.options import check_target
+from duramen.cli.options import add_seed, at_least, check_target, outliers
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
@@ -62,15 +62,15 @@ def add_parser(commands: Any) -> None:
         "everything; on a plain coreset; and on a robust one. Prints a table and saves a picture.",
         epilog="example: duramen demo --rows 200000 --outliers 1% --picture demo.png",
     )
-    parser.add_argument("--rows", type=int, default=_ROWS, help=f"how many rows to make (default: {_ROWS:,})")
-    parser.add_argument(
-        "--outliers", type=share, default=0.02, help="share of planted rows, as 0.02 or 2%% (default: 2%%)"
-    )
-    parser.add_argument(
-        "--size", type=int, help=f"rows of a coreset (default: {_SIZE:,}, or a fifth of few rows)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="decides all that is random (default: 0)")
-    parser.add_argument(
+    add = parser.add_argument
+    rows = f"how many rows to make (default: {_ROWS:,})"
+    add("--rows", type=at_least(_FEWEST_ROWS), default=_ROWS, help=rows)
+    share = "share of planted rows, as 0.02 or 2%% (default: 2%%)"
+    add("--outliers", type=outliers, default=0.02, help=share)
+    size = f"rows of a coreset (default: {_SIZE:,}, or a fifth of few rows)"
+    add("--size", type=at_least(_SMALLEST), help=size)
+    add_seed(parser)
+    add(
         "--picture",
         type=Path,
         default=Path("duramen-demo.png"),
@@ -105,22 +105,12 @@ def run(options: argparse.Namespace) -> None:
     print(f"in all {time.perf_counter() - start:.0f} seconds")
 
 
-def share(text: str) -> float:
-    """Read a share: 0.02, or 2%."""
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-
-
 def _check(options: argparse.Namespace, size: int) -> None:
     """Refuse impossible options before anything takes time."""
-    rows = options.rows
-    if rows < _FEWEST_ROWS:
-        raise ValueError(f"--rows {rows} is too few to show anything; take {_FEWEST_ROWS} or more")
     if not 0 < options.outliers <= 0.2:
         raise ValueError(f"--outliers {options.outliers:g} must be above 0 and at most 0.2 (20%)")
-    if not _SMALLEST <= size <= rows // 2:
-        raise ValueError(f"--size {size} must be between {_SMALLEST} and {rows // 2}, half the rows")
-    if options.seed < 0:
-        raise ValueError(f"--seed {options.seed} must be 0 or more")
+    if size > options.rows // 2:
+        raise ValueError(f"--size {size} must be at most {options.rows // 2}, half the rows")
     check_target(options.picture, force=True, suffixes=(".png",))
 
 

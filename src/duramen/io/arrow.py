@@ -355,29 +355,26 @@ class DatasetTable(ArrowTable):
     """
 
     def __init__(self, source: Any) -> None:
-        self._source = source
-        self._in_memory = isinstance(source, pa.Table)
-        fragments = [] if self._in_memory else _fragments(source)
+        from pyarrow.dataset import dataset  # takes time to import
+
+        self._source = dataset(source) if isinstance(source, pa.Table) else source
+        fragments = _fragments(self._source)
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
-        name = f"the Arrow {'table' if self._in_memory else 'dataset'}"
-        self._set_schema(files[0].parent if files else Path(name), source.schema)
+        self._set_schema(files[0].parent if files else Path("the Arrow data"), source.schema)
         check_same_columns(
             [
                 (getattr(one, "path", "a part of the dataset"), _types(one.physical_schema))
                 for one in fragments
             ]
         )
-        self.n_rows = source.num_rows if self._in_memory else source.count_rows()
+        self.n_rows = self._source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        if self._in_memory:
-            pieces = self._source.select([*columns]).to_batches(max_chunksize=n_rows)
-        else:
-            pieces = self._source.to_batches(
-                columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
-            )
+        pieces = self._source.to_batches(
+            columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
+        )
         for piece in pieces:
             yield piece, 1.0
             del piece

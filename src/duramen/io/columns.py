@@ -49,6 +49,13 @@ class BadCellError(ValueError):
         self.row, self.problem, self.way_out = row, problem, way_out
 
 
+def refuse_where(bad: Array, problem: str, way_out: str = "") -> None:
+    """Raise BadCellError about the first row where ``bad`` is true."""
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        raise BadCellError(int(rows[0]), problem, way_out)
+
+
 def few(names: Sequence[str], most: int = 8) -> str:
     """List some names, and how many more there are.
 
@@ -147,9 +154,7 @@ class Column(ABC):
     def words(self) -> list[str]:
         """Return ids that are text."""
         codes, texts = self.texts()
-        missing = np.flatnonzero(codes < 0)
-        if missing.size:
-            raise BadCellError(int(missing[0]), "has no value")
+        refuse_where(codes < 0, "has no value")
         return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:

@@ -8,7 +8,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from statistics import median_high, median_low
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,14 @@ from duramen.io.columns import (
     column_roles,
     few,
     plain_number,
+    refuse_where,
 )
-from duramen.io.encoding import IMPUTE, LABEL, Choice, Encoding, Number, named
+from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Number, named
 from duramen.io.table import Batch, Table
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
-_INFINITE = "is infinite", "correct it or drop the row"
 _CODE = re.compile(r"[+-]?0[0-9]")
 
 
@@ -101,7 +102,7 @@ def learn_encoding(
     chosen = _one_hot_columns(table, used, one_hot)
     check_kinds(table, used, chosen, label, weight, id)
     numbers = [name for name in used if name not in chosen]
-    learners: dict[str, _Learner] = {
+    learners: dict[str, Any] = {
         name: _Categories(name, _values_of(table, name), impute=impute is not None) for name in chosen
     }
     if impute in ("mean", "median"):
@@ -110,7 +111,12 @@ def learn_encoding(
         learners[label] = _Classes(label, _values_of(table, label))
     elif label is not None and classes:
         learners[label] = _Classes(label, "number")
-    _learn(table, learners, each)
+    for batch in table.batches(columns=learners) if learners else ():
+        for name, learner in learners.items():
+            with named(batch, name):
+                learner.add(batch.column(name), batch.first)
+        if each is not None:
+            each(batch)
     found = {name: learner.result() for name, learner in learners.items()}
     for name, value in found.items():
         if value is None:
@@ -133,22 +139,6 @@ def learn_encoding(
     if twice:
         raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
     return encoding
-
-
-def _learn(table: Table, learners: dict[str, _Learner], each: Callable[[Batch], Any] | None) -> None:
-    """Show all learners their columns, in one pass; in none, if there are no learners."""
-    if not learners:
-        return
-    empty = True
-    for batch in table.batches(columns=learners):
-        empty = False
-        for name, learner in learners.items():
-            with named(batch, name):
-                learner.add(batch.column(name), batch.first)
-        if each is not None:
-            each(batch)
-    if empty:
-        raise ValueError(f"{table.path} has no rows")
 
 
 def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
@@ -240,16 +230,6 @@ def _holds(table: Table, name: str, what: str = "column") -> str:
     return f"{table.path}: {what} {name!r} holds {kind.value}{where}"
 
 
-class _Learner(Protocol):
-    """What one pass learns about a column."""
-
-    def add(self, column: Column, first: int) -> None:
-        """Take in the values of a batch whose first row has the number ``first``."""
-
-    def result(self) -> Any:
-        """Return what was learned; None if all values are missing."""
-
-
 def _values_of(table: Table, name: str) -> str | None:
     """Return what the categories of a column are; None for a text file, where only the pass will tell."""
     if not table.typed:
@@ -276,12 +256,10 @@ class _Categories:
 
     def add(self, column: Column, first: int) -> None:
         codes, values = column.distinct(self.of or "text")
-        missing = np.flatnonzero(codes < 0)
-        if missing.size and not self.impute:
-            raise BadCellError(int(missing[0]), "has no value", self.way_out)
+        if not self.impute:
+            refuse_where(codes < 0, "has no value", self.way_out)
         infinite = [code for code, value in enumerate(values) if value in (math.inf, -math.inf)]
-        if infinite:
-            raise BadCellError(int(np.flatnonzero(codes == infinite[0])[0]), *_INFINITE)
+        refuse_where(np.isin(codes, infinite), *INFINITE)
         counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
         self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
         if len(self.counts) > _MOST_CATEGORIES:
@@ -334,7 +312,7 @@ def _flag(text: str) -> Category | None:
     return {"true": True, "false": False}.get(text.lower())
 
 
-def number_learner(impute: str, n_columns: int) -> _Learner:
+def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
     """Return what learns the mean or median of one of ``n_columns`` columns."""
     if impute == "mean":
         return _Mean()
@@ -344,9 +322,7 @@ def number_learner(impute: str, n_columns: int) -> _Learner:
 def _present(column: Column) -> tuple[Array, Array]:
     """Return the values that are not missing, and their rows; refuse infinity."""
     values = np.asarray(column.numbers(), dtype=np.float64)
-    infinite = np.flatnonzero(np.isinf(values))
-    if infinite.size:
-        raise BadCellError(int(infinite[0]), *_INFINITE)
+    refuse_where(np.isinf(values), *INFINITE)
     rows = np.flatnonzero(~np.isnan(values))
     return values[rows], rows
 
@@ -390,30 +366,23 @@ class _Median:
     def __init__(self, size: int) -> None:
         self.size = size
         self.keys, self.values = np.empty(0, dtype=np.uint64), np.empty(0)
-        self.limit = np.iinfo(np.uint64).max
 
     def add(self, column: Column, first: int) -> None:
         values, rows = _present(column)
-        keys = _keys(first + rows)
-        near = keys <= self.limit
-        self.keys = np.concatenate([self.keys, keys[near]])
-        self.values = np.concatenate([self.values, values[near]])
-        if len(self.keys) > 2 * self.size:
-            self._shrink()
-
-    def _shrink(self) -> None:
+        self.keys = np.concatenate([self.keys, _keys(first + rows)])
+        self.values = np.concatenate([self.values, values])
         if len(self.keys) > self.size:
             smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
             self.keys, self.values = self.keys[smallest], self.values[smallest]
-            self.limit = self.keys.max()
 
     def result(self) -> float | None:
-        self._shrink()
         if not self.values.size:
             return None
-        middle = (len(self.values) - 1) // 2, len(self.values) // 2
-        low, high = np.partition(self.values, middle)[[*middle]].tolist()
-        return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow
+        values = self.values.tolist()
+        middle = Fraction(median_low(values)) + Fraction(
+            median_high(values)
+        )  # two large ones do not overflow
+        return float(middle / 2)
 
 
 def _keys(rows: Array) -> Array:

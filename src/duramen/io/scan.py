@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame, numbered
+from duramen.io.columns import column_roles
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, numbers_of
 from duramen.progress import Bar
@@ -369,38 +370,33 @@ class _BatchSource:
         """Read a batch as points; None if it has no rows."""
         if isinstance(batch, WeightedPoints):
             return batch
-        X, y, weights, ids = batch, None, None, None
         if is_frame(batch):
-            X, y, weights, ids = self._columns(batch)
+            parts = self._columns(batch)
         elif self._features is not None or any(name is not None for name in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
-        elif isinstance(batch, tuple):
-            if not 1 <= len(batch) <= 3:
+        else:
+            parts = batch if isinstance(batch, tuple) else (batch,)
+            if not 1 <= len(parts) <= 3:
                 raise TypeError(
-                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(batch)} parts; for rows "
+                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(parts)} parts; for rows "
                     "with ids pass dm.points(X, y, weights, ids)"
                 )
-            X, y, weights = (*batch, None, None)[:3]
+        X, y, weights, ids = (*parts, None, None, None)[:4]
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if not n_rows:
             return None
-        if ids is None:
-            ids = np.arange(first, first + n_rows, dtype=np.int64)
-        return WeightedPoints(X, y, weights, ids)
+        return WeightedPoints(X, y, weights, np.arange(first, first + n_rows) if ids is None else ids)
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
         """Return X, labels, weights and ids of a frame; the columns of X in the order of the first batch."""
-        there, others = column_names(batch), self._roles.values()
+        there = column_names(batch)
+        taken = column_roles(there, Path("the frame"), self._roles, self._features)
         wanted = self._features
         if wanted is None:
-            wanted = [name for name in there if name not in others]
-        if self.names is None:
-            self.names = tuple(wanted)
-        elif set(wanted) != set(self.names):
+            wanted = [name for name in there if name not in taken]
+        self.names = self.names or tuple(wanted)
+        if set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, those of the batches before are {[*self.names]}")
-        for name in [*self.names, *(name for name in others if name is not None)]:
-            if name not in there:
-                raise ValueError(f"there is no column {name!r}; there are {there}")
         frame = as_frame(batch)
-        X = frame.select(*self.names)
-        return X, *(None if name is None else frame.get_column(name) for name in others)
+        others = self._roles.values()
+        return frame.select(*self.names), *(name and frame.get_column(name) for name in others)
