@@ -45,7 +45,6 @@ from duramen.cli.options import (
     check_loss,
     check_same_loss,
     check_source,
-    check_target,
     column_settings,
     number,
     refuse_options,
@@ -72,14 +71,14 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     """Add the commands on coresets and models to the parser."""
     parser = add_command(commands, "build", build)
     add_data(parser)
-    add_output(parser, "the coreset to write, a Parquet file")
+    add_output(parser, "the coreset to write, a Parquet file", ".parquet")
     add_loss(parser, required=True)
     add_columns(parser)
     add_sampling(parser)
 
     parser = add_command(commands, "fit", fit)
     parser.add_argument("source", type=Path, metavar="CORE|STORE|DATA", help="what to learn from")
-    add_output(parser, "the model to write, a JSON file (default: none)", required=False)
+    add_output(parser, "the model to write, a JSON file (default: none)", ".json", required=False)
     add = parser.add_argument_group("solver").add_argument
     add("--l2", type=number, default=0.0, metavar="L", help="penalty on the coefficients (default: 0)")
     add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
@@ -94,7 +93,8 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     parser = add_command(commands, "predict", predict)
     parser.add_argument("model", type=Path, metavar="MODEL", help="a model written by duramen fit")
     add_data(parser)
-    add_output(parser, "the file to write: .parquet, .csv, or - for CSV on standard output")
+    predictions = "the file to write: .parquet, .csv, or - for CSV on standard output"
+    add_output(parser, predictions, ".parquet", ".csv", "-")
 
     parser = add_command(commands, "certify", run_certify)
     parser.add_argument("core", type=Path, metavar="CORE", help="a coreset written by duramen build")
@@ -111,7 +111,7 @@ def add_report(commands: Any) -> None:
     """Add the command to the parser."""
     parser = add_command(commands, "report", report)
     parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
-    add_output(parser, "the page to write, an HTML file")
+    add_output(parser, "the page to write, an HTML file", ".html", ".htm")
     parser.add_argument(
         "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
     )
@@ -129,7 +129,6 @@ def build(options: Namespace) -> None:
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
     """
     check_loss(options)
-    check_target(options.output, force=options.force, inputs=[options.data], suffixes=(".parquet",))
     start = time.perf_counter()
     file = build_core(options.data, options)
     write_core(options.output, file)
@@ -153,8 +152,6 @@ def fit(options: Namespace) -> None:
     """
     from duramen.solvers.solve import solve
 
-    if options.output is not None:
-        check_target(options.output, force=options.force, inputs=[options.source], suffixes=(".json",))
     start = time.perf_counter()
     kind, file = _load_core(options.source, options)
     solution = solve(
@@ -257,9 +254,6 @@ def predict(options: Namespace) -> None:
             why = "where --json prints, too" if options.json else "which is closed"
             raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
         options.talk.aside = True
-    else:
-        inputs = [options.model, options.data]
-        check_target(options.output, force=options.force, inputs=inputs, suffixes=(".parquet", ".csv"))
     model = read_model(options.model)
     data = _data_for(model, options.data, options.talk)
     n_rows = 0
@@ -407,8 +401,6 @@ def report(options: Namespace) -> None:
 
     example: duramen report customers.duramen -o report.html
     """
-    inputs = [one for one in (options.source, options.data) if one is not None]
-    check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
     kind = kind_of(options.source)
     if kind not in ("store", "core"):
         raise ValueError(

@@ -50,9 +50,12 @@ BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
 """Options that decide how a coreset is built from data."""
 
 
-def add_output(parser: ArgumentParser, help: str, *, required: bool = True, replaces: bool = True) -> None:
+def add_output(
+    parser: ArgumentParser, help: str, *suffixes: str, required: bool = True, replaces: bool = True
+) -> None:
     """Add -o, where the result is written; and --force, if an existing file may be replaced."""
     parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
+    parser.set_defaults(suffixes=suffixes)
     if replaces:
         parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
@@ -198,12 +201,20 @@ def at_least(least: int) -> Any:
     return whole
 
 
-def check_target(
-    target: Path, *, force: bool | None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
-) -> None:
-    """Refuse an output that cannot be written, before anything takes time.
+def check_output(options: Namespace) -> None:
+    """Refuse an output of :func:`add_output` that cannot be written, before anything takes time."""
+    if options.output is None or str(options.output) in options.suffixes:
+        return
+    inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
+    check_target(options.output, getattr(options, "force", None), inputs, options.suffixes)
 
-    An existing file is refused unless ``force``, which is None where nothing is ever replaced.
+
+def check_target(
+    target: Path, force: bool | None = None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse a file that cannot be written.
+
+    An existing one is refused unless ``force``, which is None where nothing is ever replaced.
     """
     folder = target.absolute().parent
     if suffixes and target.suffix.lower() not in suffixes:

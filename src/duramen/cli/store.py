@@ -79,7 +79,7 @@ def add_parser(commands: Any) -> None:
     add = _add(below, "set-outliers", set_outliers).add_argument
     add("outliers", type=outliers, metavar="OUTLIERS", help="2%%, 0.02, or a count")
     _add(below, "reanchor", reanchor)
-    add_output(_add(below, "coreset", coreset), "the coreset to write, a Parquet file")
+    add_output(_add(below, "coreset", coreset), "the coreset to write, a Parquet file", ".parquet")
     _add(below, "stats", stats)
     _add(below, "history", history)
     _add(below, "check", check)
@@ -139,7 +139,7 @@ def run_init(options: Namespace) -> None:
     """
     check_loss(options)
     path, settings, encoding = options.store, column_settings(options), None
-    check_target(path, force=None)
+    check_target(path)
     if options.like is not None:
         encoding = learn_data(options.like, settings, options.talk, options.loss, options.classes).encoding
     loss = make_loss(options, None if encoding is None else encoding.classes)
@@ -379,7 +379,6 @@ def coreset(options: Namespace) -> None:
 
     example: duramen store coreset customers.duramen -o core.parquet
     """
-    check_target(options.output, force=options.force, inputs=[options.store], suffixes=(".parquet",))
     with _open(options, read_only=True) as store:
         file = core_of(store)
     write_core(options.output, file)
@@ -508,7 +507,7 @@ def backup(options: Namespace) -> None:
 
     example: duramen store backup customers.duramen customers-copy.duramen
     """
-    check_target(options.copy, force=None, inputs=[options.store])
+    check_target(options.copy, inputs=[options.store])
     with _open(options, read_only=True) as store:
         store.backup(options.copy)
         facts = _facts(store)
@@ -530,7 +529,6 @@ def run_recover(options: Namespace) -> None:
     example: duramen store recover damaged.duramen -o saved.duramen
     """
     check_source(options.store)
-    check_target(options.output, force=None, inputs=[options.store])
     result = recover(options.store, options.output)
     lost = "it is not known how many were lost" if result.n_lost is None else f"{result.n_lost:,} lost"
     lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]
