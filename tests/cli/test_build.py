@@ -8,7 +8,8 @@ import duramen as dm
 from duramen.cli.data import read_core
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import conforms, numbers, process, table, write
+from tests.cli.running import conforms, numbers, process, table
+from tests.io.files import write
 from tests.support import assert_identical_coreset, assert_same_coreset
 
 LINEAR = ("--loss", "squared", "--label", "y", "--json")
@@ -41,15 +42,6 @@ def test_it_is_the_coreset_that_the_library_makes(core):
     assert_identical_coreset(dm.load_coreset(core), file.core)
     place = dict(zip(ids.tolist(), names, strict=True))
     assert all(place[int(one)] == file.name_of(int(one)) for one in file.core.ids)
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".csv.gz", ".feather"])
-def test_every_format_gives_the_same(suffix, core, run, tmp_path):
-    source, made = write(table(), tmp_path / f"rows{suffix}"), tmp_path / "again.parquet"
-    assert run("build", source, "-o", made, *LEARN, *SMALL, "--quiet").code == 0
-    one, other = read_core(core), read_core(made)
-    assert_identical_coreset(one.core, other.core)
-    assert one.encoding == other.encoding
 
 
 def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
@@ -117,15 +109,6 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--impute", "mean").code == 0
     mean = np.mean([age for age in ages if age is not None])
     assert read_core(made).encoding.parts[0].fill == pytest.approx(mean, rel=1e-12)
-
-
-def test_a_bad_line_is_named(refuse, files, tmp_path):
-    lines = (files / "rows.csv").read_text().splitlines()
-    lines[700] = lines[700].replace(",", ",x", 1)
-    (tmp_path / "bad.csv").write_text("\n".join(lines))
-    error = refuse("build", tmp_path / "bad.csv", "-o", tmp_path / "c.parquet", *LEARN, *SMALL)
-    assert "line 701" in error
-    assert "'age'" in error
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import duramen as dm
 from duramen.cli.data import read_core
 from duramen.cli.model import read_model
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import conforms, numbers, process, table, write
+from tests.cli.running import conforms, numbers, process, table
+from tests.io.files import write
 
 DATA_ONLY = ("--loss", "logistic", "--label", "two", "--features", "a,b", "--size", "300")
 

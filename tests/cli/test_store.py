@@ -11,7 +11,8 @@ import duramen as dm
 from duramen.cli.data import read_core
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import Done, conforms, numbers, process, table, write
+from tests.cli.running import Done, conforms, numbers, process, table
+from tests.io.files import write
 from tests.support import assert_identical_coreset
 
 KEYED = ("--loss", "squared", "--label", "value", "--features", "a,b", "--id", "key", "--size", "200")

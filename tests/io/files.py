@@ -38,7 +38,7 @@ def write_npz(table, path):
 
 
 WRITERS = {
-    "a.parquet": lambda table, path: pq.write_table(table, path, row_group_size=11),
+    "a.parquet": lambda table, path: pq.write_table(table, path, row_group_size=max(11, len(table) // 4)),
     "a.csv": write_csv,
     "a.tsv": lambda table, path: write_csv(table, path, "\t"),
     "b.csv.gz": write_gzip,
@@ -49,10 +49,15 @@ WRITERS = {
 }
 
 
-def written(folder, name, table):
-    path = folder / name
-    WRITERS[name](table, path)
+def write(table, path):
+    """Write a table in the format of the suffix."""
+    writers = {name[1:]: writer for name, writer in WRITERS.items()}
+    writers["".join(path.suffixes)](table, path)
     return path
+
+
+def written(folder, name, table):
+    return write(table, folder / name)
 
 
 def gathered(encoding, table, n_rows=65536):

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from duramen.io.opening import is_table
 from duramen.io.table import rows_in_memory
 from tests.io.files import WRITERS, arrow_table, gathered, same, some_numbers, written
 
@@ -212,13 +211,3 @@ def test_pandas_metadata_may_be_nonsense(tmp_path, said):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": [1.0, 2.0]}).replace_schema_metadata({b"pandas": said}), path)
     assert open_table(path).index == ()
-
-
-def test_which_files_are_tables(tmp_path):
-    for name in WRITERS:
-        path = written(tmp_path, name, some_numbers())
-        assert is_table(path)
-    (tmp_path / "a.parquet").rename(tmp_path / "a.dat")
-    assert is_table(tmp_path / "a.dat")
-    (tmp_path / "a.txt").write_text("17\n")
-    assert not is_table(tmp_path / "a.txt")
