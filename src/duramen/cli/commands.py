@@ -384,7 +384,7 @@ def _certify_on_data(
         )
     data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
     with options_of(_LEARNING) if file.encoding else nullcontext(), bar(options.talk, "reading") as shown:
-        found = Scan(data, False).passed(dict[int, WeightedPoints], dict.__setitem__, shown.at)
+        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
     parts = sorted(part for one in found for part in one.items())
     if not parts:
         raise ValueError(f"{options.data} has no rows")

@@ -65,10 +65,7 @@ class Scan:
         return self._source.n_rows
 
     def passed(
-        self,
-        begin: Callable[[], T],
-        take: Callable[[T, int, WeightedPoints], Any],
-        report: Callable[[float, int], Any],
+        self, begin: Callable[[], T], take: Callable[[T, int, WeightedPoints], Any], number: int = 1
     ) -> list[T]:
         """Make one pass over all batches, on all cores where files can be read in parts.
 
@@ -78,8 +75,8 @@ class Scan:
             Makes what one thread collects into.
         take : function
             Called with that, the number of rows before a batch, and the batch.
-        report : function
-            Called after every batch with the share that is done, and how many rows that were.
+        number : int
+            Which pass this is, for the progress.
 
         Returns
         -------
@@ -102,15 +99,15 @@ class Scan:
                 take(mine, first, points)
                 with lock:
                     n_rows += len(points)
-                    report(n_rows / self._counted if self._counted else done, n_rows)
+                    show(number, n_rows / self._counted if self._counted else done, n_rows)
 
-        with self._source.checked():
+        with self._shown() as show, self._source.checked():
             side_by_side(read, self._source.parts())
         self._counted = n_rows
         return list(found.values()) or [begin()]
 
     @contextmanager
-    def shown(self) -> Iterator[Progress]:
+    def _shown(self) -> Iterator[Progress]:
         """Yield what to call after every batch; a bar on standard error goes when the work is done."""
         if self._progress is not True:
             yield self._progress or _show_nothing
@@ -131,9 +128,9 @@ class Scan:
         KeyError
             If there is no such row, or the ids of the file are numbers.
         """
-        with self.shown() as shown:
+        with self._shown() as show:
             return self._source.names_of(
-                np.asarray(ids), lambda batch: shown(3, batch.done, batch.first + len(batch))
+                np.asarray(ids), lambda batch: show(3, batch.done, batch.first + len(batch))
             )
 
 
