@@ -392,17 +392,19 @@ def _fragments(source: Any) -> list[Any]:
         return []
 
 
-class ArrowFiles(Files, ArrowTable):
+class ArrowFiles(ArrowTable, Files):
     """Several files that pyarrow reads: a batch may begin in one file and end in the next."""
 
-    def type_of(self, name: str) -> str:
-        return self.parts[0].type_of(name)
+    def __init__(self, path: Path, parts: Sequence[ArrowTable]) -> None:
+        super().__init__(path, parts)
+        self.column_type = parts[0].column_type
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        for part in self.parts:
+        for place, part in enumerate(self.parts):
             assert isinstance(part, ArrowTable)
+            count = 0
             for piece, done in part.pieces(n_rows, columns):
-                yield piece.select([*columns]), done
-
-    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        return ArrowTable._read(self, n_rows, columns, skip)
+                count += piece.num_rows
+                yield piece.select([*columns]), (place + done) / len(self.parts)
+                del piece
+            self._counts[place] = count

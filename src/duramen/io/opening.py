@@ -112,8 +112,10 @@ def _join(source: Path, parts: Sequence[Table]) -> Table:
         return Files(source, parts)
     from duramen.io.arrow import ArrowFiles, ArrowTable
 
-    typed = all(isinstance(part, ArrowTable) and part.typed for part in parts)
-    return ArrowFiles(source, parts) if typed else Files(source, parts)
+    arrow = [part for part in parts if isinstance(part, ArrowTable)]
+    if len(arrow) < len(parts):
+        raise ValueError(f"{source}: .npz files cannot be read together with files of other formats")
+    return ArrowFiles(source, arrow)
 
 
 def _open_file(path: Path) -> Table:

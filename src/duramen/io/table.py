@@ -217,21 +217,12 @@ class Files(Table):
         ]
 
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        first, done = 0, 0
-        for place, part in enumerate(self.parts):
-            count = self._counts[place]
-            if count is None and skip > first:
-                count = self._counts[place] = sum(map(len, part._read(1 << 16, columns[:1], 0)))
-            if count is None or first + count > skip:
-                end = max(skip - first, 0)
-                for batch in part._read(n_rows, columns, end):
-                    end = batch.first + len(batch)
-                    share = (done + batch.done * part.nbytes) / self.nbytes
-                    yield replace(batch, table=self, first=first + batch.first, done=share)
-                    del batch  # so that the next one is read without this one in memory
-                if count is None:
-                    count = self._counts[place] = end
-            first, done = first + (count or 0), done + part.nbytes
+        first = 0
+        for part in self.parts:
+            for batch in part._read(n_rows, columns, max(skip - first, 0)):
+                done = (first + batch.first + len(batch)) / (self.n_rows or 1)
+                yield replace(batch, table=self, first=first + batch.first, done=done)
+            first += part.n_rows or 0
 
 
 def _kind(name: str, parts: Sequence[Table]) -> Kind:
