@@ -6,9 +6,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,32 +201,30 @@ def compare(sample: Contaminated, size: int, seed: int, begin: Callable[[str], o
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     X, y, z = sample.X, sample.y, sample.z
+    planted = sample.planted
+    cores: dict[str, Coreset] = {}
 
-    def scikit_learn() -> tuple[Array, Sized]:
-        model = LogisticRegression().fit(X, y)
-        return np.append(model.coef_[0], model.intercept_), y
+    def theta_of(name: str) -> Array:
+        if name == FITS[0]:
+            model = LogisticRegression().fit(X, y)
+            return np.append(model.coef_[0], model.intercept_)
+        if name == FITS[1]:
+            return solve(points(X, y), _LOSS, z, random_state=seed).theta
+        if name == FITS[-1]:
+            return solve(points(X, y, weights=~planted), _LOSS).theta  # weight zero is the same as absent
+        asked: dict[str, Any] = {"n_outliers": 0, "suspects": 0} if name == FITS[2] else {"n_outliers": z}
+        core = cores[name] = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **asked)
+        return solve(core, random_state=seed).theta
 
-    def trimmed() -> tuple[Array, Sized]:
-        return solve(points(X, y), _LOSS, z, random_state=seed).theta, y
-
-    def on_coreset(**settings: Any) -> tuple[Array, Sized]:
-        core = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **settings)
-        return solve(core, random_state=seed).theta, core
-
-    def oracle() -> tuple[Array, Sized]:
-        clean = points(X, y, weights=~sample.planted)  # weight zero is the same as absent
-        return solve(clean, _LOSS).theta, y[~sample.planted]
-
-    plain, robust = partial(on_coreset, n_outliers=0, suspects=0), partial(on_coreset, n_outliers=z)
-    ways: tuple[Callable[[], tuple[Array, Sized]], ...] = (scikit_learn, trimmed, plain, robust, oracle)
-    fits, coresets = [], []
-    for name, fit in zip(FITS, ways, strict=True):
+    fits = []
+    for name in FITS:
         begin(name)
         start = time.perf_counter()
-        theta, rows = fit()
-        fits.append(_evaluate(name, len(rows), time.perf_counter() - start, theta, sample))
-        coresets += [rows] if isinstance(rows, Coreset) else []
-    core, data = coresets[1], points(X, y)
+        theta = theta_of(name)
+        seconds = time.perf_counter() - start
+        n_rows = len(cores.get(name, y)) - (z if name == FITS[-1] else 0)
+        fits.append(_evaluate(name, n_rows, seconds, theta, sample))
+    core, data = cores[FITS[3]], points(X, y)
     truth, best = (trimmed_objective(data, one.theta, loss=_LOSS, n_outliers=z) for one in fits[-2:])
     return Comparison(tuple(fits), core, core.estimate(fits[-1].theta), truth, best)
 

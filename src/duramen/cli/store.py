@@ -325,14 +325,13 @@ def _read_ids(path: Path) -> tuple[list[Any], str | None]:
 
 def _read_column(path: Path) -> tuple[list[Any], str | None]:
     from duramen.io import Encoding
-    from duramen.io.learning import TEXT_IDS, check_kinds
+    from duramen.io.learning import has_text_ids
 
     table = open_data(path)
     if len(table.columns) != 1:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     name = table.columns[0]
-    check_kinds(table, (), frozenset(), None, None, name)
-    encoding = Encoding((), id=name, text_ids=table.kinds[name] in TEXT_IDS)
+    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
     ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
     return ids, None if table.typed else name
 

@@ -30,7 +30,7 @@ from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Numbe
 from duramen.io.table import Batch, Table
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
-TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
+_TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
 _CODE = re.compile(r"[+-]?0[0-9]")
 
@@ -98,9 +98,11 @@ def learn_encoding(
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
     if table.n_rows == 0:
         raise ValueError(f"{table.path} has no rows")
-    used = _features(table, {"label": label, "weight": weight, "id": id}, features)
+    roles = {"label": label, "weight": weight, "id": id}
+    used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
-    check_kinds(table, used, chosen, label, weight, id)
+    _check_kinds(table, used, chosen, roles)
+    text_ids = id is not None and has_text_ids(table, id)
     numbers = [name for name in used if name not in chosen]
     learners: dict[str, Any] = {
         name: _Categories(name, _values_of(table, name), impute=impute is not None) for name in chosen
@@ -131,7 +133,7 @@ def learn_encoding(
         weight,
         id,
         found.get(label) if label is not None else None,
-        text_ids=id is not None and table.kinds[id] in TEXT_IDS,
+        text_ids=text_ids,
         single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
         impute=impute,
     )
@@ -186,41 +188,39 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
     return frozenset(names)
 
 
-def check_kinds(
-    table: Table,
-    used: Sequence[str],
-    chosen: frozenset[str],
-    label: str | None,
-    weight: str | None,
-    id: str | None,
+def _check_kinds(
+    table: Table, used: Sequence[str], chosen: frozenset[str], roles: dict[str, str | None]
 ) -> None:
     """Refuse columns that cannot have the role they are given."""
+    label, weight = roles["label"], roles["weight"]
     for name in used:
-        _check_feature(table, name, one_hot=name in chosen, may_be_id=id is None)
+        kind = table.kinds[name]
+        if kind in (Kind.TIME, Kind.OTHER):
+            raise ValueError(
+                f"{_holds(table, name)}, which cannot be a feature; turn it into numbers first "
+                "(for instance days since a date), or leave it out of the features (--features)"
+            )
+        if kind not in NUMERIC and name not in chosen:
+            as_id = f"use it as the ids (--id {name}), " if roles["id"] is None and kind in _TEXT_IDS else ""
+            raise ValueError(
+                f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {as_id}"
+                "leave it out of the features (--features), or correct it"
+            )
     if label is not None and table.kinds[label] in (Kind.TIME, Kind.OTHER, Kind.MIXED):
         raise ValueError(f"{_holds(table, label, 'the label')}; labels are numbers, text or true/false")
     if weight is not None and table.kinds[weight] not in NUMERIC:
         raise ValueError(f"{_holds(table, weight, 'the weight')}, not numbers")
-    if id is not None and table.kinds[id] not in (Kind.WHOLE, *TEXT_IDS):
+
+
+def has_text_ids(table: Table, id: str) -> bool:
+    """Return whether ids are text; refuse what is neither text nor whole numbers."""
+    kind = table.kinds[id]
+    if kind is not Kind.WHOLE and kind not in _TEXT_IDS:
         raise ValueError(
             f"{_holds(table, id, 'the id')}; ids are whole numbers or text, "
             "so that no two become equal by rounding"
         )
-
-
-def _check_feature(table: Table, name: str, *, one_hot: bool, may_be_id: bool) -> None:
-    kind = table.kinds[name]
-    if kind in (Kind.TIME, Kind.OTHER):
-        raise ValueError(
-            f"{_holds(table, name)}, which cannot be a feature; turn it into numbers first "
-            "(for instance days since a date), or leave it out of the features (--features)"
-        )
-    if kind not in NUMERIC and not one_hot:
-        as_id = f"use it as the ids (--id {name}), " if may_be_id and kind in TEXT_IDS else ""
-        raise ValueError(
-            f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {as_id}"
-            "leave it out of the features (--features), or correct it"
-        )
+    return kind in _TEXT_IDS
 
 
 def _holds(table: Table, name: str, what: str = "column") -> str:
