@@ -165,19 +165,14 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
     "arguments, message",
     [
         (["--rows", "10"], "duramen: argument --rows: '10' must be a whole number, 5000 or more"),
-        (["--rows", "many"], "argument --rows: 'many' must be a whole number, 5000 or more"),
         (["--rows", "1000000000000"], "duramen: not enough memory"),
         (["--outliers", "0"], "duramen: --outliers 0 must be above 0 and at most 0.2 (20%)"),
         (["--outliers", "30%"], "duramen: --outliers 0.3 must be above 0"),
         (["--outliers", "nan"], "argument --outliers: 'nan' cannot be set aside"),
-        (["--outliers", "some"], "argument --outliers: 'some' is not a number; pass a fraction"),
         (["--size", "10"], "argument --size: '10' must be a whole number, 500 or more"),
         ([*SMALL[1:], "--size", "2501"], "duramen: --size 2501 must be at most 2500, half the rows"),
         (["--seed", "-1"], "argument --seed: '-1' must be a whole number, 0 or more"),
-        (
-            ["--picture", "no/such/folder.png"],
-            "duramen: no/such/folder.png: there is no folder no/such",
-        ),
+        (["--picture", "no/such/folder.png"], "no/such/folder.png: there is no folder no/such"),
         (["--picture", "."], "duramen: . must end in .png"),
     ],
 )
