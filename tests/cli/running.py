@@ -79,6 +79,21 @@ def numbers(n=3000, seed=0):
     )
 
 
+def flip_bits(path, places, read):
+    """Read a file with one flipped bit after the other: return what was read, and the errors."""
+    raw, found, errors = path.read_bytes(), [], []
+    for place in places:
+        flipped = bytearray(raw)
+        flipped[place] ^= 1 << (place % 7)
+        path.write_bytes(flipped)
+        try:
+            found.append(read(path))
+        except ValueError as error:
+            errors.append(str(error))
+    assert all(str(path) in message for message in errors)
+    return found, errors
+
+
 def schema():
     """Read from the docs which fields each command's JSON has, and of which types."""
     block = re.search(r"<!-- schema: begin -->\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
