@@ -85,7 +85,10 @@ class ArrowColumn(Column):
 
     def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
-        values = _as_text(self.values).dictionary_encode()
+        values = self.values
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        values = values.cast(pa.large_string()).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
     def whole(self) -> Array:
@@ -168,12 +171,6 @@ def _combined(values: Any) -> Any:
         )
     combined = values.combine_chunks()
     return combined if isinstance(combined, pa.Array) else combined.chunk(0)
-
-
-def _as_text(values: Any) -> Any:
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.cast(pa.large_string())
 
 
 def _numpy(values: Any) -> Array:
@@ -361,12 +358,9 @@ class DatasetTable(ArrowTable):
         fragments = _fragments(self._source)
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
         self._set_schema(files[0].parent if files else Path("the Arrow data"), source.schema)
-        check_same_columns(
-            [
-                (getattr(one, "path", "a part of the dataset"), _types(one.physical_schema))
-                for one in fragments
-            ]
-        )
+        kinds = [{field.name: str(field.type) for field in one.physical_schema} for one in fragments]
+        names = [getattr(one, "path", "a part of the dataset") for one in fragments]
+        check_same_columns([*zip(names, kinds, strict=True)])
         self.n_rows = self._source.count_rows()
         self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
@@ -378,10 +372,6 @@ class DatasetTable(ArrowTable):
         for piece in pieces:
             yield piece, 1.0
             del piece
-
-
-def _types(schema: Any) -> dict[str, str]:
-    return {field.name: str(field.type) for field in schema}
 
 
 def _fragments(source: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
@@ -173,19 +173,11 @@ class Column(ABC):
         if of == "text":
             codes, values = self.texts()
             return codes, list(values)
-        codes, numbers = codes_of_numbers(self.flags() if of == "flag" else self.numbers())
-        if of == "flag":
-            return codes, [bool(value) for value in numbers]
-        return codes, [plain_number(value) for value in numbers]
-
-
-def codes_of_numbers(values: Array) -> tuple[Array, Array]:
-    """Return a code for each value, -1 for NaN, and the distinct values, ascending."""
-    known, codes = np.unique(values, return_inverse=True)
-    kept = known[~np.isnan(known)] if known.dtype.kind == "f" else known
-    codes = codes.reshape(-1).astype(np.int64)
-    codes[codes >= len(kept)] = -1  # NaN sorts last
-    return codes, kept
+        numbers = self.flags() if of == "flag" else self.numbers()
+        known, codes = np.unique(numbers, return_inverse=True)
+        codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
+        plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
+        return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
 
 
 def refuse_large(values: Array) -> None:
