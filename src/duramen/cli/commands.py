@@ -422,27 +422,26 @@ def report(options: Namespace) -> None:
 def _page(options: Namespace, kind: str) -> str:
     from duramen.report import report_html
 
-    title = options.title or options.source.name
-    if kind == "core":
-        file = read_core(options.source)
-        certificate = _certificate(options, file)
+    opened = open_store(options.source, read_only=True) if kind == "store" else nullcontext()
+    with opened as store:
+        file = read_core(options.source) if store is None else core_of(store)
         return report_html(
-            file.core, title=title, certificate=certificate, encoding=file.encoding, names=file.names
+            file.core if store is None else store,
+            title=options.title or options.source.name,
+            certificate=_certificate(options, file, store),
+            encoding=file.encoding,
+            names=file.names,
         )
-    with open_store(options.source, read_only=True) as store:
-        file = core_of(store)
-        certificate = _certificate(options, file, store)
-        return report_html(store, title=title, certificate=certificate, encoding=file.encoding)
 
 
-def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
+def _certificate(options: Namespace, file: CoreFile, store: Any) -> Certificate | None:
     """Certify on --data; or a store on its own points, if that is quick or asked for."""
-    if options.data is not None and file.core.anchor is None:
-        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
-    if file.core.anchor is None or (options.data is None and store is None):
-        return None
     if options.data is not None:
-        return _certify_on_data(options, file, {})
+        if file.core.anchor is not None:
+            return _certify_on_data(options, file, {})
+        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
+    if file.core.anchor is None or store is None:
+        return None
     if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
         return None

@@ -64,7 +64,7 @@ class ArchiveTable(Table):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.nbytes = path, path.stat().st_size
+        self.path = path
         self._loaded: dict[str, Array] = {}
         headers = _headers(path)
         matrices = [key for key, (shape, _) in headers.items() if len(shape) > 1]

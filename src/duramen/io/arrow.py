@@ -279,7 +279,6 @@ class ParquetTable(ArrowTable):
     what = "a Parquet file"
 
     def __init__(self, path: Path) -> None:
-        self.nbytes = path.stat().st_size
         with readable(path, self.what, *_ERRORS), _open_parquet(path) as file:
             self._set_schema(path, file.schema_arrow)
             self.index = _index_of(file.schema_arrow)
@@ -362,7 +361,6 @@ class DatasetTable(ArrowTable):
         names = [getattr(one, "path", "a part of the dataset") for one in fragments]
         check_same_columns([*zip(names, kinds, strict=True)])
         self.n_rows = self._source.count_rows()
-        self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:

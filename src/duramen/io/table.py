@@ -87,8 +87,6 @@ class Table(ABC):
         What each column holds.
     n_rows : int or None
         None where only a pass over the file would tell.
-    nbytes : int
-        The size of the file.
     index : tuple of str
         Columns that were the index of a pandas frame: not features unless they are named.
     marks : dict of Path to Mark
@@ -101,7 +99,6 @@ class Table(ABC):
     columns: tuple[str, ...]
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
-    nbytes: int
     index: tuple[str, ...] = ()
     typed: bool = True
     marks: Mapping[Path, Mark] = MappingProxyType({})
@@ -192,7 +189,6 @@ class Files(Table):
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
         self.kinds = {name: _kind(name, parts) for name in first.columns}
-        self.nbytes = sum(part.nbytes for part in parts)
         self._counts = [part.n_rows for part in parts]  # None until the rows of a file were counted
         self.n_rows = None if None in self._counts else sum(count or 0 for count in self._counts)
 
