@@ -211,8 +211,8 @@ class ArrowTable(Table):
         self.columns = checked_names(path, schema.names)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
 
-    def type_of(self, name: str) -> str:
-        return str(self.schema.field(name).type)
+    def types(self) -> dict[str, str]:
+        return _types(self.schema) if self.typed else super().types()
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read record batches, each with the share of the file that is read."""
@@ -357,9 +357,8 @@ class DatasetTable(ArrowTable):
         fragments = _fragments(self._source)
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
         self._set_schema(files[0].parent if files else Path("the Arrow data"), source.schema)
-        kinds = [{field.name: str(field.type) for field in one.physical_schema} for one in fragments]
-        names = [getattr(one, "path", "a part of the dataset") for one in fragments]
-        check_same_columns([*zip(names, kinds, strict=True)])
+        parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
+        check_same_columns([(part, _types(schema)) for part, schema in parts])
         self.n_rows = self._source.count_rows()
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
 
@@ -370,6 +369,10 @@ class DatasetTable(ArrowTable):
         for piece in pieces:
             yield piece, 1.0
             del piece
+
+
+def _types(schema: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
 
 
 def _fragments(source: Any) -> list[Any]:

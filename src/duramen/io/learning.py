@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from statistics import median_high, median_low
 from typing import Any
 
 import numpy as np
@@ -366,23 +365,30 @@ class _Median:
     def __init__(self, size: int) -> None:
         self.size = size
         self.keys, self.values = np.empty(0, dtype=np.uint64), np.empty(0)
+        self.limit = np.iinfo(np.uint64).max
 
     def add(self, column: Column, first: int) -> None:
         values, rows = _present(column)
-        self.keys = np.concatenate([self.keys, _keys(first + rows)])
-        self.values = np.concatenate([self.values, values])
+        keys = _keys(first + rows)
+        near = keys <= self.limit
+        self.keys = np.concatenate([self.keys, keys[near]])
+        self.values = np.concatenate([self.values, values[near]])
+        if len(self.keys) > 2 * self.size:
+            self._shrink()
+
+    def _shrink(self) -> None:
         if len(self.keys) > self.size:
             smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
             self.keys, self.values = self.keys[smallest], self.values[smallest]
+            self.limit = self.keys.max()
 
     def result(self) -> float | None:
+        self._shrink()
         if not self.values.size:
             return None
-        values = self.values.tolist()
-        middle = Fraction(median_low(values)) + Fraction(
-            median_high(values)
-        )  # two large ones do not overflow
-        return float(middle / 2)
+        middle = (len(self.values) - 1) // 2, len(self.values) // 2
+        low, high = np.partition(self.values, middle)[[*middle]].tolist()
+        return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow
 
 
 def _keys(rows: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -112,11 +112,8 @@ class Scan:
         if self._progress is not True:
             yield self._progress or _show_nothing
             return
-        bar = Bar(shown=True)
-        try:
+        with closing(Bar(shown=True)) as bar:
             yield bar.at_pass
-        finally:
-            bar.close()
 
     def names_of(self, ids: Any) -> list[str]:
         """Return the ids of rows as in the file, where they are text; ``ids`` are the numbers they stand for.

@@ -147,10 +147,9 @@ class Table(ABC):
             yield replace(batch, table=self, first=start + batch.first)
             del batch
 
-    def type_of(self, name: str) -> str:
-        """Return the type of a column, to compare it with that of another file."""
-        kind = self.kinds[name]
-        return "numbers" if kind in NUMERIC else kind.value
+    def types(self) -> dict[str, str]:
+        """Return the types of the columns, to compare them with those of another file."""
+        return {name: "numbers" if kind in NUMERIC else kind.value for name, kind in self.kinds.items()}
 
     @abstractmethod
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
@@ -182,9 +181,7 @@ class Files(Table):
 
     def __init__(self, path: Path, parts: Sequence[Table]) -> None:
         first = parts[0]
-        check_same_columns(
-            [(part.path, {name: part.type_of(name) for name in part.columns}) for part in parts]
-        )
+        check_same_columns([(part.path, part.types()) for part in parts])
         self.path, self.parts = path, tuple(parts)
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
