@@ -51,6 +51,12 @@ class Bar:
         rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
         self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
 
+    def at_pass(self, number: int, share: float, rows: int) -> None:
+        """Move to a share of a pass over data, each of which is another part of the work."""
+        if self._name != f"pass {number}":
+            self.begin(f"pass {number}")
+        self.at(share, rows)
+
     def close(self) -> None:
         """Remove the bar from the screen."""
         if self._rich is not None:

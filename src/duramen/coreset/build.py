@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
+from duramen.coreset.passes import Plan, Summarizer, finish, merge, plan
 from duramen.coreset.settings import (
     ByDeltaSample,
     BySize,
@@ -113,22 +113,16 @@ def streamed_coreset(
 
 
 def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
-    """Build the coreset of data that is scanned, with files read on all cores."""
+    """Build the coreset of data that is scanned, with files read on all cores: a summary for each thread."""
     step: Plan | Coreset = plan(**settings)
-    with data.shown() as shown:
-        while isinstance(step, Plan):
-            step = finish(_scan(data, step, shown))
+    while isinstance(step, Plan):
+        summarizers = data.passed(partial(Summarizer, step), _add_batch, step.number)
+        step = finish(reduce(merge, [summarizer.summary() for summarizer in summarizers]))
     return step if data.names is None else replace(step, columns=data.names)
 
 
-def _scan(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
-    """Make one pass over the data, with a summary for each thread."""
-    summarizers = data.passed(
-        lambda: Summarizer(step),
-        lambda summarizer, first, points: summarizer.add(points, before=first),
-        lambda share, n_rows: shown(step.number, share, n_rows),
-    )
-    return reduce(merge, [summarizer.summary() for summarizer in summarizers])
+def _add_batch(summarizer: Summarizer, first: int, points: WeightedPoints) -> None:
+    summarizer.add(points, before=first)
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product

@@ -67,8 +67,7 @@ class ScanSource:
             if len(batch):
                 reducer.add(batch, before=first if len(batch) == len(points) else None)
 
-        with self._data.shown() as shown:
-            found = self._data.passed(make, add, lambda share, n_rows: shown(self._n_passes, share, n_rows))
+        found = self._data.passed(make, add, self._n_passes)
         return _merge(make, [reducer.summary() for reducer in found])
 
 

@@ -19,8 +19,8 @@ from uuid import UUID
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.dynamic.ids import numbers_of, tagged
 from duramen.files import replacing
+from duramen.points import numbers_of, tagged
 from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
 from duramen.store.errors import DamagedStoreError, damage_errors, damaged, sqlite_errors
 from duramen.store.lock import inode, now, open_files, refuse_inherited
