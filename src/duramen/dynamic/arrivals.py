@@ -50,6 +50,9 @@ class RowValidator:
 
         Errors name the row, the value and the way out.
         """
+        one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
+        if one is not None:
+            return one
         self._check_columns(X)
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
@@ -67,7 +70,7 @@ class RowValidator:
         heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy)
 
-    def check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
+    def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
         row = self._as_row(X)
         if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither

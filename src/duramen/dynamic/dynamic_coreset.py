@@ -325,14 +325,9 @@ class DynamicCoreset:
         with self._lock:
             state = self._state
             validator = RowValidator(self.loss, X, y) if state is None else self._sound().validator
-            new = found = None
-            if state is not None and state.candidates is not None:
-                new = validator.check_one(X, y, sample_weight)
-                found = state.ids.new_one(ids, state.slots) if new else None
-            if new is None or found is None:
-                new = validator.check(X, y, sample_weight)
+            new = validator.check(X, y, sample_weight)
             state = state or State(self._settings, validator, self._first_outliers, self._first_id)
-            numbers, names = found or state.ids.new(ids, len(new.rows), state.slots)
+            numbers, names = state.ids.new(ids, len(new.rows), state.slots)
             if len(numbers):
                 state.insert(new, numbers, names)
                 self._state, self._core = state, None
@@ -378,14 +373,12 @@ class DynamicCoreset:
             slots = self._find(ids)
             if self._state is None:
                 return
-            state, new = self._sound(), None
+            state = self._sound()
             X = state.slots.rows(slots) if X is None else X
             if y is None and state.slots.y is not None:
                 y = state.slots.y[slots]
             weights = state.slots.weights[slots] if sample_weight is None else sample_weight
-            if len(slots) == 1 and state.candidates is not None:
-                new = state.validator.check_one(X, y, weights)
-            new = new or state.validator.check(X, y, weights, len(slots))
+            new = state.validator.check(X, y, weights, len(slots))
             if len(slots):
                 state.update(slots, new)
                 self._core = None
@@ -474,7 +467,7 @@ class DynamicCoreset:
     def _refuse_common(self, ids: Array) -> None:
         """Raise ValueError if one of these ids is here, too."""
         if self._state is not None:
-            both = ids[self._state.slots.index.find_many(ids) >= 0]
+            both = ids[self._state.slots.find_many(ids) >= 0]
             if both.size:
                 names = self._state.ids.names
                 one = both[0] if names is None else repr(names[int(both[0])])

@@ -187,7 +187,7 @@ def restore(
         view = state.restore(anchor, sample, int(saved["n_sample"]))
         view.changed_since_anchor[:n] = changed
         if isinstance(view.engine, Tree):
-            slots = state.slots.index.find_many(order)
+            slots = state.slots.find_many(order)
             if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
                 raise ValueError("places in the tree are of other points")
             view.engine.buckets.restore(slots, *map(int, saved["buckets"]))

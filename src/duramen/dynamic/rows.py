@@ -93,6 +93,10 @@ class Slots:
         """Return the slot of an id, or -1."""
         return self.index.find(name, name)
 
+    def find_many(self, names: Array) -> Array:
+        """Return the slots of distinct ids; -1 where one is not here."""
+        return np.array([self.find(int(names[0]))]) if len(names) == 1 else self.index.find_many(names)
+
     def row(self, slot: int) -> Array:
         """View one row."""
         return self._blocks[slot >> self._shift][slot & self._mask]

@@ -279,7 +279,7 @@ class State:
             )
         anchor, sampler = self.settings.anchor(sample, given, z, self.n_weighted)
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        known = self.slots.index.find_many(anchor.ids) >= 0
+        known = self.slots.find_many(anchor.ids) >= 0
         scorer = Scorer(self.settings, anchor, sampler, sample)
         self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1

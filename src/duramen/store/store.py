@@ -554,8 +554,8 @@ class Store(DynamicCoreset):
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
         state = self._sound()
-        points, single = state.slots, len(numbers) == 1  # for which a search of its own is quicker
-        slots = np.array([points.find(int(numbers[0]))]) if single else points.index.find_many(numbers)
+        points, single = state.slots, len(numbers) == 1
+        slots = points.find_many(numbers)
         epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
         if state.candidates is not None:
             epochs += state.candidates.are_changed(slots)
