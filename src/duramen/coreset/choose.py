@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from duramen.samplers.calibration import Calibration, CalibrationFeatures, calib
 from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
+_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 def loss_bins(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
@@ -66,6 +68,8 @@ def score_points(
     seed: int,
     cache: Array | None,
     features: CalibrationFeatures | None,
+    *,
+    refuse: bool = True,
 ) -> tuple[Array, Array | None, Any]:
     """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
     points = anchored.points
@@ -75,7 +79,7 @@ def score_points(
 
     def score(chunk: slice) -> tuple[Array | float]:
         part = anchored.take(chunk)
-        ranks[chunk] = compute_ranks(sampler, part, seed)
+        ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
             strata[chunk] = np.asarray(sampler.strata(part))
         if features is None:
@@ -84,7 +88,7 @@ def score_points(
         return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
 
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
-    with one_blas_thread():
+    with one_blas_thread() if len(points) > _FEW else nullcontext():
         (totals,) = sum_over_chunks(score, len(points), rows)
     return ranks, strata, totals
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from duramen.arrays import Array, scratch_rows
+from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
+from duramen.coreset.choose import score_points
 from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
 from duramen.coreset.view import anchored_points, find_anchor_and_sampler, given_anchor
 from duramen.dynamic.rows import Slots
@@ -18,19 +18,16 @@ from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
-from duramen.parallel import for_each_chunk, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, size_measures
+from duramen.samplers.base import RankedSampler, Sampler
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.ranks import uniforms
 from duramen.samplers.sensitivity import SensitivitySampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
 _ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing of others
-_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 @dataclass(frozen=True)
@@ -252,30 +249,14 @@ class Scorer:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
         seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        losses = np.asarray(seen.losses, dtype=np.float64)
-        if self.ranked is None:
-            return Scored(losses, cache, None, None)
-        return Scored(losses, cache, *self._ranks(self.ranked, seen))
-
-    def _ranks(self, sampler: RankedSampler, seen: AnchoredPoints) -> tuple[Array, Array | None]:
-        """Compute ranks and strata, by chunks on all cores."""
-        ranks = uniforms(self.seed, seen.points.ids)
-        probe = sampler.strata(seen.take(slice(0, 1)))
-        strata = None if probe is None else np.empty(len(seen), dtype=_checked_strata(sampler, probe).dtype)
-
-        def work(chunk: slice) -> None:
-            part = seen.take(chunk)
-            _divide(ranks[chunk], sampler, part)
-            if strata is not None:
-                strata[chunk] = _checked_strata(sampler, sampler.strata(part))
-
-        with one_blas_thread() if len(seen) > _FEW else nullcontext():
-            for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
-        return ranks, strata
+        ranks = strata = None
+        if self.ranked is not None:
+            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(self.ranked, strata)
+        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
 
 
-def _checked_strata(sampler: RankedSampler, strata: Any) -> Array:
-    numbers = np.asarray(strata)
+def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
     if numbers.dtype.kind not in "biuf":
         raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
     if numbers.dtype == np.uint64:
@@ -283,19 +264,6 @@ def _checked_strata(sampler: RankedSampler, strata: Any) -> Array:
             raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
         return numbers.astype(np.int64)
     return numbers
-
-
-def _divide(ranks: Array, sampler: RankedSampler, seen: AnchoredPoints) -> None:
-    """Divide by weight times score; a score that is not a positive number makes an infinite rank."""
-    scores = np.asarray(sampler.scores(seen))
-    if scores.shape != (len(seen),):
-        raise ValueError(
-            f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; "
-            "one score per point is needed"
-        )
-    with np.errstate(invalid="ignore"):
-        ranks /= size_measures(seen.points.weights, scores)
-        ranks[~((scores > 0) & (scores < np.inf))] = np.inf
 
 
 def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
