@@ -218,7 +218,7 @@ def same_anchor(one: Anchor, other: Anchor) -> bool:
 
 
 class Scored(NamedTuple):
-    """Scores of many points, or of one.
+    """Scores of points.
 
     The cache is what the loss computed by the way; it is kept if it is one number
     per point. A rank is infinite where the sampler gave no score.
@@ -228,6 +228,10 @@ class Scored(NamedTuple):
     cache: Any
     ranks: Any
     strata: Any
+
+    def take(self, which: slice) -> Scored:
+        """Select points."""
+        return Scored(*(None if column is None else column[which] for column in self))
 
 
 class Scorer:

@@ -65,10 +65,7 @@ class Slots:
             whole[: len(self._blocks[-1])] = self._blocks[-1]
             self._blocks = [*self._blocks[:-1], whole]
 
-    # one at a time
-
-    def add(self, row: Array, label: float | None, weight: float, name: int) -> int:
-        """Take a slot for a valid point; return it."""
+    def _add_one(self, row: Array, label: float | None, weight: float, name: int) -> int:
         if self._free:
             slot = self._free.pop()
         else:
@@ -80,8 +77,7 @@ class Slots:
         self.index.add(name, name, slot)
         return slot
 
-    def remove(self, slot: int) -> None:
-        """Free a slot, and overwrite what it held."""
+    def _remove_one(self, slot: int) -> None:
         name = int(self.ids[slot])
         self.index.remove(name, name)
         self._blocks[slot >> self._shift][slot & self._mask] = 0
@@ -101,10 +97,11 @@ class Slots:
         """View one row."""
         return self._blocks[slot >> self._shift][slot & self._mask]
 
-    # many at a time
-
     def add_many(self, rows: Array, labels: Array | None, weights: Array, names: Array) -> Array:
         """Take slots for valid points; return them."""
+        if len(rows) == 1:
+            label = None if labels is None else labels[0]
+            return np.array([self._add_one(rows[0], label, weights[0], int(names[0]))])
         again = min(len(rows), len(self._free))
         slots = np.arange(self.extent - again, self.extent - again + len(rows))
         if again:
@@ -136,6 +133,9 @@ class Slots:
 
     def remove_many(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
+        if len(slots) == 1:
+            self._remove_one(int(slots[0]))
+            return
         slots = np.sort(slots)  # in the order of memory
         self.index.remove_many(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):

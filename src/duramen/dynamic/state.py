@@ -148,10 +148,7 @@ class State:
         else:
             scored = self._score(new, numbers)
             self._begin(new.weights)
-            if scored is None or len(numbers) == 1:
-                self._put(new, 0, int(numbers[0]), scored)
-            else:
-                self.candidates.add_many(self._add(_points(new, numbers)), scored)
+            self.candidates.add_many(self._add(new.rows, new.labels, new.weights, numbers), scored)
         self.validator.admit(new.labels)
         self.ids.admit(numbers, names)
         self.consistent = True
@@ -160,10 +157,7 @@ class State:
         """Delete points."""
         self._begin()
         self.ids.forget(self.slots.ids[slots])
-        if len(slots) == 1:
-            self._take(int(slots[0]))
-        else:
-            self._drop(slots)
+        self._drop(slots)
         self._compact()
         if not len(self.slots):  # no trace of them is left
             self.validator.classes = frozenset()
@@ -177,15 +171,13 @@ class State:
         numbers = self.slots.ids[slots]
         scored = None if self.candidates is None else self._score(new, numbers)
         self._begin(new.weights)
-        if self.candidates is not None and (self.settings.tree or len(slots) == 1):
-            for row, slot in enumerate(slots.tolist()):
-                self._take(slot)
-                self._put(new, row, int(numbers[row]), scored)
-        else:
-            self._drop(slots)
-            slots = self._add(_points(new, numbers))
-            if self.candidates is not None and scored is not None:
-                self.candidates.add_many(slots, scored)
+        steps = [slice(row, row + 1) for row in range(len(slots))] if self.settings.tree else [slice(None)]
+        for step in steps:
+            self._drop(slots[step])
+            labels = None if new.labels is None else new.labels[step]
+            added = self._add(new.rows[step], labels, new.weights[step], numbers[step])
+            if self.candidates is not None:
+                self.candidates.add_many(added, None if scored is None else scored.take(step))
         self.validator.admit(new.labels)
         self.consistent = True
 
@@ -205,38 +197,14 @@ class State:
             return None
         return scorer.score(_points(new, numbers))
 
-    # one at a time
+    def _add(self, rows: Array, labels: Array | None, weights: Array, numbers: Array) -> Array:
+        self.n_weighted += int(np.count_nonzero(weights))
+        self.total.add_many(weights)
+        self.n_changes += len(numbers)
+        return self.slots.add_many(rows, labels, weights, numbers)
 
-    def _put(self, new: ValidRows, row: int, number: int, scored: Scored | None) -> None:
-        assert self.candidates is not None
-        weight = float(new.weights[row])
-        label = None if new.labels is None else float(new.labels[row])
-        slot = self.slots.add(new.rows[row], label, weight, number)
-        self.n_weighted += weight > 0
-        self.total.add(weight)
-        self.n_changes += 1
-        if scored is None:
-            self.candidates.add_later(slot)
-        else:
-            self.candidates.add(slot, Scored(*(None if column is None else column[row] for column in scored)))
-
-    def _take(self, slot: int) -> None:
-        self.sample.discard(int(self.slots.ids[slot]))
-        weight = float(self.slots.weights[slot])
-        self.n_weighted -= weight > 0
-        self.total.add(-weight)
-        self.n_changes += 1
-        if self.candidates is not None:
-            self.candidates.remove(slot)
-        self.slots.remove(slot)
-
-    # many at a time
-
-    def _add(self, points: WeightedPoints) -> Array:
-        self.n_weighted += int(np.count_nonzero(points.weights))
-        self.total.add_many(points.weights)
-        self.n_changes += len(points)
-        return self.slots.add_many(points.X, points.y, points.weights, points.ids)
+    def _add_points(self, points: WeightedPoints) -> Array:
+        return self._add(points.X, points.y, points.weights, points.ids)
 
     def _drop(self, slots: Array) -> None:
         if self.sample:
@@ -305,11 +273,11 @@ class State:
         scored: Any = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
         self._begin(new.weights)
         self.try_at, self.reason = found.try_at, found.reason
-        self._add(new.take(slice(0, found.before)))
+        self._add_points(new.take(slice(0, found.before)))
         if found.scorer is not None:
             candidates = self._look_from(found.scorer, found.sample)
             if len(rest):
-                candidates.add_many(self._add(rest), scored)
+                candidates.add_many(self._add_points(rest), scored)
 
     def _find_first_anchor(self, new: WeightedPoints) -> _FirstAnchor:
         """Find a first anchor, if these rows complete what it takes.

@@ -82,6 +82,9 @@ class ExactSum:
 
     def add_many(self, values: Array) -> None:
         """Add an array of values, as exactly as one by one; cost: eleven passes, in blocks."""
+        if np.size(values) == 1:
+            self.add(values.item())
+            return
         high, low = self.high, self.low
         with np.errstate(over="ignore", invalid="ignore"):
             for part in _parts(np.asarray(values).ravel()):
