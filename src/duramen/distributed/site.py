@@ -22,14 +22,11 @@ from duramen.dynamic.anchoring import Scorer, same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.sums import Totals
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, has_frozen
 
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
-_A_MOVE = 2.0**-103  # of the largest sum there was, by which a move may err: see duramen.dynamic.sums
-_SHARE = 1e-11  # of a total, by which it may be off
 
 
 def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
@@ -44,8 +41,7 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
     Returns
     -------
     Candidates or None
-        None if anchor, seed, loss or sampler differ, if a loss is infinite, or if some points are so large
-        that the totals without them have no digits left.
+        None if anchor, seed, loss or sampler differ, or if a loss is infinite.
 
     Notes
     -----
@@ -60,8 +56,6 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
         if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
             return None
         inliers = _inliers(engine, slots, worst[table.n_suspected : n], outlook)
-        if inliers is None:
-            return None
         if n < table.n_suspected:
             inliers = _with(inliers, _seen(slots, table, worst[n:], outlook), outlook)
         suspects = _seen(slots, table, worst[:n], outlook) if n else None
@@ -128,8 +122,8 @@ def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierStat
     return inner.state()
 
 
-def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
-    """Return the state of the engine's points without some; None if the totals would lose their digits."""
+def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState:
+    """Return the state of the engine's points without some."""
     lists, most = engine, outlook.plan.size + 1
     gone = engine.strata_of(without)
     gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
@@ -141,12 +135,14 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> Inl
         mine, exact = without[gone == number], lists._weights[number]
         first = lists._lists[number].first(most + len(mine))
         parts.append(first[~np.isin(first, mine)][:most])
-        weights.add_column(place, np.concatenate([[exact.high, exact.low], -slots.weights[mine]]))
+        weights.add_units(place, exact.units)
+        weights.add_column(place, slots.weights[mine], -1)
     totals = None
     if outlook.features is not None:
-        totals = _totals(engine, without, outlook.features.n_columns)
-        if totals is None:
-            return None
+        assert engine.exact_totals is not None
+        totals = engine.exact_totals.first(outlook.features.n_columns)
+        if len(without):
+            totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     held = _held(engine, slots, parts, numbers)
     stratified = held is not None and engine._scorer.strata_type is not None
     return InlierState(numbers, counts[counts > 0], weights, totals, stratified, held)
@@ -161,22 +157,6 @@ def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> R
     order = np.argsort(slots.ids[chosen])
     chosen = chosen[order]
     return RankedPoints(slots.points(chosen), engine._ranks[chosen], places[order])
-
-
-def _totals(engine: Ranked, without: Array, n: int) -> ExactSums | None:
-    """Return the totals over the engine's points without some."""
-    kept: Totals | None = engine._totals
-    if kept is None or not np.isfinite(kept.values).all():
-        return None
-    sums, exact = ExactSums(n), kept._exact
-    sums.add(exact.high[:n])
-    sums.add(exact.low[:n])
-    if len(without):
-        sums.add_rows(-engine.contributions(without)[:, :n])
-        left, error = np.abs(sums.values), kept._peak[:n] * (kept._moves * _A_MOVE)
-        if not np.isfinite(left).all() or (error[left > 0] > _SHARE * left[left > 0]).any():
-            return None
-    return sums
 
 
 _TOGETHER = 1 << 16  # rows copied together

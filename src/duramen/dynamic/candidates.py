@@ -13,11 +13,11 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
+from duramen.coreset.exact import ExactSum
 from duramen.dynamic.anchoring import Scored, Scorer, Settings
 from duramen.dynamic.ranked import Ranked, SuspectLists, no_rows
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
-from duramen.dynamic.sums import ExactSum
 from duramen.dynamic.table import LossTable, Moves
 from duramen.dynamic.tree import Tree
 from duramen.trimming import outlier_weight
@@ -156,7 +156,7 @@ class LiveCandidates:
             return
         self.catch_up()
         heavy = slots[self._slots.weights[slots] > 0]
-        self.total.add_many(-self._slots.weights[heavy])
+        self.total.add_many(self._slots.weights[heavy], -1)
         outer = self.table.are_suspected(heavy)
         self.suspects.remove_many(heavy[outer])
         self.engine.remove_many(heavy[~outer])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -119,7 +118,6 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     state = dyn._state
     if state is None:
         return {"n_outliers": dyn._first_outliers, "next_id": dyn._first_id, "gate": None}
-    lightest, heaviest = state.weight_range
     engine = None if state.candidates is None else state.candidates.engine
     tree = engine if isinstance(engine, Tree) else None
     return {
@@ -130,8 +128,8 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "n_sample": state.n_sample,
         "try_at": state.try_at,
         "reason": state.reason,
-        "lightest": None if math.isinf(lightest) else lightest,
-        "heaviest": heaviest,
+        "lightest": None,  # with "heaviest", the range of the weights: version 0.1 reads it
+        "heaviest": 0.0,
         "classes": sorted(state.validator.classes),
         "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
         "gate": {
@@ -177,8 +175,6 @@ def restore(
     state.total.add_many(weights)
     state.n_changes = int(saved["n_changes"])
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
-    lightest = saved["lightest"]
-    state.weight_range = (math.inf if lightest is None else lightest, saved["heaviest"])
     if names is not None:
         if not np.array_equal(sorted(names), state.slots.index.keys()):
             raise ValueError("names are of other points")

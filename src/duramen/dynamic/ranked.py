@@ -11,18 +11,20 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, loss_bins_of, share_loss_bins
+from duramen.coreset.exact import ExactSum, ExactSums
 from duramen.coreset.view import refuse_infinite
 from duramen.dynamic.anchoring import Scored, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered, grown
-from duramen.dynamic.sums import ExactSum, Totals
 from duramen.dynamic.table import LossTable
+from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Strata, allocate_size
 from duramen.samplers.calibration import Calibration, calibration_features
 from duramen.samplers.ranks import draw, scale_to_totals, uniform_of, uniforms
 
 _BLOCK = 1 << 14  # points that a check scores together
+_TOGETHER = 1 << 13  # points whose contributions are added up together
 
 
 def no_rows() -> Chosen:
@@ -88,7 +90,7 @@ class RankLists(ABC):
         """Remove points from their strata."""
         for number, part in self._by_stratum(slots):
             self._lists[number].remove_many(self.ranks_of(part), part)
-            self._weights[number].add_many(-self._slots.weights[part])
+            self._weights[number].add_many(self._slots.weights[part], -1)
             self._close_empty(number)
         self._count_many(slots, -1)
 
@@ -112,10 +114,8 @@ class RankLists(ABC):
 
         def rest(group: int, kept: Array) -> float:
             left = ExactSum()
-            for number in itertools.compress(numbers, groups == group):
-                left.add(self._weights[number].high)
-                left.add(self._weights[number].low)
-            left.add_many(-own[kept])
+            left.units = sum(self._weights[one].units for one in itertools.compress(numbers, groups == group))
+            left.add_many(own[kept], -1)
             return left.value
 
         weights = scale_to_totals(found, own, totals, rest)
@@ -213,14 +213,8 @@ class Ranked(RankLists):
         self._ranks = np.zeros(0)
         self._strata = None if scorer.strata_type is None else np.zeros(0, dtype=scorer.strata_type)
         self._cache = None if scorer.cache_type is None else np.zeros(0, dtype=scorer.cache_type)
-        self._totals: Totals | None = None
-        if scorer.known is not None:
-            self._totals = Totals(scorer.known.n_columns, self.contributions, self._contributing)
+        self.exact_totals = None if scorer.known is None else ExactSums(scorer.known.n_columns)
         self.nonfinite = 0
-
-    def unlink(self) -> None:
-        """Drop the totals, which refer to this engine; it is unusable afterwards."""
-        self._totals = None
 
     def note(self, slots: Any, scored: Scored) -> None:
         """Keep scores: of one slot, or of many."""
@@ -252,17 +246,17 @@ class Ranked(RankLists):
         super()._count(slot, sign)
         if not (math.isfinite(self._ranks[slot]) and math.isfinite(self._table.losses[slot])):
             self.nonfinite += sign
-        elif self._totals is not None:
-            one = slice(slot, slot + 1)
-            weight = sign * float(self._slots.weights[slot])
-            self._totals.add(self._weighted_columns(self._slots.row(slot)[None], one, weight)[0])
+        elif self.exact_totals is not None:
+            one, weight = slice(slot, slot + 1), float(self._slots.weights[slot])
+            row = self._weighted_columns(self._slots.row(slot)[None], one, weight)[0]
+            self.exact_totals.add(row, sign)
 
     def _count_many(self, slots: Array, sign: int) -> None:
         super()._count_many(slots, sign)
         finite = slots[self._are_finite(slots)]
         self.nonfinite += sign * (len(slots) - len(finite))
-        if self._totals is not None:
-            self._totals.add_many(finite, sign)
+        if self.exact_totals is not None:
+            self.exact_totals.absorb(self._sum(finite, sign))
 
     def choose(self, size: int) -> Chosen:
         if not size or not len(self):
@@ -280,7 +274,7 @@ class Ranked(RankLists):
     @property
     def totals(self) -> Array | None:
         """The totals over the points here, of their calibration features."""
-        return None if self._totals is None else self._totals.values
+        return None if self.exact_totals is None else self.exact_totals.values
 
     def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
         """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
@@ -309,12 +303,31 @@ class Ranked(RankLists):
             )  # other shapes round otherwise
             assert same.all(), "1: a point stands under another rank"
             assert np.array_equal(self._table.losses[block], fresh.losses), "1: a point has another loss"
-        if self._totals is not None:
-            self._totals.check()
+        if self.exact_totals is not None:
+            finite = slots[self._are_finite(slots)]
+            off = np.abs(self.exact_totals.values - self._sum(finite).values)
+            mass = np.abs(self._sum(finite, absolute=True).values)
+            assert not (off > 1e-12 * mass).any(), "2: the totals are not those of the points"
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
         return self._weighted_columns(self._slots.rows(slots), slots, self._slots.weights[slots, None])
+
+    def _sum(self, slots: Array, sign: int = 1, *, absolute: bool = False) -> ExactSums:
+        """Add up what points contribute, or its absolute values, on all cores and in the order of memory."""
+        assert self._scorer.known is not None
+        slots, parts = np.sort(slots), [ExactSums(self._scorer.known.n_columns)]
+
+        def work(chunk: slice) -> None:
+            block = self.contributions(slots[chunk])
+            part = ExactSums(block.shape[1])
+            part.add_rows(np.abs(block) if absolute else block, sign)
+            parts.append(part)
+
+        for_each_chunk(work, len(slots), _TOGETHER, fixed=True)
+        for part in parts[1:]:
+            parts[0].absorb(part)
+        return parts[0]
 
     def _weighted_columns(self, X: Array, where: Any, weights: Any) -> Array:
         assert self._scorer.known is not None
@@ -324,10 +337,6 @@ class Ranked(RankLists):
             columns = self._scorer.known.columns_of(X, y, self._table.losses[where], cache)
             columns *= weights
         return columns
-
-    def _contributing(self) -> Array:
-        slots = self.slots()
-        return slots[self._are_finite(slots)]
 
     def _are_finite(self, slots: Array) -> Array:
         return np.isfinite(self._ranks[slots]) & np.isfinite(self._table.losses[slots])

@@ -16,68 +16,18 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
+from duramen.coreset.exact import ExactSum
 from duramen.coreset.view import given_anchor
 from duramen.dynamic.anchoring import NoAnchorError, Scored, Scorer, Settings, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.sums import ExactSum
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
-_DECADES = 1e60  # between the lightest and the heaviest: beyond, sums of 107 bits lose the light ones
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, from which on empty ones are given back
-_NO_WEIGHTS = (math.inf, 0.0)
-
-
-def widened(bounds: tuple[float, float], weights: Array, total: float) -> tuple[float, float]:
-    """Widen the bounds of all weights by new ones, which are added to points that weigh ``total``.
-
-    They are rounded to powers of two: they must not reveal the weight of a deleted point.
-    Weights that add up to infinity, or differ so much that sums lose the light ones, raise ValueError.
-
-    Examples
-    --------
-    >>> widened((4.0, 8.0), np.array([3.0, 9.0]), 0.0)
-    (4.0, 8.0)
-    >>> widened((1.0, 1.0), np.array([1e-70]), 1.0)
-    Traceback (most recent call last):
-    ValueError: weights from 1e-70 to 1 differ by more than 60 decades, ...
-    """
-    if len(weights) == 1:
-        more = low = high = float(weights[0])
-        low = low or math.inf
-    else:
-        more, positive = float(weights.sum()), weights[weights > 0]
-        low, high = float(positive.min(initial=math.inf)), float(positive.max(initial=0.0))
-    lightest, heaviest = min(bounds[0], low), max(bounds[1], high)
-    if not math.isfinite(total + more):
-        raise ValueError("weights add up to infinity; scale them down")
-    if heaviest > _DECADES * lightest:
-        raise ValueError(
-            f"weights from {lightest:g} to {heaviest:g} differ by more than 60 decades, too much for exact "
-            "sums; rescale them, or leave out the light ones"
-        )
-    if (lightest, heaviest) == bounds:
-        return bounds
-    return _power_of_two(lightest, up=True), _power_of_two(heaviest, up=False)
-
-
-def _power_of_two(weight: float, *, up: bool) -> float:
-    """Round a weight to the next power of two.
-
-    Examples
-    --------
-    >>> _power_of_two(3.0, up=True), _power_of_two(3.0, up=False), _power_of_two(2.0, up=True)
-    (4.0, 2.0, 2.0)
-    """
-    share, exponent = math.frexp(weight)
-    if share == 0.5 or not math.isfinite(weight) or weight == 0:
-        return weight
-    return math.ldexp(1.0, exponent if up else exponent - 1)
 
 
 class _FirstAnchor(NamedTuple):
@@ -115,7 +65,6 @@ class State:
         self.candidates: LiveCandidates | None = None
         self.n_weighted = 0
         self.total = ExactSum()
-        self.weight_range = _NO_WEIGHTS
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
@@ -135,7 +84,9 @@ class State:
     def _begin(self, weights: Array | None = None) -> None:
         """Begin a change, if the new weights allow for it: from here on nothing is to fail."""
         if weights is not None:
-            self.weight_range = widened(self.weight_range, weights, self.total.value)
+            more = weights.item() if len(weights) == 1 else float(weights.sum())
+            if not math.isfinite(self.total.value + more):
+                raise ValueError("weights add up to infinity; scale them down")
         self.consistent = False
         self.version += 1
 
@@ -161,9 +112,6 @@ class State:
         self._compact()
         if not len(self.slots):  # no trace of them is left
             self.validator.classes = frozenset()
-            self.weight_range, self.total = _NO_WEIGHTS, ExactSum()
-            if self.candidates is not None:
-                self.candidates.total = ExactSum()
         self.consistent = True
 
     def update(self, slots: Array, new: ValidRows) -> None:
@@ -211,7 +159,7 @@ class State:
             self.sample.difference_update(self.slots.ids[slots].tolist())
         weights = self.slots.weights[slots]
         self.n_weighted -= int(np.count_nonzero(weights))
-        self.total.add_many(-weights)
+        self.total.add_many(weights, -1)
         self.n_changes += len(slots)
         if self.candidates is not None:
             self.candidates.remove_many(slots)
@@ -343,8 +291,6 @@ class State:
 
     def unlink(self) -> None:
         """Break reference cycles, so that memory is freed at once; the state is unusable afterwards."""
-        if self.candidates is not None and isinstance(self.candidates.engine, Ranked):
-            self.candidates.engine.unlink()
         self.slots.index.unlink()
 
     def check(self) -> None:

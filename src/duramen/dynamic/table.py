@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.coreset.exact import ExactSum
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered, grown
-from duramen.dynamic.sums import ExactSum
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
@@ -154,7 +154,7 @@ class LossTable:
         return Moves(slots, suspect)
 
     def _count(self, slots: Array, sign: int) -> None:
-        self.outer.add_many(sign * self._slots.weights[slots])
+        self.outer.add_many(self._slots.weights[slots], sign)
         self.n_suspected += sign * len(slots)
 
     def _mend_edge(self) -> None:
