@@ -12,7 +12,7 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.choose import score_points
 from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
-from duramen.coreset.view import anchored_points, find_anchor_and_sampler, given_anchor
+from duramen.coreset.view import anchored_points, find_anchor_and_sampler
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import DistanceLoss
@@ -170,24 +170,21 @@ class Settings:
         TypeError, ValueError
             If the problem, or the anchor given, does not allow for one.
         """
-        sampler, total = sampler_of(self.sampler, self.plan), points.total_weight
-        if sampler is not None:
-            sampler.check(self.loss, points)
-        is_given = given_anchor(given, self.loss, points.n_columns) is not None
+        total = points.total_weight
         try:
             return find_anchor_and_sampler(
                 given,
                 points,
                 self.loss,
                 self.plan,
-                sampler,
+                sampler_of(self.sampler, self.plan),
                 z=fraction * total,
                 total=total,
                 n_points=n_rows,
                 seed=self.seed,
             )
         except ValueError as error:
-            if is_given or isinstance(error, MissingPropertyError):
+            if given is not None or isinstance(error, MissingPropertyError):
                 raise
             raise NoAnchorError(str(error)) from error
 

@@ -6,6 +6,7 @@ the same slots, put in place of the old ones when they are complete.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -232,8 +233,7 @@ class LiveCandidates:
         ):
             assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: others than the {name} are"
             side.check()
-        total = float(self._slots.weights[order].sum())
-        assert abs(self.total.value - total) <= 1e-12 * total, "3: the total weight is another"
+        assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is another"
 
     # the edge
 

@@ -57,16 +57,11 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     LossMismatchError, TypeError
         If a custom loss or sampler is needed and not given, or is another one.
     """
+    plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
+        **{name: state[name] for name in plain},
         "loss": loss_of(state["loss"], loss, None, 0, "dm.open_store(path, loss=...)"),
-        "size": int(state["size"]),
-        "suspects": float(state["suspects"]),
-        "n_outliers": float(state["n_outliers"]),
         "sampler": _sampler_from_json(state["sampler"], sampler),
-        "engine": str(state["engine"]),
-        "calibrate": bool(state["calibrate"]),
-        "bucket_size": state["bucket_size"],
-        "height": state["height"],
     }
 
 

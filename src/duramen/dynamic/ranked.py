@@ -141,8 +141,8 @@ class RankLists(ABC):
             assert numbers is None or (numbers == number).all(), (
                 f"1: a point of another stratum is in {number}"
             )
-            total, held = float(self._slots.weights[slots].sum()), self._weights[number].value
-            assert abs(held - total) <= 1e-12 * total, f"2: stratum {number} weighs {total}, not {held}"
+            total, held = math.fsum(self._slots.weights[slots]), self._weights[number].value
+            assert held == total, f"2: stratum {number} weighs {total}, not {held}"
 
     def _count(self, slot: int, sign: int) -> None:
         """Count a point that was added, or removed if ``sign`` is -1."""

@@ -8,7 +8,7 @@ short all the same (an interrupt, no memory), ``consistent`` stays False.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,19 +30,6 @@ _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor,
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, from which on empty ones are given back
 
 
-class _FirstAnchor(NamedTuple):
-    """A first anchor: how many of the new rows come before it, the scorer, and the ids it was found on.
-
-    Or, where there is none yet: when to try again, and why.
-    """
-
-    before: int
-    scorer: Scorer | None
-    sample: Array
-    try_at: int
-    reason: str
-
-
 class State:
     """Points by slot, and their scores as seen from the anchor.
 
@@ -56,9 +43,7 @@ class State:
     def __init__(
         self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
-        given_anchor(
-            settings.given, settings.loss, validator.n_columns
-        )  # raises if it does not fit such rows
+        given_anchor(settings.given, settings.loss, validator.n_columns)  # raises if it does not fit the rows
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
@@ -215,40 +200,33 @@ class State:
         return self.candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
-        """Insert points while there is no anchor, and find a first one if they complete what it takes."""
-        found = self._find_first_anchor(new)
-        rest = new.take(slice(found.before, None))
-        scored: Any = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
-        self._begin(new.weights)
-        self.try_at, self.reason = found.try_at, found.reason
-        self._add_points(new.take(slice(0, found.before)))
-        if found.scorer is not None:
-            candidates = self._look_from(found.scorer, found.sample)
-            if len(rest):
-                candidates.add_many(self._add_points(rest), scored)
-
-    def _find_first_anchor(self, new: WeightedPoints) -> _FirstAnchor:
-        """Find a first anchor, if these rows complete what it takes.
+        """Insert points while there is no anchor, and find a first one if they complete what it takes.
 
         It is found on the points that are there when the last of those arrives, as
         if rows came one by one. Where they do not allow for one (all of one class,
         say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
-        try_at, reason = self.try_at, self.reason
+        before, scorer, try_at, reason = len(new), None, self.try_at, self.reason
         weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
         if len(weighted) and self.settings.is_ready(weighted):
             try_at = 1
-        while steps[-1] >= try_at:
+        while scorer is None and steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._all_with(new.take(slice(0, before)))
             try:
-                used = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready needs no points
-                return _FirstAnchor(before, self._first_scorer(sample), used, try_at, reason)
+                scorer = self._first_scorer(sample)
             except NoAnchorError as error:
+                before, try_at = len(new), 2 * try_at
                 reason = f"with {len(sample):,} points: {error}"
-            try_at *= 2
-        return _FirstAnchor(len(new), None, new.ids[:0], try_at, reason)
+        rest = new.take(slice(before, None))
+        scored = scorer.score(rest) if scorer is not None else None
+        self._begin(new.weights)
+        self.try_at, self.reason = try_at, reason
+        self._add_points(new.take(slice(0, before)))
+        if scorer is not None:
+            used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
+            self._look_from(scorer, used).add_many(self._add_points(rest), scored)
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
         """Return the points of positive weight that are there with new ones, in the order of their ids."""
@@ -298,9 +276,9 @@ class State:
         self.slots.check()
         self.ids.check(self.slots.index.keys())
         weights = self.slots.weights[self.slots.in_use()]
-        n, total = int(np.count_nonzero(weights)), float(weights.sum())
+        n, total = int(np.count_nonzero(weights)), math.fsum(weights)
         assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, and {n} points have weight"
-        assert abs(self.total.value - total) <= 1e-12 * total, f"1: all weigh {total}, not {self.total.value}"
+        assert self.total.value == total, f"1: all weigh {total}, not {self.total.value}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if self.candidates is not None:
             self.candidates.check()
