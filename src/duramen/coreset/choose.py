@@ -106,7 +106,7 @@ def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed
     """Choose the rows that represent the suspected outliers, from bins of similar loss."""
     size = int(min(size, len(ids)))
     if not size:
-        return _nothing()
+        return no_rows()
     groups, sizes, totals = loss_bins(losses, weights, size)
     found = draw(seed, uniforms(seed, ids) / weights, ids, groups, sizes)
     scaled = scale_weights(found, weights, groups, totals)
@@ -126,7 +126,7 @@ def choose_inliers(
     points = inner.points
     size = int(min(size, n_inner))
     if not size:
-        return _nothing(), False
+        return no_rows(), False
     features = None
     if calibrates and size < n_inner:
         features = calibration_features(inner.loss, inner.anchor, size, points)
@@ -154,14 +154,15 @@ def choose_by_black_box(sampler: Sampler, inner: AnchoredPoints, size: float, se
     live = np.flatnonzero(inner.points.weights > 0)
     few = int(min(size, len(live)))
     if not few:
-        return _nothing()
+        return no_rows()
     bound = sampler.bind(inner.loss, inner.anchor)
     rows, weights = reduce_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
     return Chosen(live[rows], weights, inclusion, np.zeros(len(rows), dtype=np.int32))
 
 
-def _nothing() -> Chosen:
+def no_rows() -> Chosen:
+    """Choose nothing."""
     return Chosen(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, assemble
+from duramen.coreset.choose import Chosen, assemble, no_rows
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
 from duramen.dynamic.anchoring import Scored, Scorer, Settings
-from duramen.dynamic.ranked import Ranked, SuspectLists, no_rows
+from duramen.dynamic.ranked import Ranked, SuspectLists
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
 from duramen.dynamic.table import LossTable, Moves
@@ -182,18 +182,14 @@ class LiveCandidates:
         size = min(sizes[1], n_inner)
         outer, inner = self.suspects.choose(min(sizes[0], n_outer)), self._choose(size)
         calibrates = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
-        if calibrates:  # in the order of the ids, as for fixed data: rounding depends on it
-            order = np.argsort(self._slots.ids[inner.rows])
-            inner = Chosen(*(column[order] for column in inner))
         slots, n = np.concatenate([outer.rows, inner.rows]), len(outer.rows)
         points, places = self._slots.points(slots), np.arange(len(slots))
-        if calibrates:
-            assert isinstance(self.engine, Ranked)
-            chosen = points.take_unchecked(places[n:], inner.weights)
-            inner = inner._replace(weights=self.engine.calibrated(slots[n:], chosen))
+        inner = inner._replace(rows=places[n:])
+        if calibrates and isinstance(self.engine, Ranked):
+            inner = self.engine.calibrated(points, inner)
         return assemble(
             points,
-            [outer._replace(rows=places[:n]), inner._replace(rows=places[n:])],
+            [outer._replace(rows=places[:n]), inner],
             loss=self.scorer.loss,
             anchor=self.scorer.anchor,
             threshold=self.table.threshold,

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, loss_bins_of, share_loss_bins
+from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, share_loss_bins
 from duramen.coreset.exact import ExactSum, ExactSums
 from duramen.coreset.view import refuse_infinite
 from duramen.dynamic.anchoring import Scored, Scorer
@@ -20,17 +20,11 @@ from duramen.dynamic.table import LossTable
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Strata, allocate_size
-from duramen.samplers.calibration import Calibration, calibration_features
-from duramen.samplers.ranks import draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.calibration import calibration_features
+from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniform_of, uniforms
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
-
-
-def no_rows() -> Chosen:
-    """Choose nothing."""
-    none = np.empty(0)
-    return Chosen(none.astype(np.intp), none, none, none.astype(np.int32))
 
 
 class RankLists(ABC):
@@ -276,14 +270,16 @@ class Ranked(RankLists):
         """The totals over the points here, of their calibration features."""
         return None if self.exact_totals is None else self.exact_totals.values
 
-    def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
-        """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
+    def calibrated(self, points: WeightedPoints, chosen: Chosen) -> Chosen:
+        """Adjust the weights of chosen points to the totals over all."""
         totals = self.totals
         assert totals is not None
-        known = calibration_features(self._scorer.loss, self._scorer.anchor, len(slots), points)
-        cache = None if self._cache is None else self._cache[slots]
-        columns = known.columns_of(points.X, points.y, self._table.losses[slots], cache)
-        return Calibration(columns, points.weights).weights(totals[: known.n_columns])
+        rows, weights, *drawn = chosen
+        features = calibration_features(self._scorer.loss, self._scorer.anchor, len(rows), points)
+        found, weights = calibrate(
+            points, Draw(rows, *drawn), weights, features, totals[: features.n_columns]
+        )
+        return Chosen(found.rows, weights, found.inclusion, found.groups)
 
     @property
     def nbytes(self) -> int:
