@@ -134,7 +134,7 @@ def test_first_rows_that_cannot_come_in(new, kind, message):
     dyn = dm.DynamicCoreset(LOGISTIC, size=40)
     with pytest.raises(kind, match=message):
         dyn.insert(*new)
-    assert (len(dyn), dyn.anchor_after, dyn._state) == (0, None, None)
+    assert (len(dyn), dyn.anchor_after, dyn.nbytes) == (0, None, 0)
     dyn.insert(np.zeros(7), 0)  # another width, and other labels
 
 

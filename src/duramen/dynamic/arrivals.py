@@ -32,18 +32,32 @@ class ValidRows(NamedTuple):
 
 
 class RowValidator:
-    """What rows must be like: the first ones determine the data type, the columns and the labels."""
+    """What rows must be like: the first ones determine the data type, the columns and the labels.
 
-    def __init__(self, loss: Loss, X: Any, y: Any) -> None:
-        rows = _rows(X)
-        self.loss = loss
-        self.n_columns, self.dtype = int(rows.shape[1]), rows.dtype
+    Until there are any, there are no columns.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        n_columns: int = 0,
+        dtype: Any = np.float64,
+        labelled: bool = False,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self.loss, self.n_columns, self.dtype, self.columns = loss, n_columns, np.dtype(dtype), columns
         self.needs_labels = isinstance(loss, (LinearLoss, SoftmaxLoss))
-        self.labelled = self.needs_labels or y is not None
-        self.columns = tuple(column_names(X)) if is_frame(X) else None
+        self.labelled = self.needs_labels or labelled
         self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
         self.classes: frozenset[float] = frozenset()
-        self._limit = moderate(rows.dtype)
+        self._limit = moderate(dtype)
+
+    @classmethod
+    def of(cls, loss: Loss, X: Any, y: Any) -> RowValidator:
+        """Learn from the first rows what others must be like."""
+        rows = _rows(X)
+        columns = tuple(column_names(X)) if is_frame(X) else None
+        return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
         """Check rows, one for each of ``n_ids`` points if that is given.

@@ -43,7 +43,6 @@ class State:
     def __init__(
         self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
-        given_anchor(settings.given, settings.loss, validator.n_columns)  # raises if it does not fit the rows
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
@@ -54,10 +53,13 @@ class State:
         self.sample: set[int] = set()
         self.n_sample = 0
         self.needed = settings.plan.size + 1
-        if settings.given is None:
-            self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
+        self.reason = "there are no points"
+        if validator.n_columns:
+            given = given_anchor(settings.given, settings.loss, validator.n_columns)
+            if given is None:
+                self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
+            self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
-        self.reason = f"{self.needed:,} points are needed for a first one"
         self.consistent = True
         self.version = 0  # counts changes, those of the anchor too
 
