@@ -16,7 +16,7 @@ from duramen.samplers.base import (
     RankedSampler,
     Sampler,
     compute_ranks,
-    group_strata,
+    draw_strata,
     reduce_rows,
 )
 from duramen.samplers.calibration import Calibration, CalibrationFeatures, calibration_features
@@ -131,9 +131,7 @@ def choose_inliers(
     if calibrates and size < n_inner:
         features = calibration_features(inner.loss, inner.anchor, size, points)
     ranks, strata, totals = score_points(sampler, inner, seed, cache, features)
-    groups, sizes, group_weights = group_strata(sampler, strata, points.weights, size)
-    found = draw(seed, ranks, points.ids, groups, sizes)
-    weights = scale_weights(found, points.weights, groups, group_weights)
+    found, weights = draw_strata(sampler, points, ranks, strata, size, seed)
     if features is not None:
         found, weights = calibrate(points, found, weights, features, totals)
     return Chosen(found.rows, weights, found.inclusion, found.groups), features is not None

@@ -287,7 +287,7 @@ class _Common:
     def _check(self, name: Any, form: Form, classes: Array) -> None:
         self._first = first, its = self._first or (name, form)
         if form != its:
-            both = f"site {first!r} has {_described(its)}, site {name!r} has {_described(form)}"
+            both = f"site {first!r} has {its}, site {name!r} has {form}"
             raise ValueError(f"the sites do not agree: {both}; make their rows alike")
         if not classes.size:
             return
@@ -299,7 +299,3 @@ class _Common:
                 f"{self._classes.tolist()}; use the same labels everywhere"
             ) from None
         self._classes = np.union1d(self._classes, classes)
-
-
-def _described(form: Form) -> str:
-    return f"{form.n_columns} columns of {form.dtype}, {'with' if form.labelled else 'without'} labels"

@@ -92,19 +92,16 @@ def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]
     These are all points that it may suspect, and all that are suspected here.
     """
     enough = outlook.suspected * (1 + _MARGIN)
-    parts: list[Array] = []
-    heavy, count, n = 0.0, 0, 0
+    parts, heavy, count = [np.empty(0, dtype=np.int64)], 0.0, 0
     for chunk in table.order.parts():
-        part = chunk[::-1]
-        weights = slots.weights[part]
-        above = heavy + np.cumsum(weights) - weights
-        takes = (above <= enough) & (table.losses[part] >= outlook.floor) & (outlook.suspected > 0)
-        n += int(np.count_nonzero(takes))  # from the first on, as none comes back
-        parts.append(part)
-        heavy, count = float(above[-1] + weights[-1]), count + len(part)
-        if count > max(n, table.n_suspected):
+        parts.append(chunk[::-1])
+        heavy, count = heavy + float(slots.weights[chunk].sum()), count + len(chunk)
+        if heavy > enough and count > table.n_suspected:
             break
-    worst = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
+    worst = np.concatenate(parts).astype(np.int64)
+    weights = slots.weights[worst]
+    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= outlook.floor)
+    n = int(np.count_nonzero(takes)) if outlook.suspected > 0 else 0
     return worst[: max(n, table.n_suspected)], n
 
 
