@@ -18,9 +18,9 @@ from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summ
 from duramen.coreset.settings import are_few, best_sampler
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View
-from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
-from duramen.coreset.choose import score_points
 from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
-from duramen.coreset.view import anchored_points, find_anchor_and_sampler
+from duramen.coreset.view import find_anchor_and_sampler
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import RankedSampler, Sampler
-from duramen.samplers.calibration import CalibrationFeatures, calibration_features
-from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.samplers.base import Sampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
@@ -209,73 +200,3 @@ def same_anchor(one: Anchor, other: Anchor) -> bool:
         return False
     names = set(one.frozen)
     return names == set(other.frozen) and all(np.array_equal(one.frozen[n], other.frozen[n]) for n in names)
-
-
-# the view from an anchor
-
-
-class Scored(NamedTuple):
-    """Scores of points.
-
-    The cache is what the loss computed by the way; it is kept if it is one number
-    per point. A rank is infinite where the sampler gave no score.
-    """
-
-    losses: Any
-    cache: Any
-    ranks: Any
-    strata: Any
-
-    def take(self, which: slice) -> Scored:
-        """Select points."""
-        return Scored(*(None if column is None else column[which] for column in self))
-
-
-class Scorer:
-    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
-
-    def __init__(self, settings: Settings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> None:
-        self.loss, self.seed = settings.loss, settings.seed
-        self.anchor, self.sampler = anchor, sampler
-        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
-        self.known: CalibrationFeatures | None = None
-        if settings.calibrate and not settings.tree and self.ranked is not None:
-            self.known = calibration_features(self.loss, anchor, settings.plan.size, probe)
-        first = self.score(probe.take(slice(0, 1)))
-        self.cache_type = None if first.cache is None else first.cache.dtype
-        self.strata_type = None if first.strata is None else first.strata.dtype
-        self.never_fails = _never_fails(self.loss, sampler, anchor)
-
-    def score(self, points: WeightedPoints) -> Scored:
-        """Score points; raise ValueError if the loss cannot take a row or a label."""
-        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
-        cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        ranks = strata = None
-        if self.ranked is not None:
-            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
-            strata = None if strata is None else _checked_strata(self.ranked, strata)
-        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
-
-
-def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
-    if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
-    if numbers.dtype == np.uint64:
-        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
-            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
-        return numbers.astype(np.int64)
-    return numbers
-
-
-def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
-    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
-    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
-        "duramen."
-    )
-    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
-    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
-
-
-def moderate(dtype: Any) -> float:
-    """Return a size below which numbers can be multiplied with each other, and squared, without overflow."""
-    return float(np.finfo(dtype).max ** 0.3)

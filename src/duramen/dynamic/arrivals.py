@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, refuse_nonfinite
-from duramen.dynamic.anchoring import moderate
+from duramen.dynamic.rows import moderate
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss

@@ -15,8 +15,8 @@ from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, assemble, no_rows
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.dynamic.anchoring import Scored, Scorer, Settings
-from duramen.dynamic.ranked import Ranked, SuspectLists
+from duramen.dynamic.anchoring import Settings
+from duramen.dynamic.ranked import Ranked, Scored, Scorer, SuspectLists
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
 from duramen.dynamic.table import LossTable, Moves

@@ -1,30 +1,103 @@
-"""Sampled lists of points: in every stratum the points stand in the order of their ranks."""
+"""Scores of points at an anchor, and lists of points: in every stratum in the order of their ranks."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, share_loss_bins
+from duramen.ball import Anchor
+from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, score_points, share_loss_bins
 from duramen.coreset.exact import ExactSum, ExactSums
-from duramen.coreset.view import refuse_infinite
-from duramen.dynamic.anchoring import Scored, Scorer
-from duramen.dynamic.rows import Slots
+from duramen.coreset.view import anchored_points, refuse_infinite
+from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.table import LossTable
+from duramen.losses.base import Loss
+from duramen.losses.centres import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Strata, allocate_size
-from duramen.samplers.calibration import calibration_features
+from duramen.samplers.base import RankedSampler, Sampler, Strata, allocate_size
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.sensitivity import SensitivitySampler
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
+
+
+class Scored(NamedTuple):
+    """Scores of points.
+
+    The cache is what the loss computed by the way; it is kept if it is one number
+    per point. A rank is infinite where the sampler gave no score.
+    """
+
+    losses: Any
+    cache: Any
+    ranks: Any
+    strata: Any
+
+    def take(self, which: slice) -> Scored:
+        """Select points."""
+        return Scored(*(None if column is None else column[which] for column in self))
+
+
+class Scorer:
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points.
+
+    ``size`` is that of a coreset whose weights are calibrated; None for any other.
+    """
+
+    def __init__(
+        self, loss: Loss, seed: int, anchor: Anchor, sampler: Sampler, probe: WeightedPoints, size: int | None
+    ) -> None:
+        self.loss, self.seed, self.anchor, self.sampler = loss, seed, anchor, sampler
+        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
+        self.known: CalibrationFeatures | None = None
+        if size is not None and self.ranked is not None:
+            self.known = calibration_features(loss, anchor, size, probe)
+        first = self.score(probe.take(slice(0, 1)))
+        self.cache_type = None if first.cache is None else first.cache.dtype
+        self.strata_type = None if first.strata is None else first.strata.dtype
+        self.never_fails = _never_fails(loss, sampler, anchor)
+
+    def score(self, points: WeightedPoints) -> Scored:
+        """Score points; raise ValueError if the loss cannot take a row or a label."""
+        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        cache = cache if cache is not None and np.ndim(cache) == 1 else None
+        ranks = strata = None
+        if self.ranked is not None:
+            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(self.ranked, strata)
+        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
+
+
+def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
+
+
+def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
+    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
+    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
+        "duramen."
+    )
+    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
+    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
 
 
 class RankLists(ABC):

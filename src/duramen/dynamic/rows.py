@@ -216,3 +216,8 @@ class Slots:
             if (np.diff(inside) == 1).all():  # most often: a slice is copied faster
                 inside = slice(int(inside[0]), int(inside[-1]) + 1)
             yield int(blocks[first]), inside, slice(first, end)
+
+
+def moderate(dtype: Any) -> float:
+    """Return a size below which numbers can be multiplied with each other, and squared, without overflow."""
+    return float(np.finfo(dtype).max ** 0.3)
