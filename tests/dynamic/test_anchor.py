@@ -258,11 +258,9 @@ def test_a_solution_far_outside_warns():
     dyn.reanchor()
     dyn.delete(dyn.ids[100:])
     dyn.insert(X, -y)
+    outside = r"from the anchor, outside the radius of .*reanchor\(\) moves the anchor closer"
     for solve in (dm.solve, dm.DynamicCoreset.fit):
-        with pytest.warns(
-            UserWarning,
-            match=r"from the anchor, outside the radius of .*reanchor\(\) moves the anchor closer",
-        ) as warned:
+        with pytest.warns(UserWarning, match=outside) as warned:
             solve(dyn)
         assert warned[0].filename == __file__
     report = dyn.anchor_report()
