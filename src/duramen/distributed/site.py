@@ -17,9 +17,9 @@ from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, complete_anchor
-from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints

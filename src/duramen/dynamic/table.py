@@ -8,6 +8,7 @@ first. A change moves the edge past no more points than it must.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,8 +121,8 @@ class LossTable:
         outer = order[self.are_suspected(order)]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         weights = self._slots.weights[outer]
-        total = float(weights.sum())
-        assert abs(self.outer.value - total) <= 1e-12 * total, "3: the suspected weigh something else"
+        total = math.fsum(weights)
+        assert self.outer.value == total, "3: the suspected weigh something else"
         assert len(outer) or self.edge == _NOWHERE, "2: the edge is not at a point"
         if len(outer):
             first = outer[0]

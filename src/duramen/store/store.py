@@ -19,6 +19,7 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
+    UNUSED,
     anchor_to_json,
     restore,
     restore_settings,
@@ -342,7 +343,7 @@ class Store(DynamicCoreset):
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
             slots = self._find(ids)
-            numbers = slots if self._state is None else self._state.slots.ids[slots]
+            numbers = self._state.slots.ids[slots]
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
                 self._file.replace(self._block(numbers))
@@ -368,14 +369,15 @@ class Store(DynamicCoreset):
     # refusals
 
     @property
-    def _state(self) -> State | None:
+    def _state(self) -> State:
         """The state in memory, behind the check that the store is open; waits while it is read again."""
         with self._lock:
             self._check_open()
+            assert self._memory is not None
             return self._memory
 
     @_state.setter
-    def _state(self, state: State | None) -> None:
+    def _state(self, state: State) -> None:
         self._memory = state
 
     def _check_open(self) -> None:
@@ -483,7 +485,8 @@ class Store(DynamicCoreset):
             raise damaged(self.path, "a block holds other points than memory")
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-        if content.metadata["state"] != state_to_json(self) or content.metadata["notes"] != self._notes:
+        same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
+        if not same or content.metadata["notes"] != self._notes:
             raise damaged(self.path, "its state or its notes are not those in memory")
 
     def _packed(self, block: Block) -> bytes:
@@ -505,7 +508,7 @@ class Store(DynamicCoreset):
         inside = (
             None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
         )
-        return inside, self._first_outliers, self._first_id, self._settings, self._changed
+        return inside, self._settings, self._changed
 
     def _commit(self, before: tuple[Any, ...]) -> None:
         if self._memory_version() == before:
@@ -516,7 +519,7 @@ class Store(DynamicCoreset):
         if self._settings.given is not self._written_given:
             self._file.metadata.put("given", anchor_to_json(self._settings.given))
             self._written_given = self._settings.given
-        if self._memory is not None and not self._has_spare_state:
+        if state["gate"] is not None and not self._has_spare_state:
             self._file.spare.put("spare-state", state)
             self._has_spare_state = True
         self._write_places()
@@ -549,8 +552,8 @@ class Store(DynamicCoreset):
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
         state = self._sound()
-        points, single = state.slots, len(numbers) == 1  # for which a search of its own is quicker
-        slots = np.array([points.find(int(numbers[0]))]) if single else points.index.find_many(numbers)
+        points, single = state.slots, len(numbers) == 1
+        slots = points.find_many(numbers)
         epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
         if state.candidates is not None:
             epochs += state.candidates.are_changed(slots)
@@ -576,9 +579,9 @@ class Store(DynamicCoreset):
     def _continue_from(self, state: dict[str, Any]) -> None:
         """Take over what the state of another store holds beside the points: the next id, and the columns."""
         self._skip_ids(int(state["next_id"]))
-        if self._memory is not None:
+        if self._state.validator.n_columns:
             columns = state["gate"]["columns"]
-            self._memory.validator.columns = None if columns is None else tuple(columns)
+            self._state.validator.columns = None if columns is None else tuple(columns)
 
 
 def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
