@@ -117,7 +117,7 @@ class Life:
     def _step(self, rng):
         n, few = len(self.points), int(rng.choice([1, 1, 2, 7]))
         if n < 15:
-            return self.inserted(rng, int(rng.integers(5, 30)))
+            return self.inserted(rng, int(rng.integers(40, 60) if self.wild else rng.integers(5, 30)))
         if n > MOST:
             return Step("delete", ids=self.some(rng, n // 2))
         kinds = ["insert", "delete", "update", "set_outliers", "note", "reanchor", "merge"]
@@ -290,24 +290,24 @@ class Pair:
         self.dyn = dm.DynamicCoreset(**self.settings)
         self.life = Life(problem, settings, seed, named, dtype, wild=True)
 
-    def both(self, call):
-        """Call with both; what one returns or raises, the other has to. Return what was raised."""
-        (mine, wrong), (theirs, expected) = (_outcome(call, one) for one in (self.store, self.dyn))
+    def do(self, what, *args, **kwargs):
+        """Do it to both; what one returns or raises, the other has to. Return what was raised."""
+        return self._both(self.dyn, lambda one: getattr(one, what)(*args, **kwargs))
+
+    def perform(self, steps):
+        """Do them all to both; or none, if one is refused."""
+        refused = self._both(copy.copy(self.dyn), lambda one: perform(steps, one))
+        if refused is None:
+            quietly(perform, steps, self.dyn)
+        self.life = self.life.took([] if refused else steps)
+
+    def _both(self, dyn, call):
+        (mine, wrong), (theirs, expected) = (_outcome(call, one) for one in (self.store, dyn))
         assert type(wrong) is type(expected), (wrong, expected)
         assert str(wrong) == str(expected)
         if isinstance(theirs, np.ndarray):
             np.testing.assert_array_equal(mine, theirs)
         return wrong
-
-    def do(self, what, *args, **kwargs):
-        return self.both(lambda one: getattr(one, what)(*args, **kwargs))
-
-    def perform(self, steps):
-        """Do them all; or none, if one is refused."""
-        before = copy.copy(self.dyn)
-        if self.both(lambda one: perform(steps, one)) is not None:
-            self.dyn, steps = before, []
-        self.life = self.life.took(steps)
 
     def insert(self, n):
         self.perform([self.life.inserted(self.life.rng(), n)])

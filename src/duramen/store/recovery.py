@@ -85,7 +85,10 @@ def recover(
         raise ValueError(f"{source} is open in this process; close it first")
     lock = WriterLock(new)
     try:
-        _claim(new)
+        try:
+            new.touch(exist_ok=False)  # which claims the name
+        except FileExistsError:
+            raise FileExistsError(f"{new} exists already; choose another path") from None
         try:
             with _open_damaged(source, new.parent) as connection:
                 return _Salvage(source, connection).write(new, lock, loss, sampler)
@@ -95,14 +98,6 @@ def recover(
             raise
     finally:
         lock.release()
-
-
-def _claim(new: Path) -> None:
-    """Make an empty file, which claims the name."""
-    try:
-        new.touch(exist_ok=False)
-    except FileExistsError:
-        raise FileExistsError(f"{new} exists already; choose another path") from None
 
 
 @contextmanager
