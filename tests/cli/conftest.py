@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cli.running import inside, numbers, table, write
+from tests.cli.running import inside, numbers, table
+from tests.io.files import write
 
 LEARN = ("--loss", "logistic", "--label", "ill", "--id", "name", "--one-hot", "auto")
 SMALL = ("--size", "400", "--outliers", "2%")

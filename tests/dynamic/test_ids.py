@@ -1,5 +1,6 @@
 """Ids: ours, and the users' own numbers, strings and UUIDs; and the number of a name."""
 
+import sys
 from hashlib import blake2b
 from uuid import UUID
 
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.dynamic import ids as module
-from duramen.dynamic.ids import Ids, is_names, numbers_of
+from duramen.dynamic.ids import Ids
 from duramen.dynamic.rows import Slots
+from duramen.points import is_names, numbers_of
 from tests.dynamic.model import (
     LATE,
     LOGISTIC,
@@ -248,7 +249,9 @@ EMPTY = Slots(1, np.float64, False)
 @pytest.fixture
 def few_hashes(monkeypatch):
     """Let the hash be the length of the name, so that names collide."""
-    monkeypatch.setattr(module, "_digest", lambda tagged: len(tagged).to_bytes(8, "little"))
+    monkeypatch.setattr(
+        sys.modules["duramen.points"], "_digest", lambda tagged: len(tagged).to_bytes(8, "little")
+    )
 
 
 def test_single_names_and_uuids_are_names():

@@ -20,7 +20,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, held_points
@@ -183,10 +183,7 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
     assert isinstance(body, Candidates)
     assert asked.view is not None
     held, inner = body.suspects, body.inliers
-    weight = ExactSums(1)
-    weight.absorb(inner.weights, [0] * len(inner.weights))
-    if held is not None:
-        weight.add_column(0, held.points.weights)
+    weight = sum(inner.weights) + (0 if held is None else sum_in_units(held.points.weights))
     census = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
         census.sample()  # raises, and says why

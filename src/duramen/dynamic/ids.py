@@ -3,91 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 from uuid import UUID
 
 import numpy as np
 
-from duramen.arrays import Array, is_frame
+from duramen.arrays import Array
 from duramen.dynamic.rows import Slots
-from duramen.points import checked_ids
+from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 
-Name: TypeAlias = str | UUID
-
-_KINDS = (str, UUID)  # a tuple: half the time of asking a union
-_POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is an int64 and not negative
 _LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-
-
-def is_names(ids: Any) -> bool:
-    """Return whether ids are names: a string, a UUID, or a column that begins with one.
-
-    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
-    columns; a data frame, a dict and a set are not. Only the first entry is
-    looked at: :func:`numbers_of` checks the others. An array of text
-    is names even if it is empty.
-
-    Examples
-    --------
-    >>> is_names(["ann", "bob"]), is_names("ann"), is_names([1, 2])
-    (True, True, False)
-    """
-    if isinstance(ids, _KINDS):
-        return True
-    if isinstance(ids, bytes | dict) or not hasattr(ids, "__getitem__") or is_frame(ids):
-        return False
-    if getattr(ids, "ndim", 1) != 1:
-        return False
-    if getattr(getattr(ids, "dtype", None), "kind", "") in ("U", "T"):
-        return True
-    first: Any = next(iter(ids), None)
-    return isinstance(first.as_py() if hasattr(first, "as_py") else first, _KINDS)
-
-
-def numbers_of(names: Any) -> Array:
-    """Compute the number of each name: int64 (n,), from 0 to 2^63 - 1, a function of the name alone.
-
-    The 63 last bits of BLAKE2b's eight bytes for ``s`` and the text in UTF-8, or for
-    ``u`` and the sixteen bytes of the UUID. A UUID and its text are two names.
-
-    Strings and UUIDs may be mixed; any other entry, such as a number, None or NaN, raises TypeError.
-
-    Examples
-    --------
-    >>> numbers_of(["ann", "bob", "ann"])
-    array([6685440548919807615, 3731236293512980523, 6685440548919807615])
-    """
-    entries = _listed(names)
-    for row, entry in enumerate(entries):
-        if not isinstance(entry, _KINDS):
-            raise TypeError(
-                f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
-                "give every row a name, or use integers for all"
-            )
-    digests = b"".join([_digest(tagged(name)) for name in entries])
-    return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
-
-
-def _digest(tagged: bytes) -> bytes:
-    return blake2b(tagged, digest_size=8).digest()
-
-
-def tagged(name: Name) -> bytes:
-    """Return the bytes of a name, after a letter for its kind."""
-    if isinstance(name, str):
-        return b"s" + name.encode("utf-8", "surrogatepass")
-    return b"u" + name.bytes
-
-
-def _listed(names: Any) -> list[Any]:
-    """List the entries of a column as Python objects, by its own method."""
-    if isinstance(names, _KINDS):
-        return [names]
-    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
-        if hasattr(names, method):
-            return list(getattr(names, method)())
-    return [str(name) if isinstance(name, np.str_) else name for name in names]
 
 
 def numbered(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequence[Any] | None]:
@@ -104,7 +29,7 @@ def numbered(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequ
     if _is_whole(one) and _LEAST <= one <= _MOST:
         return np.array([int(one)]), None
     if is_names(ids):
-        named = _listed(ids)
+        named = listed(ids)
         numbers = numbers_of(named)
         _check_names(numbers, named, here or {})
         return numbers, named

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from duramen.coreset.save import anchor_of
-from duramen.dynamic.ids import numbers_of
+from duramen.points import numbers_of
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.errors import DamagedStoreError, sqlite_recover
 from duramen.store.file import (

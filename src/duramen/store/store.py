@@ -183,13 +183,9 @@ class Store(DynamicCoreset):
                 self.check_invariants()
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
-            blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
-            invariants = (
-                "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
-            )
-            return (
-                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {invariants}"
-            )
+            n_blocks = self._file.blocks.n_blocks
+            last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
+            return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
     def compact(self) -> None:
         """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
@@ -495,7 +491,6 @@ class Store(DynamicCoreset):
 
     def _packed(self, block: Block) -> bytes:
         """Pack a block, with only whether each point changed since the anchor in place of its epoch."""
-        assert self._file.blocks is not None
         return self._file.blocks.layout.pack(
             block._replace(epochs=block.epochs == self._file.totals["epoch"])
         )
@@ -780,21 +775,15 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
         given.pop("random_state", None)  # a generator does not say which seed
     settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
     other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
-    mine = {
-        **settings_to_json(store),
-        "n_outliers": metadata.get("settings")["n_outliers"],
-        "random_state": store.seed,
-        "audit": store.audit,
-        "anchor": metadata.get("given"),
-    }
+    mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
     theirs = {
         **settings_to_json(other),
-        "random_state": other.seed,
-        "audit": given.get("audit"),
         "anchor": anchor_to_json(given.get("anchor")),
+        "audit": given.get("audit"),
     }
     for name in sorted(given):
-        if mine[name] != theirs[name]:
+        key = "seed" if name == "random_state" else name
+        if mine[key] != theirs[key]:
             raise ValueError(
                 f"{store.path} was made with another {name} than {given[name]!r}; leave it out, or "
                 "make another store"
