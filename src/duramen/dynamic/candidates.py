@@ -92,11 +92,11 @@ class LiveCandidates:
         waiting = np.array([slot in self._waiting for slot in slots.tolist()])
         return waiting | grown(self.changed_since_anchor, self._slots.extent)[slots]
 
-    def _add_one(self, slot: int, loss: float) -> None:
+    def _add_one(self, slot: int) -> None:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(weight)
-            side = self.suspects if self.table.add(slot, loss) else self.engine
+            side = self.suspects if self.table.add(slot) else self.engine
             side.add(slot)
             self._settle()
 
@@ -107,9 +107,8 @@ class LiveCandidates:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(-weight)
-            side = self.suspects if self.table.are_suspected(slot) else self.engine
+            side = self.suspects if self.table.remove(slot) else self.engine
             side.remove(slot)
-            self.table.remove(slot)
         self._overwrite(slot)
         self._settle()
 
@@ -125,8 +124,8 @@ class LiveCandidates:
                 self.catch_up()
         elif len(slots) == 1 or isinstance(self.engine, Tree):  # which depends on the order of points
             self._note(slots, scored)
-            for slot, loss in zip(slots.tolist(), scored.losses.tolist(), strict=True):
-                self._add_one(slot, loss)
+            for slot in slots.tolist():
+                self._add_one(slot)
         else:
             self.catch_up()
             self._add_together(slots, scored)
@@ -134,12 +133,11 @@ class LiveCandidates:
     def _add_together(self, slots: Array, scored: Scored) -> None:
         """Add points at once: the same as one by one, but for their places in a tree."""
         self._note(slots, scored)
-        heavy = self._slots.weights[slots] > 0
-        slots, losses = slots[heavy], scored.losses[heavy]
+        slots = slots[self._slots.weights[slots] > 0]
         if not len(slots):
             return
         self.total.add_many(self._slots.weights[slots])
-        self.table.add_many(slots, losses)
+        self.table.add_many(slots)
         moves = self.table.settle(self._to_suspect())
         outer = self.table.are_suspected(slots)
         self.suspects.add_many(slots[outer])
@@ -258,10 +256,13 @@ class LiveCandidates:
     def _note(self, slots: Any, scored: Scored) -> None:
         self.changed_since_anchor = grown(self.changed_since_anchor, self._slots.extent)
         self.changed_since_anchor[slots] = True
+        self.table.losses = grown(self.table.losses, self._slots.extent)
+        self.table.losses[slots] = scored.losses
         if isinstance(self.engine, Ranked):
             self.engine.note(slots, scored)
 
     def _overwrite(self, slots: Any) -> None:
         self.changed_since_anchor[slots] = False
+        self.table.losses[slots] = 0.0
         if isinstance(self.engine, Ranked):
             self.engine.forget(slots)
