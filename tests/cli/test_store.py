@@ -36,8 +36,7 @@ def ids_in(path):
 
 
 def count(path):
-    with open_store(path, read_only=True) as store:
-        return store.n_points
+    return len(ids_in(path))
 
 
 def test_through_the_real_entry_point(store, tmp_path):

@@ -186,10 +186,9 @@ def test_progress_of_both_passes(tmp_path, capsys):
     assert [number for number, _, _ in told] == sorted(number for number, _, _ in told)
     assert {number for number, _, _ in told} == {1, 2}
     for number in (1, 2):
-        rows = [n for one, _, n in told if one == number]
-        assert rows == sorted(rows)
-        assert rows[-1] == 3000
-        assert [share for one, share, _ in told if one == number][-1] == 1
+        steps = [one[1:] for one in told if one[0] == number]
+        assert steps == sorted(steps)
+        assert steps[-1] == (1, 3000)
     dm.robust_coreset(dm.scan(tmp_path, label="y", progress=True), **CHOSEN)
     assert capsys.readouterr().out == ""
 
