@@ -245,8 +245,7 @@ def test_ids_from_any_file(keyed, run, tmp_path, suffix):
     elif suffix in ("csv", "tab"):
         path.write_text("key\n100\n101\n")
     elif suffix == "arrows":
-        with pa.ipc.new_stream(path, ids.schema) as file:
-            file.write_table(ids)
+        write(ids, path)
     else:
         write(ids, tmp_path / "gone.parquet").rename(path)
     assert run("store", "delete", keyed, "--ids-from", path)[::2] == (0, "")

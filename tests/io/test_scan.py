@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.io import open_table
 from duramen.points import numbers_of
+from tests.io.files import write
 from tests.support import assert_same_coreset
 
 pa = pytest.importorskip("pyarrow")
@@ -36,16 +37,12 @@ def at_once(whole, **chosen):
 
 
 def files(folder, whole, cuts, suffix="parquet", rows=400):
-    ends = [0, *cuts, len(whole)]
-    for number, (start, end) in enumerate(pairwise(ends)):
+    for number, (start, end) in enumerate(pairwise([0, *cuts, len(whole)])):
         path, part = folder / f"part-{number:02}.{suffix}", whole.slice(start, end - start)
         if suffix == "parquet":
             parquet.write_table(part, path, row_group_size=rows)
-        elif suffix == "csv":
-            csv.write_csv(part, path)
         else:
-            with pa.ipc.new_file(path, part.schema) as file:
-                file.write_table(part)
+            write(part, path)
 
 
 @pytest.mark.usefixtures("two_threads", "few_sampled")
