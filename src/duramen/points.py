@@ -195,14 +195,20 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
 def checked_weights(weights: Any, n: int) -> Array:
     """Convert weights to (n,) float64; refuse negative ones, and an infinite total."""
     heavy = as_column(weights, n, "weights").astype(np.float64, copy=False)
-    negative = np.flatnonzero(heavy < 0)
-    if negative.size:
-        row = negative[0]
-        raise ValueError(f"weights must not be negative; row {row} has {heavy[row]}")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(heavy.sum()):
-            raise ValueError("weights add up to infinity; scale them down")
+    checked_total(heavy)
     return heavy
+
+
+def checked_total(weights: Array) -> float:
+    """Add weights up; refuse negative ones, NaN, and an infinite total."""
+    wrong = np.flatnonzero(~(weights >= 0))
+    if wrong.size:
+        raise ValueError(f"weights must not be negative; row {wrong[0]} has {weights[wrong[0]]}")
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if total == np.inf:
+        raise ValueError("weights add up to infinity; scale them down")
+    return total
 
 
 def checked_ids(ids: Any, n: int) -> Array:

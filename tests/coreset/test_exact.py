@@ -1,6 +1,7 @@
 """Laws of exact sums: those of fractions, in whatever groups and order."""
 
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.coreset.exact import ExactSums
+from duramen.coreset import exact
+from duramen.coreset.exact import ExactSum, ExactSums, sums_from_bytes, sums_to_bytes
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -20,6 +22,10 @@ def summed(values, n=1):
     return sums
 
 
+def again(sums):
+    return ExactSums.of(*sums_from_bytes(sums_to_bytes(sums.units, sums.infinities)))
+
+
 @given(st.lists(floats, max_size=30))
 def test_a_sum_is_that_of_fractions_rounded_once(values):
     exact = sum(map(Fraction, values), Fraction(0))
@@ -28,9 +34,14 @@ def test_a_sum_is_that_of_fractions_rounded_once(values):
     except OverflowError:
         wanted = math.inf if exact > 0 else -math.inf
     assert summed(values).values[0] == wanted
-    column = ExactSums(1)
-    column.add_column(0, np.array(values))
+    column, one, many = ExactSums(1), ExactSum(), ExactSum()
+    column.add_rows(np.array(values)[:, None])
     assert column == summed(values)
+    many.add_many(np.array(values))
+    for value in values:
+        one.add(value)
+    assert one.units == many.units == column.units[0]
+    assert one.value == wanted
 
 
 @given(st.lists(floats, min_size=1, max_size=30), st.integers(0, 30), st.randoms(use_true_random=False))
@@ -40,8 +51,7 @@ def test_neither_groups_nor_order_show(values, cut, random):
     parts = summed(values[:cut])
     parts.absorb(summed(values[cut:]))
     assert parts == whole
-    assert ExactSums.from_bytes(whole.to_bytes()) == whole
-    assert whole.less([0], np.array(values[:cut])) == summed(values[cut:]).values[0]
+    assert again(whole) == whole
 
 
 def test_many_rows_at_once():
@@ -56,24 +66,96 @@ def test_many_rows_at_once():
     assert one_by_one == sums
 
 
+@given(st.lists(st.tuples(floats, st.floats(-1e9, 1e9)), min_size=1, max_size=40), st.integers(0, 40))
+def test_what_came_and_went_leaves_exactly_nothing(pairs, cut):
+    """Rows are added together and one by one, and subtracted in other groups; the heaviest leave no trace."""
+    rows = np.array(pairs)
+    sums, one = ExactSums(2), ExactSum()
+    sums.add_rows(rows[:cut])
+    for row in rows[cut:]:
+        sums.add(row)
+    one.add_many(rows[:, 0])
+    for row in rows[:cut]:
+        sums.add(row, -1)
+    np.testing.assert_array_equal(sums.values[1:], [math.fsum(rows[cut:, 1])] if len(rows[cut:]) else [0.0])
+    sums.add_rows(rows[cut:], -1)
+    one.add_many(rows[::-1, 0], -1)
+    assert sums == ExactSums(2)
+    assert one.value == 0.0
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "float32", "integers", "reversed", "read-only"])
+def test_blocks_and_layouts_do_not_matter_and_the_input_remains(layout, monkeypatch):
+    monkeypatch.setattr(exact, "_BLOCK", 7)
+    rows = np.round(np.random.default_rng(2).normal(size=(50, 4)) * 1e6)
+    changed = {
+        "F": np.asfortranarray(rows),
+        "float32": rows.astype(np.float32),
+        "integers": rows.astype(np.int64),
+        "reversed": rows[::-1, ::-1],
+    }.get(layout, rows.copy())
+    changed.flags.writeable = layout != "read-only"
+    before = changed.copy()
+    sums, one = ExactSums(4), ExactSum()
+    sums.add_rows(changed)
+    one.add_many(changed.ravel())
+    np.testing.assert_array_equal(changed, before)
+    assert sums.values.tolist() == [math.fsum(column) for column in changed.T]
+    assert one.value == math.fsum(changed.ravel())
+
+
+@pytest.mark.parametrize("top", [1e300, 1.6e308, 5e-324, 1e-300])
+def test_the_ends_of_the_range(top):
+    """A column near the top is added up value by value; beside it, the smallest numbers keep all their bits."""
+    shares = np.array([0.5, -0.25, -0.5, 0.75, -0.5, 1.0, 2.0**-30, -0.125])
+    rows = np.column_stack([top * shares, 5e-324 * np.arange(8), 1e5 * shares])
+    sums = ExactSums(3)
+    sums.add_rows(rows)
+    assert sums.values.tolist() == [math.fsum(column) for column in rows.T]
+    for row in rows[::-1]:
+        sums.add(row, -1)
+    assert sums == ExactSums(3)
+
+
+def test_infinities_can_be_subtracted_and_overflow_is_not_final():
+    sums = ExactSums(2)
+    for row in ([np.inf, 1.7e308], [np.nan, 1.7e308], [2.0, 1.0]):
+        sums.add(np.array(row))
+    np.testing.assert_array_equal(sums.values, [np.nan, np.inf])
+    sums.add_rows(np.array([[np.nan, 1.7e308]]), -1)
+    np.testing.assert_array_equal(sums.values, [np.inf, 1.7e308])
+    sums.add(np.array([np.inf, 1.7e308]), -1)
+    np.testing.assert_array_equal(sums.values, [2.0, 1.0])
+
+
+def test_many_single_rows_pickles_and_none_at_all():
+    rows = np.random.default_rng(0).normal(size=(1000, 2))
+    sums, together = ExactSums(2), ExactSums(2)
+    for row in rows:
+        sums.add(row)
+    together.add_rows(rows)
+    assert pickle.loads(pickle.dumps(sums)) == sums == together
+    together.add_rows(np.empty((0, 2)))
+    ExactSums(0).add_rows(np.empty((5, 0)))
+    nothing = ExactSum()
+    nothing.add_many(np.empty(0))
+    assert nothing.value == 0.0
+
+
 @pytest.mark.parametrize("odd", [[np.inf, 1.0], [np.nan], [np.inf, -np.inf], [-np.inf, -5.0]])
 def test_what_is_no_number_stays_so(odd):
     with np.errstate(invalid="ignore"):
         wanted = np.sum(odd)
-    for sums in (summed(odd), ExactSums.from_bytes(summed(odd).to_bytes())):
-        np.testing.assert_array_equal(sums.values, [wanted])
     column = ExactSums(1)
-    column.add_column(0, np.array(odd))
-    np.testing.assert_array_equal(column.values, [wanted])
+    column.add_rows(np.array(odd)[:, None])
+    for sums in (summed(odd), again(summed(odd)), column):
+        np.testing.assert_array_equal(sums.values, [wanted])
 
 
-def test_sums_can_grow():
-    sums, other = summed([0.1, 0.2], n=2), summed([0.1, 0.2], n=2)
-    other.grow(3)
-    other.absorb(sums, [2, 0])
-    assert len(sums) == 2
-    np.testing.assert_array_equal(
-        other.values, [0.6000000000000001, 0.30000000000000004, 0.30000000000000004]
-    )
+def test_sums_absorb_the_first_of_others():
+    sums, few = summed([0.1, 0.2], n=2), ExactSums(1)
+    few.absorb(sums)
+    few.absorb(sums)
+    assert few.values == [0.6000000000000001]
     assert sums.values[0] == math.fsum([0.1, 0.2])
     assert sums != "a sum"

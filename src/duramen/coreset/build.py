@@ -21,8 +21,6 @@ from duramen.coreset.settings import (
     ByDeltaSample,
     BySize,
     SizeRule,
-    are_few,
-    best_sampler,
     check_calibrate,
     check_plan,
     is_bare,
@@ -34,15 +32,15 @@ from duramen.coreset.view import (
     anchored_points,
     check_finite,
     check_points,
+    complete_anchor,
     find_anchor_and_sampler,
-    given_anchor,
     is_built_in,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
+from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.layered import UniformSampler
 from duramen.seeds import generator
 from duramen.trimming import outlier_weight
@@ -321,11 +319,9 @@ def _find_anchor_and_sampler(
     seed: int,
 ) -> tuple[Anchor, Sampler]:
     """Find the anchor on a sample, with all that the sampler freezes, unless a complete one was given."""
-    anchor = given_anchor(given, loss, points.n_columns)
-    if anchor is not None:
-        chooser = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, points.n_columns))
-        if not isinstance(chooser, RankedSampler) or has_frozen(chooser, anchor):
-            return anchor, chooser
+    complete = complete_anchor(given, loss, plan, sampler, points.n_columns)
+    if complete is not None:
+        return complete
     n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
     sample = anchor_sample(points, seed)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, assemble, calibrate, choose_suspects, score_points
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import ExactSums, rounded, sum_in_units
 from duramen.coreset.split import split_at
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
 from duramen.coreset.view import View, anchored_points, check_finite
@@ -38,8 +38,8 @@ class InlierState:
     ----------
     numbers, counts : arrays
         The numbers of the strata, in ascending order, and how many points each has.
-    weights : ExactSums
-        The weight of each stratum.
+    weights : list of int
+        The weight of each stratum, in units of the smallest float.
     totals : ExactSums or None
         Over all points, of the features that weights are calibrated to.
     stratified : bool
@@ -50,7 +50,7 @@ class InlierState:
 
     numbers: Array
     counts: Array
-    weights: ExactSums
+    weights: list[int]
     totals: ExactSums | None
     stratified: bool
     kept: RankedPoints | None
@@ -71,7 +71,7 @@ class Inliers:
         self._totals = None if view.features is None else ExactSums(view.features.n_columns)
         self._index: dict[int, int] = {}  # of each stratum's number, in the lists below
         self._counts: list[int] = []
-        self._weights = ExactSums(0)
+        self._weights: list[int] = []
         self._stratified = False
 
     def add(self, anchored: AnchoredPoints, cache: Array | None) -> None:
@@ -96,9 +96,9 @@ class Inliers:
         """Merge another state into this one."""
         self._stratified |= state.stratified
         indices = self._indices(state.numbers)
-        for index, count in zip(indices, state.counts.tolist(), strict=True):
+        for index, count, weight in zip(indices, state.counts.tolist(), state.weights, strict=True):
             self._counts[index] += count
-        self._weights.absorb(state.weights, indices)
+            self._weights[index] += weight
         if self._totals is not None and state.totals is not None:
             self._totals.absorb(state.totals)
         if state.kept is not None:
@@ -109,8 +109,7 @@ class Inliers:
         """Return the state, the same in whatever order points were added."""
         numbers = np.array(list(self._index), dtype=np.int64)
         order = np.argsort(numbers)
-        weights = ExactSums(len(numbers))
-        weights.absorb(self._weights, np.argsort(order).tolist())
+        weights = [self._weights[index] for index in order.tolist()]
         kept = self._lowest.kept()
         if kept is not None:
             kept = kept.by_id()
@@ -137,7 +136,7 @@ class Inliers:
         count = int(np.count_nonzero(weights))
         if count:
             self._counts[index] += count
-            self._weights.add_column(index, weights)
+            self._weights[index] += sum_in_units(weights)
 
     def _indices(self, numbers: Array) -> list[int]:
         """Return the indices of strata; a new stratum gets the next one."""
@@ -145,7 +144,7 @@ class Inliers:
             if number not in self._index:
                 self._index[number] = len(self._index)
                 self._counts.append(0)
-        self._weights.grow(len(self._index))
+                self._weights.append(0)
         return [self._index[number] for number in numbers.tolist()]
 
 
@@ -265,7 +264,7 @@ def _choose_inliers(
     """Choose the points that represent all inliers; return whether their weights are calibrated."""
     assert state.kept is not None
     points, ranks, strata = state.kept
-    groups, sizes, totals = None, np.array([size]), state.weights.values
+    groups, sizes, totals = None, np.array([size]), np.array([rounded(units) for units in state.weights])
     pooled: Array = np.zeros(len(totals), dtype=np.int32)
     if state.stratified:
         pooled, sizes = allocate_size(view.sampler, Strata(state.numbers, state.counts, totals), size)
@@ -274,7 +273,8 @@ def _choose_inliers(
     own = points.weights[found.rows]
 
     def rest(group: int, certain: Array) -> float:
-        return state.weights.less(np.flatnonzero(pooled == group).tolist(), own[certain])
+        mine = np.flatnonzero(pooled == group).tolist()
+        return rounded(sum(state.weights[stratum] for stratum in mine) - sum_in_units(own[certain]))
 
     weights = scale_to_totals(found, own, totals, rest)
     calibrates = view.features is not None and size < n_inner

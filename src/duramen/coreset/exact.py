@@ -1,43 +1,99 @@
-"""Sums without rounding: the same whatever the order and the grouping of the numbers."""
+"""Sums without rounding: the same whatever the order and the grouping of the numbers.
+
+A sum is an integer, in units of the smallest float. What is added can be
+subtracted again, and leaves no trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from duramen.arrays import Array
 
-_SMALLEST = 1074  # the smallest float is 2 ** -1074: sums are integer multiples of it
-_HALF = 27  # bits: halves of mantissas, so that sums of 2**26 of them are integers below 2**53
-_MOST_ROWS = 1 << 25
-_EXACT = 2.0**53  # all integers below are floats
+_SMALLEST = 1074  # the smallest float is 2 ** -1074
+_BLOCK = 4096  # rows whose upper parts are added up in floats without rounding
+_SPLIT = 13  # sigma >= 2**13 max|x|: then the sum of 4096 upper parts has at most 52 bits
+_TALL = 2.0**1000  # from here on sigma might overflow: such columns are added up value by value
+
+
+def in_units(value: float) -> int:
+    """Convert a finite float to units of the smallest one."""
+    top, bottom = value.as_integer_ratio()  # bottom is a power of two
+    return top << (_SMALLEST + 1 - bottom.bit_length())
+
+
+def rounded(units: int) -> float:
+    """Round a number of smallest floats to the nearest float."""
+    try:
+        return units / (1 << _SMALLEST)
+    except OverflowError:
+        return np.inf if units > 0 else -np.inf
+
+
+@final
+class ExactSum:
+    """The exact sum of finite floats.
+
+    Examples
+    --------
+    >>> total = ExactSum()
+    >>> total.add_many(np.array([1e20, 0.1, 1e-300]))
+    >>> total.add(-1e20)
+    >>> total.value
+    0.1
+    """
+
+    __slots__ = ("units",)
+
+    def __init__(self) -> None:
+        self.units = 0
+
+    @property
+    def value(self) -> float:
+        """The sum, rounded once; infinite beyond the range of floats."""
+        return rounded(self.units)
+
+    def add(self, value: float) -> None:
+        """Add one number."""
+        self.units += in_units(value)
+
+    def add_many(self, values: Array, sign: int = 1) -> None:
+        """Add an array of numbers, or subtract them if ``sign`` is -1."""
+        self.units += sign * sum_in_units(np.asarray(values, dtype=np.float64))
 
 
 @final
 class ExactSums:
-    """Several sums of floats, each exact.
+    """Exact sums of the columns of an array, in which infinities and NaN stay what they are.
 
     Parameters
     ----------
     n : int
-        The number of sums.
+        The number of columns.
+
+    Notes
+    -----
+    Rows are added to two floats per column, as long as these hold the sum exactly,
+    and to integers otherwise.
 
     Examples
     --------
     >>> sums = ExactSums(1)
     >>> for value in (1e20, 1.0, -1e20, 0.5):
-    ...     sums.add([value])
+    ...     sums.add(np.array([value]))
     >>> sums.values
     array([1.5])
     """
 
-    __slots__ = ("_nonfinite", "_units")
+    __slots__ = ("_high", "_low", "_nonfinite", "_units")
 
     def __init__(self, n: int) -> None:
-        self._units = [0] * n  # in units of the smallest float
-        self._nonfinite = np.zeros(n)  # infinities and NaN, added up as floats
+        self._units = [0] * n
+        self._high, self._low = np.zeros((2, n))
+        self._nonfinite = np.zeros((3, n), dtype=np.int64)  # how many were inf, -inf and NaN
 
     def __len__(self) -> int:
         return len(self._units)
@@ -45,120 +101,130 @@ class ExactSums:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExactSums):
             return NotImplemented
-        return self._units == other._units and np.array_equal(
-            self._nonfinite, other._nonfinite, equal_nan=True
-        )
+        return sums_to_bytes(self.units, self.infinities) == sums_to_bytes(other.units, other.infinities)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def grow(self, n: int) -> None:
-        """Extend to ``n`` sums; new ones are zero."""
-        more = n - len(self)
-        self._units += [0] * more
-        self._nonfinite = np.append(self._nonfinite, np.zeros(more))
-
-    def add(self, values: Any) -> None:
-        """Add one number to each sum."""
-        numbers = np.asarray(values, dtype=np.float64)
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            with np.errstate(invalid="ignore"):
-                self._nonfinite += np.where(finite, 0.0, numbers)
-            numbers = np.where(finite, numbers, 0.0)
-        for index, value in enumerate(numbers.tolist()):
-            top, bottom = value.as_integer_ratio()  # bottom is a power of two
-            self._units[index] += top << (_SMALLEST + 1 - bottom.bit_length())
-
-    def add_rows(self, rows: Array) -> None:
-        """Add all rows of an array (m, n) to the n sums, column by column."""
-        for start in range(0, len(rows), _MOST_ROWS):
-            block = rows[start : start + _MOST_ROWS]
-            for index in range(len(self)):
-                self.add_column(index, block[:, index])
-
-    def add_column(self, index: int, values: Array) -> None:
-        """Add many numbers, at most 2**25, to one sum."""
-        numbers = np.asarray(values, dtype=np.float64)
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            with np.errstate(invalid="ignore"):
-                self._nonfinite[index] += numbers[~finite].sum()
-            numbers = numbers[finite]
-        self._units[index] += _sum_in_units(numbers)
-
-    def absorb(self, other: ExactSums, indices: Iterable[int] | None = None) -> None:
-        """Add other sums: one by one, or to those at ``indices``."""
-        mine = range(len(other)) if indices is None else indices
-        with np.errstate(invalid="ignore"):
-            for index, units, rest in zip(mine, other._units, other._nonfinite, strict=True):
-                self._units[index] += units
-                self._nonfinite[index] += rest
+    @property
+    def units(self) -> list[int]:
+        """The sums of the finite numbers, in units of the smallest float."""
+        for part in (self._high, self._low):
+            self._add_units(part.tolist())
+            part[:] = 0.0
+        return self._units
 
     @property
     def values(self) -> Array:
         """The sums, each rounded once."""
-        return np.array([_rounded(units) for units in self._units]) + self._nonfinite
+        return np.array([rounded(units) for units in self.units]) + self.infinities
 
-    def less(self, indices: Iterable[int], values: Array) -> float:
-        """Compute the sum of the sums at ``indices``, less some numbers."""
-        rest = ExactSums(1)
-        for index in indices:
-            rest._units[0] += self._units[index]
-            rest._nonfinite[0] += self._nonfinite[index]
-        rest.add_column(0, -values)
-        return float(rest.values[0])
+    @property
+    def infinities(self) -> Array:
+        """What the numbers that are not finite add up to."""
+        with np.errstate(invalid="ignore"):
+            kinds = np.array([np.inf, -np.inf, np.nan])[:, None]
+            total = np.where(self._nonfinite > 0, kinds, 0.0).sum(axis=0)
+        return np.where(np.isnan(total), np.nan, total)  # all NaN alike
 
-    def to_bytes(self) -> bytes:
-        """Return the sums as bytes: the exponent and the signed mantissa of each, without padding."""
-        parts = [len(self).to_bytes(4, "little"), self._nonfinite.astype("<f8").tobytes()]
-        for units in self._units:
-            zeros = (units & -units).bit_length() - 1 if units else 0
-            mantissa = units >> zeros
-            digits = mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
-            parts += [zeros.to_bytes(2, "little"), len(digits).to_bytes(2, "little"), digits]
-        return b"".join(parts)
+    def add(self, row: Array, sign: int = 1) -> None:
+        """Add one number to each sum, or subtract it if ``sign`` is -1."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            high, error = _two_sum(self._high, row if sign > 0 else -row)
+            low, rest = _two_sum(self._low, error)
+        if not rest.any():
+            self._high, self._low = high, low
+            return
+        kinds = np.array([row == np.inf, row == -np.inf, np.isnan(row)])  # the pair cannot hold it
+        self._nonfinite += sign * kinds
+        self._add_units(np.where(kinds.any(axis=0), 0.0, row).tolist(), sign)
+
+    def _add_units(self, row: list[float], sign: int = 1) -> None:
+        self._units = [mine + sign * in_units(one) for mine, one in zip(self._units, row, strict=True)]
+
+    def add_rows(self, rows: Array, sign: int = 1) -> None:
+        """Add all rows of an array (m, n) to the n sums, or subtract them if ``sign`` is -1."""
+        for start in range(0, len(rows), _BLOCK):
+            block = np.asarray(rows[start : start + _BLOCK], dtype=np.float64)
+            largest = _largest(block)
+            can_split = largest.max(initial=0.0) < _TALL  # not NaN
+            for part in _parts(block, largest) if can_split else block:
+                self.add(part, sign)
+
+    def absorb(self, other: ExactSums) -> None:
+        """Add the first sums of others to these."""
+        self._units = [mine + one for mine, one in zip(self._units, other.units, strict=False)]
+        self._nonfinite += other._nonfinite[:, : len(self)]
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> ExactSums:
-        """Read what :meth:`to_bytes` returned."""
-        n = int.from_bytes(data[:4], "little")
-        sums, at = cls(n), 4 + 8 * n
-        sums._nonfinite = np.frombuffer(data[4:at], dtype="<f8").astype(np.float64)
-        for index in range(n):
-            zeros, length = np.frombuffer(data, dtype="<u2", count=2, offset=at).tolist()
-            digits = data[at + 4 : at + 4 + length]
-            sums._units[index] = int.from_bytes(digits, "little", signed=True) << zeros
-            at += 4 + length
+    def of(cls, units: Sequence[int], infinities: Array) -> ExactSums:
+        """Restore sums from their units and infinities."""
+        sums = cls(len(units))
+        sums._units = list(units)
+        sums._nonfinite += [infinities == np.inf, infinities == -np.inf, np.isnan(infinities)]
         return sums
 
 
-def _sum_in_units(numbers: Array) -> int:
+def sums_to_bytes(units: Sequence[int], infinities: Array | None = None) -> bytes:
+    """Encode exact sums: the exponent and the signed mantissa of each, without padding."""
+    beside = np.zeros(len(units)) if infinities is None else infinities
+    parts = [len(units).to_bytes(4, "little"), beside.astype("<f8").tobytes()]
+    for one in units:
+        zeros = (one & -one).bit_length() - 1 if one else 0
+        mantissa = one >> zeros
+        digits = mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
+        parts += [zeros.to_bytes(2, "little"), len(digits).to_bytes(2, "little"), digits]
+    return b"".join(parts)
+
+
+def sums_from_bytes(data: bytes) -> tuple[list[int], Array]:
+    """Read what :func:`sums_to_bytes` returned: units and infinities."""
+    n = int.from_bytes(data[:4], "little")
+    units, at = [], 4 + 8 * n
+    for _ in range(n):
+        zeros, length = np.frombuffer(data, dtype="<u2", count=2, offset=at).tolist()
+        units.append(int.from_bytes(data[at + 4 : at + 4 + length], "little", signed=True) << zeros)
+        at += 4 + length
+    return units, np.frombuffer(data[4 : 4 + 8 * n], dtype="<f8")
+
+
+def sum_in_units(numbers: Array) -> int:
     """Add up finite floats, in units of the smallest float."""
-    if not len(numbers):
-        return 0
+    if len(numbers) < 8:
+        return sum(map(in_units, numbers.tolist()))
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
-    if size < _EXACT and np.array_equal(numbers, np.floor(numbers)):
+    if size < 2.0**53 and np.array_equal(numbers, np.floor(numbers)):  # all integers below are floats
         return int(numbers.sum()) << _SMALLEST
-    mantissas, exponents = np.frexp(numbers)
-    mantissas *= 2.0**_HALF
-    high = np.floor(mantissas)
-    low = (mantissas - high) * 2.0 ** (53 - _HALF)
-    least = int(exponents.min())
-    exponents -= least
-    total = 0
-    for part, scale in ((high, _HALF), (low, 53)):
-        sums = np.bincount(exponents, part)
-        for place in np.flatnonzero(sums).tolist():
-            shift = place + least - scale + _SMALLEST
-            units = int(sums[place])
-            total += units << shift if shift >= 0 else units >> -shift  # the bits shifted out are zeros
-    return total
+    if not size < _TALL:
+        return sum(map(in_units, numbers.tolist()))
+    blocks = (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
+    return sum(in_units(float(part)) for block in blocks for part in _parts(block, _largest(block)))
 
 
-def _rounded(units: int) -> float:
-    """Round a number of smallest floats to the nearest float."""
-    try:
-        return units / (1 << _SMALLEST)
-    except OverflowError:
-        return np.inf if units > 0 else -np.inf
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Add two arrays: their sum rounded, and the error, which is exact (Knuth)."""
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)
+
+
+def _largest(block: Array) -> Any:
+    """Find the largest absolute values along the first axis."""
+    return np.maximum(block.max(axis=0), -block.min(axis=0))
+
+
+def _parts(block: Array, largest: Any) -> Iterator[Any]:
+    """Yield numbers, or rows of them, that add up to exactly the sum of a block along its first axis.
+
+    Every value is split at sigma, a power of two far above them all: upper parts
+    add up without rounding, whatever their order (Rump, Ogita and Oishi 2008). What
+    remains, 40 bits below, is split again until nothing is left.
+    """
+    upper, lower = np.empty((2, *block.shape))
+    sigma = np.ldexp(1.0, np.frexp(largest)[1] + _SPLIT)
+    while block.any():
+        np.add(block, sigma, out=upper)
+        upper -= sigma
+        yield upper.sum(axis=0)
+        block = np.subtract(block, upper, out=lower)
+        sigma = sigma * 2.0 ** (_SPLIT - 53)

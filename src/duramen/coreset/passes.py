@@ -14,7 +14,7 @@ from duramen.arrays import Array, numbered
 from duramen.coreset.anchor_sample import SAMPLE
 from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import ExactSums, sums_from_bytes, sums_to_bytes
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import BySize, check_calibrate, check_plan, is_bare, plan_of, sampler_of
 from duramen.coreset.streaming import RankedPoints
@@ -34,12 +34,8 @@ def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
     return {} if kept is None else {**packed_points(kept.points, "held"), "ranks": kept.ranks}
 
 
-def _sums_to_array(sums: ExactSums) -> Array:
-    return np.frombuffer(sums.to_bytes(), dtype=np.uint8)
-
-
-def _sums_from_array(array: Array) -> ExactSums:
-    return ExactSums.from_bytes(array.tobytes())
+def _sums_to_array(units: Sequence[int], infinities: Array | None = None) -> Array:
+    return np.frombuffer(sums_to_bytes(units, infinities), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +119,7 @@ class Summary:
         facts = {"plan": self.plan.fingerprint, "rows": body.n_rows, "points": body.n_points}
         if isinstance(body, FirstPassResult):
             facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-            return pack(facts, {"weight": _sums_to_array(body.weight), **_pack_kept(body.kept)})
+            return pack(facts, {"weight": _sums_to_array([body.weight]), **_pack_kept(body.kept)})
         inliers = body.inliers
         facts |= {"kind": "selection", "stratified": inliers.stratified}
         arrays = {
@@ -132,7 +128,7 @@ class Summary:
             "weights": _sums_to_array(inliers.weights),
         }
         if inliers.totals is not None:
-            arrays["totals"] = _sums_to_array(inliers.totals)
+            arrays["totals"] = _sums_to_array(inliers.totals.units, inliers.totals.infinities)
         arrays |= _pack_kept(inliers.kept)
         if inliers.kept is not None and inliers.stratified:
             short = np.int16 if len(inliers.numbers) <= np.iinfo(np.int16).max else np.int32
@@ -162,11 +158,13 @@ class Summary:
             kept = RankedPoints(points, arrays["ranks"], strata[places])
         if facts["kind"] == "census":
             form = None if facts["form"] is None else Form(*facts["form"])
-            weight = _sums_from_array(arrays["weight"])
+            weight = sums_from_bytes(arrays["weight"].tobytes())[0][0]
             first = FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
             return cls(plan, first)
-        totals = _sums_from_array(arrays["totals"]) if "totals" in arrays else None
-        weights = _sums_from_array(arrays["weights"])
+        totals = None
+        if "totals" in arrays:
+            totals = ExactSums.of(*sums_from_bytes(arrays["totals"].tobytes()))
+        weights, _ = sums_from_bytes(arrays["weights"].tobytes())
         inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], kept)
         suspects, outer = None, unpacked_points(arrays, "suspects")
         if outer is not None and view is not None:

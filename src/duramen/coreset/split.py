@@ -10,6 +10,8 @@ from duramen.arrays import Array
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_weights
 
+_PROBES = 4096  # losses that suggest where the threshold is
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -51,9 +53,19 @@ def split_at(points: WeightedPoints, losses: Array, weight: float) -> Split:
     live = int(np.count_nonzero(points.weights > 0))
     if weight == 0:
         return Split(np.empty(0, dtype=np.intp), points.weights, live, 0.0, np.inf)
-    kept = kept_weights(losses, points.weights, min(weight, points.total_weight), points.ids)
-    rows = np.flatnonzero(kept < points.weights)
+    rows = _largest(points, losses, min(weight, points.total_weight))
     inner = np.array(points.weights)
     inner[rows] = 0.0
     outer_weight = float(points.weights[rows].sum())
     return Split(rows, inner, live - len(rows), outer_weight, float(losses[rows].min(initial=np.inf)))
+
+
+def _largest(points: WeightedPoints, losses: Array, weight: float) -> Array:
+    """Find the rows of the largest losses, first among those above a level that a few losses suggest."""
+    probes = losses[:: max(1, len(losses) // _PROBES)]
+    share = min(1.0, 1.5 * weight / points.total_weight + 0.01)
+    rows = np.flatnonzero(losses >= np.quantile(probes, 1 - share, method="lower"))
+    if not weight < float(points.weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
+        rows = np.arange(len(losses))
+    kept = kept_weights(losses[rows], points.weights[rows], weight, points.ids[rows])
+    return rows[kept < points.weights[rows]]

@@ -25,8 +25,8 @@ class RankedPoints(NamedTuple):
         return RankedPoints(points, self.ranks[rows], self.strata[rows])
 
     def by_id(self) -> RankedPoints:
-        """Sort by id."""
-        return self.take(np.argsort(self.points.ids))
+        """Sort by id, without a copy where they are sorted."""
+        return self if _ascends(self.points.ids) else self.take(np.argsort(self.points.ids))
 
 
 @final
@@ -89,6 +89,10 @@ class BottomK:
             mine = ranks if len(self._limits) == 1 else ranks[strata == stratum]
             self._limits[stratum] = np.partition(mine, self._k - 1)[self._k - 1]
         return np.flatnonzero(ranks <= self._limits[strata])
+
+
+def _ascends(ids: Array) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())
 
 
 def concatenate_points(parts: Sequence[WeightedPoints]) -> WeightedPoints:
@@ -158,7 +162,8 @@ class LargestLosses:
         if not self._parts:
             return None
         kept = self._joined()
-        return kept.take_unchecked(np.argsort(kept.points.ids))
+        ids = kept.points.ids
+        return kept if _ascends(ids) else kept.take_unchecked(np.argsort(ids))
 
     def cut(self) -> AnchoredPoints | None:
         """Keep no more than are needed; return the others, if there are any."""

@@ -20,7 +20,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, held_points
@@ -183,10 +183,7 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
     assert isinstance(body, Candidates)
     assert asked.view is not None
     held, inner = body.suspects, body.inliers
-    weight = ExactSums(1)
-    weight.absorb(inner.weights, [0] * len(inner.weights))
-    if held is not None:
-        weight.add_column(0, held.points.weights)
+    weight = sum(inner.weights) + (0 if held is None else sum_in_units(held.points.weights))
     census = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
         census.sample()  # raises, and says why
@@ -287,7 +284,7 @@ class _Common:
     def _check(self, name: Any, form: Form, classes: Array) -> None:
         self._first = first, its = self._first or (name, form)
         if form != its:
-            both = f"site {first!r} has {_described(its)}, site {name!r} has {_described(form)}"
+            both = f"site {first!r} has {its}, site {name!r} has {form}"
             raise ValueError(f"the sites do not agree: {both}; make their rows alike")
         if not classes.size:
             return
@@ -299,7 +296,3 @@ class _Common:
                 f"{self._classes.tolist()}; use the same labels everywhere"
             ) from None
         self._classes = np.union1d(self._classes, classes)
-
-
-def _described(form: Form) -> str:
-    return f"{form.n_columns} columns of {form.dtype}, {'with' if form.labelled else 'without'} labels"

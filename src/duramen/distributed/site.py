@@ -12,24 +12,20 @@ import numpy as np
 from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates, Inliers, InlierState
-from duramen.coreset.exact import ExactSums
+from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
-from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
-from duramen.coreset.settings import are_few, best_sampler
+from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View
-from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.coreset.view import View, complete_anchor
+from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.sums import Totals
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, has_frozen
+from duramen.samplers.base import AnchoredPoints
 
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
-_A_MOVE = 2.0**-103  # of the largest sum there was, by which a move may err: see duramen.dynamic.sums
-_SHARE = 1e-11  # of a total, by which it may be off
 
 
 def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
@@ -44,8 +40,7 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
     Returns
     -------
     Candidates or None
-        None if anchor, seed, loss or sampler differ, if a loss is infinite, or if some points are so large
-        that the totals without them have no digits left.
+        None if anchor, seed, loss or sampler differ, or if a loss is infinite.
 
     Notes
     -----
@@ -60,8 +55,6 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
         if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
             return None
         inliers = _inliers(engine, slots, worst[table.n_suspected : n], outlook)
-        if inliers is None:
-            return None
         if n < table.n_suspected:
             inliers = _with(inliers, _seen(slots, table, worst[n:], outlook), outlook)
         suspects = _seen(slots, table, worst[:n], outlook) if n else None
@@ -98,19 +91,16 @@ def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]
     These are all points that it may suspect, and all that are suspected here.
     """
     enough = outlook.suspected * (1 + _MARGIN)
-    parts: list[Array] = []
-    heavy, count, n = 0.0, 0, 0
+    parts, heavy, count = [np.empty(0, dtype=np.int64)], 0.0, 0
     for chunk in table.order.parts():
-        part = chunk[::-1]
-        weights = slots.weights[part]
-        above = heavy + np.cumsum(weights) - weights
-        takes = (above <= enough) & (table.losses[part] >= outlook.floor) & (outlook.suspected > 0)
-        n += int(np.count_nonzero(takes))  # from the first on, as none comes back
-        parts.append(part)
-        heavy, count = float(above[-1] + weights[-1]), count + len(part)
-        if count > max(n, table.n_suspected):
+        parts.append(chunk[::-1])
+        heavy, count = heavy + float(slots.weights[chunk].sum()), count + len(chunk)
+        if heavy > enough and count > table.n_suspected:
             break
-    worst = np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
+    worst = np.concatenate(parts).astype(np.int64)
+    weights = slots.weights[worst]
+    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= outlook.floor)
+    n = int(np.count_nonzero(takes)) if outlook.suspected > 0 else 0
     return worst[: max(n, table.n_suspected)], n
 
 
@@ -128,25 +118,27 @@ def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierStat
     return inner.state()
 
 
-def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState | None:
-    """Return the state of the engine's points without some; None if the totals would lose their digits."""
+def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState:
+    """Return the state of the engine's points without some."""
     lists, most = engine, outlook.plan.size + 1
     gone = engine.strata_of(without)
     gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
-    weights, parts = ExactSums(len(numbers)), []
-    for place, number in enumerate(numbers.tolist()):
+    weights, parts = [], []
+    for number in numbers.tolist():
         mine, exact = without[gone == number], lists._weights[number]
         first = lists._lists[number].first(most + len(mine))
         parts.append(first[~np.isin(first, mine)][:most])
-        weights.add_column(place, np.concatenate([[exact.high, exact.low], -slots.weights[mine]]))
+        weights.append(exact.units - sum_in_units(slots.weights[mine]))
     totals = None
     if outlook.features is not None:
-        totals = _totals(engine, without, outlook.features.n_columns)
-        if totals is None:
-            return None
+        assert engine.exact_totals is not None
+        totals = ExactSums(outlook.features.n_columns)
+        totals.absorb(engine.exact_totals)
+        if len(without):
+            totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     held = _held(engine, slots, parts, numbers)
     stratified = held is not None and engine._scorer.strata_type is not None
     return InlierState(numbers, counts[counts > 0], weights, totals, stratified, held)
@@ -161,22 +153,6 @@ def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> R
     order = np.argsort(slots.ids[chosen])
     chosen = chosen[order]
     return RankedPoints(slots.points(chosen), engine._ranks[chosen], places[order])
-
-
-def _totals(engine: Ranked, without: Array, n: int) -> ExactSums | None:
-    """Return the totals over the engine's points without some."""
-    kept: Totals | None = engine._totals
-    if kept is None or not np.isfinite(kept.values).all():
-        return None
-    sums, exact = ExactSums(n), kept._exact
-    sums.add(exact.high[:n])
-    sums.add(exact.low[:n])
-    if len(without):
-        sums.add_rows(-engine.contributions(without)[:, :n])
-        left, error = np.abs(sums.values), kept._peak[:n] * (kept._moves * _A_MOVE)
-        if not np.isfinite(left).all() or (error[left > 0] > _SHARE * left[left > 0]).any():
-            return None
-    return sums
 
 
 _TOGETHER = 1 << 16  # rows copied together
@@ -297,9 +273,12 @@ class Site:
         made = summarize(self._parts(), plan)
         body = made.body
         assert isinstance(body, FirstPassResult)
-        if body.kept is None or _needs_sample(plan.problem, body.kept.points.n_columns):
+        problem = plan.problem
+        if body.kept is None or not isinstance(problem.anchor, Anchor):
             return made
         points, numbers, places = body.kept
+        if not complete_anchor(problem.anchor, problem.loss, problem.plan, problem.sampler, points.n_columns):
+            return made
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
         return Summary(plan, replace(body, kept=one))
 
@@ -353,13 +332,3 @@ def held_points(summary: Summary) -> list[WeightedPoints]:
         held, suspects = body.inliers.kept, body.suspects
         return [part.points for part in (held, suspects) if part is not None]
     return [] if body.kept is None else [body.kept.points]
-
-
-def _needs_sample(problem: PassSettings, n_columns: int) -> bool:
-    """Return whether an anchor must be found, or something frozen with the one that is given."""
-    place, sampler = problem.anchor, problem.sampler
-    if not isinstance(place, Anchor):
-        return True
-    if sampler is None:
-        sampler = best_sampler(problem.loss, place.radius > 0, are_few(problem.plan, problem.loss, n_columns))
-    return not (isinstance(sampler, RankedSampler) and has_frozen(sampler, place))

@@ -1,34 +1,103 @@
-"""Sampled lists of points: in every stratum the points stand in the order of their ranks."""
+"""Scores of points at an anchor, and lists of points: in every stratum in the order of their ranks."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, loss_bins_of, share_loss_bins
-from duramen.coreset.view import refuse_infinite
-from duramen.dynamic.anchoring import Scored, Scorer
-from duramen.dynamic.rows import Slots
+from duramen.ball import Anchor
+from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, score_points, share_loss_bins
+from duramen.coreset.exact import ExactSum, ExactSums
+from duramen.coreset.view import anchored_points, refuse_infinite
+from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
-from duramen.dynamic.sums import ExactSum, Totals
 from duramen.dynamic.table import LossTable
+from duramen.losses.base import Loss
+from duramen.losses.centres import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Strata, allocate_size
-from duramen.samplers.calibration import Calibration, calibration_features
-from duramen.samplers.ranks import draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.base import RankedSampler, Sampler, Strata, allocate_size
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.sensitivity import SensitivitySampler
 
 _BLOCK = 1 << 14  # points that a check scores together
+_TOGETHER = 1 << 13  # points whose contributions are added up together
 
 
-def no_rows() -> Chosen:
-    """Choose nothing."""
-    none = np.empty(0)
-    return Chosen(none.astype(np.intp), none, none, none.astype(np.int32))
+class Scored(NamedTuple):
+    """Scores of points.
+
+    The cache is what the loss computed by the way; it is kept if it is one number
+    per point. A rank is infinite where the sampler gave no score.
+    """
+
+    losses: Any
+    cache: Any
+    ranks: Any
+    strata: Any
+
+    def take(self, which: slice) -> Scored:
+        """Select points."""
+        return Scored(*(None if column is None else column[which] for column in self))
+
+
+class Scorer:
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points.
+
+    ``size`` is that of a coreset whose weights are calibrated; None for any other.
+    """
+
+    def __init__(
+        self, loss: Loss, seed: int, anchor: Anchor, sampler: Sampler, probe: WeightedPoints, size: int | None
+    ) -> None:
+        self.loss, self.seed, self.anchor, self.sampler = loss, seed, anchor, sampler
+        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
+        self.known: CalibrationFeatures | None = None
+        if size is not None and self.ranked is not None:
+            self.known = calibration_features(loss, anchor, size, probe)
+        first = self.score(probe.take(slice(0, 1)))
+        self.cache_type = None if first.cache is None else first.cache.dtype
+        self.strata_type = None if first.strata is None else first.strata.dtype
+        self.never_fails = _never_fails(loss, sampler, anchor)
+
+    def score(self, points: WeightedPoints) -> Scored:
+        """Score points; raise ValueError if the loss cannot take a row or a label."""
+        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        cache = cache if cache is not None and np.ndim(cache) == 1 else None
+        ranks = strata = None
+        if self.ranked is not None:
+            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(self.ranked, strata)
+        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
+
+
+def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
+
+
+def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
+    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
+    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
+        "duramen."
+    )
+    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
+    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
 
 
 class RankLists(ABC):
@@ -88,7 +157,7 @@ class RankLists(ABC):
         """Remove points from their strata."""
         for number, part in self._by_stratum(slots):
             self._lists[number].remove_many(self.ranks_of(part), part)
-            self._weights[number].add_many(-self._slots.weights[part])
+            self._weights[number].add_many(self._slots.weights[part], -1)
             self._close_empty(number)
         self._count_many(slots, -1)
 
@@ -112,10 +181,8 @@ class RankLists(ABC):
 
         def rest(group: int, kept: Array) -> float:
             left = ExactSum()
-            for number in itertools.compress(numbers, groups == group):
-                left.add(self._weights[number].high)
-                left.add(self._weights[number].low)
-            left.add_many(-own[kept])
+            left.units = sum(self._weights[one].units for one in itertools.compress(numbers, groups == group))
+            left.add_many(own[kept], -1)
             return left.value
 
         weights = scale_to_totals(found, own, totals, rest)
@@ -141,8 +208,8 @@ class RankLists(ABC):
             assert numbers is None or (numbers == number).all(), (
                 f"1: a point of another stratum is in {number}"
             )
-            total, held = float(self._slots.weights[slots].sum()), self._weights[number].value
-            assert abs(held - total) <= 1e-12 * total, f"2: stratum {number} weighs {total}, not {held}"
+            total, held = math.fsum(self._slots.weights[slots]), self._weights[number].value
+            assert held == total, f"2: stratum {number} weighs {total}, not {held}"
 
     def _count(self, slot: int, sign: int) -> None:
         """Count a point that was added, or removed if ``sign`` is -1."""
@@ -213,14 +280,8 @@ class Ranked(RankLists):
         self._ranks = np.zeros(0)
         self._strata = None if scorer.strata_type is None else np.zeros(0, dtype=scorer.strata_type)
         self._cache = None if scorer.cache_type is None else np.zeros(0, dtype=scorer.cache_type)
-        self._totals: Totals | None = None
-        if scorer.known is not None:
-            self._totals = Totals(scorer.known.n_columns, self.contributions, self._contributing)
+        self.exact_totals = None if scorer.known is None else ExactSums(scorer.known.n_columns)
         self.nonfinite = 0
-
-    def unlink(self) -> None:
-        """Drop the totals, which refer to this engine; it is unusable afterwards."""
-        self._totals = None
 
     def note(self, slots: Any, scored: Scored) -> None:
         """Keep scores: of one slot, or of many."""
@@ -252,17 +313,17 @@ class Ranked(RankLists):
         super()._count(slot, sign)
         if not (math.isfinite(self._ranks[slot]) and math.isfinite(self._table.losses[slot])):
             self.nonfinite += sign
-        elif self._totals is not None:
-            one = slice(slot, slot + 1)
-            weight = sign * float(self._slots.weights[slot])
-            self._totals.add(self._weighted_columns(self._slots.row(slot)[None], one, weight)[0])
+        elif self.exact_totals is not None:
+            one, weight = slice(slot, slot + 1), float(self._slots.weights[slot])
+            row = self._weighted_columns(self._slots.row(slot)[None], one, weight)[0]
+            self.exact_totals.add(row, sign)
 
     def _count_many(self, slots: Array, sign: int) -> None:
         super()._count_many(slots, sign)
         finite = slots[self._are_finite(slots)]
         self.nonfinite += sign * (len(slots) - len(finite))
-        if self._totals is not None:
-            self._totals.add_many(finite, sign)
+        if self.exact_totals is not None:
+            self.exact_totals.absorb(self._sum(finite, sign))
 
     def choose(self, size: int) -> Chosen:
         if not size or not len(self):
@@ -280,16 +341,18 @@ class Ranked(RankLists):
     @property
     def totals(self) -> Array | None:
         """The totals over the points here, of their calibration features."""
-        return None if self._totals is None else self._totals.values
+        return None if self.exact_totals is None else self.exact_totals.values
 
-    def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
-        """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
+    def calibrated(self, points: WeightedPoints, chosen: Chosen) -> Chosen:
+        """Adjust the weights of chosen points to the totals over all."""
         totals = self.totals
         assert totals is not None
-        known = calibration_features(self._scorer.loss, self._scorer.anchor, len(slots), points)
-        cache = None if self._cache is None else self._cache[slots]
-        columns = known.columns_of(points.X, points.y, self._table.losses[slots], cache)
-        return Calibration(columns, points.weights).weights(totals[: known.n_columns])
+        rows, weights, *drawn = chosen
+        features = calibration_features(self._scorer.loss, self._scorer.anchor, len(rows), points)
+        found, weights = calibrate(
+            points, Draw(rows, *drawn), weights, features, totals[: features.n_columns]
+        )
+        return Chosen(found.rows, weights, found.inclusion, found.groups)
 
     @property
     def nbytes(self) -> int:
@@ -309,12 +372,31 @@ class Ranked(RankLists):
             )  # other shapes round otherwise
             assert same.all(), "1: a point stands under another rank"
             assert np.array_equal(self._table.losses[block], fresh.losses), "1: a point has another loss"
-        if self._totals is not None:
-            self._totals.check()
+        if self.exact_totals is not None:
+            finite = slots[self._are_finite(slots)]
+            off = np.abs(self.exact_totals.values - self._sum(finite).values)
+            mass = np.abs(self._sum(finite, absolute=True).values)
+            assert not (off > 1e-12 * mass).any(), "2: the totals are not those of the points"
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
         return self._weighted_columns(self._slots.rows(slots), slots, self._slots.weights[slots, None])
+
+    def _sum(self, slots: Array, sign: int = 1, *, absolute: bool = False) -> ExactSums:
+        """Add up what points contribute, or its absolute values, on all cores and in the order of memory."""
+        assert self._scorer.known is not None
+        slots, parts = np.sort(slots), [ExactSums(self._scorer.known.n_columns)]
+
+        def work(chunk: slice) -> None:
+            block = self.contributions(slots[chunk])
+            part = ExactSums(block.shape[1])
+            part.add_rows(np.abs(block) if absolute else block, sign)
+            parts.append(part)
+
+        for_each_chunk(work, len(slots), _TOGETHER, fixed=True)
+        for part in parts[1:]:
+            parts[0].absorb(part)
+        return parts[0]
 
     def _weighted_columns(self, X: Array, where: Any, weights: Any) -> Array:
         assert self._scorer.known is not None
@@ -324,10 +406,6 @@ class Ranked(RankLists):
             columns = self._scorer.known.columns_of(X, y, self._table.losses[where], cache)
             columns *= weights
         return columns
-
-    def _contributing(self) -> Array:
-        slots = self.slots()
-        return slots[self._are_finite(slots)]
 
     def _are_finite(self, slots: Array) -> Array:
         return np.isfinite(self._ranks[slots]) & np.isfinite(self._table.losses[slots])

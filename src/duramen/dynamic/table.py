@@ -8,14 +8,15 @@ first. A change moves the edge past no more points than it must.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.coreset.exact import ExactSum
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered, grown
-from duramen.dynamic.sums import ExactSum
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
@@ -120,8 +121,8 @@ class LossTable:
         outer = order[self.are_suspected(order)]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         weights = self._slots.weights[outer]
-        total = float(weights.sum())
-        assert abs(self.outer.value - total) <= 1e-12 * total, "3: the suspected weigh something else"
+        total = math.fsum(weights)
+        assert self.outer.value == total, "3: the suspected weigh something else"
         assert len(outer) or self.edge == _NOWHERE, "2: the edge is not at a point"
         if len(outer):
             first = outer[0]
@@ -154,7 +155,7 @@ class LossTable:
         return Moves(slots, suspect)
 
     def _count(self, slots: Array, sign: int) -> None:
-        self.outer.add_many(sign * self._slots.weights[slots])
+        self.outer.add_many(self._slots.weights[slots], sign)
         self.n_suspected += sign * len(slots)
 
     def _mend_edge(self) -> None:

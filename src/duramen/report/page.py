@@ -40,7 +40,6 @@ from duramen.report.numbers import (
     Findings,
     Reasons,
     effective_size,
-    find,
     largest_losses,
     reasons_of,
     strata_rows,
@@ -143,7 +142,7 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    found = find(subject, encoding, names)
+    found = Findings(subject, encoding, names)
     events = tuple(history) or tuple(getattr(subject, "history", ()))
     kept = getattr(subject, "notes", {}) if notes is None else notes
     bodies = {
@@ -202,7 +201,7 @@ def _key_figures(found: Findings, certificate: Certificate | None) -> list[tuple
     shown = [("points", f"{n:,}", width)]
     if core is not None:
         ratio = n / max(len(core), 1)
-        each = _mean_loss(found, core)
+        each = found.mean_loss
         value, _, error = ("unknown", "", "") if each is None else interval(each).partition(" ± ")
         shown += [
             (
@@ -222,12 +221,6 @@ def _key_figures(found: Findings, certificate: Certificate | None) -> list[tuple
         probes = plural(len(certificate.errors), "probe")
         shown.append(("largest error found", percent(certificate.max_error), f"at {probes}"))
     return shown
-
-
-def _mean_loss(found: Findings, core: Coreset) -> Estimate | None:
-    """Estimate f_z at the anchor per unit of kept weight."""
-    kept, there = core.total_weight - core.n_outliers, found.estimate
-    return None if there is None or not kept > 0 else Estimate.of(there.value / kept, there.std_error / kept)
 
 
 def _contents(found: Findings, notes: Mapping[str, Any]) -> Markup:
@@ -409,7 +402,7 @@ def _threshold(core: Coreset) -> str:
 
 def _error_bars(found: Findings, core: Coreset) -> Markup:
     """Show f_z at the anchor with its standard error and interval, in total and per unit of kept weight."""
-    there, each = found.estimate, _mean_loss(found, core)
+    there, each = found.estimate, found.mean_loss
     if found.losses is None:
         return tag("p.note", f"{found.no_losses} Without an anchor there is no parameter to estimate at.")
     if there is None:

@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.samplers.ranks import apportion, draw, scale_weights, uniforms
+from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 
 _SMALLEST_MEASURE = 1e-290  # below, a rank would overflow and count as absent
 
@@ -159,11 +159,8 @@ class Bound(Sampler):
             return points if len(live) == len(points) else points.take(live)
         anchored = freeze(self.sampler, self._anchored(points))
         seed = int(rng.integers(2**63))
-        groups, sizes, totals = group_strata(
-            self.sampler, self.sampler.strata(anchored), points.weights, size
-        )
-        found = draw(seed, compute_ranks(self.sampler, anchored, seed), points.ids, groups, sizes)
-        weights = scale_weights(found, points.weights, groups, totals)
+        ranks, strata = compute_ranks(self.sampler, anchored, seed), self.sampler.strata(anchored)
+        found, weights = draw_strata(self.sampler, points, ranks, strata, size, seed)
         order = np.argsort(points.ids[found.rows])
         return points.take_unchecked(found.rows[order], weights[order])
 
@@ -215,11 +212,17 @@ def size_measures(weights: Any, scores: Any) -> Any:
 
 
 def compute_ranks(
-    sampler: RankedSampler, anchored: AnchoredPoints, seed: int, *, steady: bool = False
+    sampler: RankedSampler,
+    anchored: AnchoredPoints,
+    seed: int,
+    *,
+    steady: bool = False,
+    refuse: bool = True,
 ) -> Array:
     """Compute the ranks, u over weight times score; refuse scores that are not positive numbers.
 
-    If ``steady``, the rank of a point has the same bits whichever others are with it.
+    If ``steady``, the rank of a point has the same bits whichever others are with it. Without
+    ``refuse``, the rank is infinite where the score is not a positive number.
     """
     weights = anchored.points.weights
     steady = steady and _still_holds(sampler, "steady_scores", "scores")
@@ -230,13 +233,14 @@ def compute_ranks(
             "one score per point is needed"
         )
     if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
-        wrong = np.flatnonzero(~((scores > 0) & (scores < np.inf)) & (weights > 0))
-        if wrong.size:
+        valid = (scores > 0) & (scores < np.inf)
+        wrong = np.flatnonzero(~valid & (weights > 0))
+        if wrong.size and refuse:
             raise ValueError(
                 f"{sampler!r} gave the score {scores[wrong[0]]} to id {anchored.points.ids[wrong[0]]}; "
                 "scores must be positive numbers"
             )
-        scores = np.where(weights > 0, scores, 1.0)
+        scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
     measures = np.where(weights > 0, size_measures(weights, scores), 0.0)
     ranks = uniforms(seed, anchored.points.ids)
     with np.errstate(divide="ignore", over="ignore"):
@@ -244,20 +248,23 @@ def compute_ranks(
     return ranks
 
 
-def group_strata(
-    sampler: RankedSampler, numbers: Array | None, weights: Array, size: int
-) -> tuple[Array | None, Array, Array]:
-    """Share the size out between groups of strata: the group of each point, their sizes and total weights.
+def draw_strata(
+    sampler: RankedSampler, points: WeightedPoints, ranks: Array, numbers: Array | None, size: int, seed: int
+) -> tuple[Draw, Array]:
+    """Share the size out between groups of strata, and draw by rank: the rows and their weights.
 
     ``numbers`` are the strata of the points; those of weight zero count as absent.
     """
-    if numbers is None:
-        return None, np.array([size]), np.array([float(weights.sum())])
-    strata, places, occupied = strata_of(numbers, weights)
-    pooled, sizes = allocate_size(sampler, strata, size)
-    lookup = np.full(int(places.max()) + 1, -1, dtype=np.int32)
-    lookup[occupied] = pooled
-    return lookup.take(places), sizes, np.bincount(pooled, strata.weights)
+    weights, groups = points.weights, None
+    sizes, totals = np.array([size]), np.array([float(weights.sum())])
+    if numbers is not None:
+        strata, places, occupied = strata_of(numbers, weights)
+        pooled, sizes = allocate_size(sampler, strata, size)
+        lookup = np.full(int(places.max()) + 1, -1, dtype=np.int32)
+        lookup[occupied] = pooled
+        groups, totals = lookup.take(places), np.bincount(pooled, strata.weights)
+    found = draw(seed, ranks, points.ids, groups, sizes)
+    return found, scale_weights(found, weights, groups, totals)
 
 
 def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:

@@ -38,6 +38,7 @@ _CHANCE = 5.0  # standard errors
 _STEPS = 50
 _STEP = 2.0**32  # totals are rounded to multiples of the spread over it
 _CONSTANT = 1e-6  # a column that varies by less is met anyway, and only rounding would show in it
+_TOO_LIGHT = 1e-70  # a column that varies only among points of next to no weight: its fourth power vanishes
 _ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a total, in units of spread
 
 
@@ -153,7 +154,9 @@ class Calibration:
         largest = np.where(self.used, largest, 1.0)
         apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
         squares = np.square(apart)
-        spread = np.where(self.used, np.sqrt(self.shares @ squares), 1.0)
+        spread = np.sqrt(self.shares @ squares)
+        self.used &= spread > _TOO_LIGHT
+        spread = np.where(self.used, spread, 1.0)
         apart /= spread
         self.spread = largest * spread
         self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread

@@ -90,31 +90,30 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
     d = X.shape[1]
     p, q = d + intercept, min(d + 1, directions)
-    largest = abs(X).max(axis=0)
-    largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
+    largest = _dense(abs(X).max(axis=0)).ravel()
     largest = np.where(largest > 0, largest, 1.0)
-    rows = X.multiply(1 / largest).tocsr() if sparse.issparse(X) else X / largest  # no square overflows
+    rows = X * (1 / largest)  # no square overflows
     if intercept:
-        ones = np.ones((X.shape[0], 1))
-        rows = sparse.hstack([rows, ones], format="csr") if sparse.issparse(X) else np.hstack([rows, ones])
+        join = sparse.hstack if sparse.issparse(X) else np.hstack
+        rows = join([rows, np.ones((X.shape[0], 1))])
     share = weights / weights.sum()
-    squares = rows.multiply(rows) if sparse.issparse(rows) else np.square(rows)
-    spread = np.asarray(squares.T @ share, dtype=np.float64).ravel()
+    spread = (rows * rows).T @ share
     # a column that is zero in the sample is rare: its size is taken to be that of the others
     spread[spread == 0] = np.median(spread[spread > 0]) if (spread > 0).any() else 1.0
     units = 1 / np.sqrt(spread)
     basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
-        weighted = rows.multiply(share[:, None]) if sparse.issparse(rows) else rows * share[:, None]
-        product = weighted.T @ rows
-        moment = np.asarray(product.toarray() if sparse.issparse(product) else product, dtype=np.float64)
-        moment *= units[:, None] * units
+        moment = _dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
         moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column occurred once more
         basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
     frame = np.zeros((d + 1, q))
     frame[:p] = units[:, None] * basis / p**0.5
     frame[:d] /= largest[:, None]
     return frame
+
+
+def _dense(rows: Rows) -> Array:
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
 def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
