@@ -125,26 +125,26 @@ def test_a_seed_makes_the_same_table_but_for_the_times(tmp_path, capsys, monkeyp
     assert tables[0] == tables[1] != tables[2]
 
 
-def test_it_says_when_the_search_was_misled(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "compare", _misled)
-    assert main([*SMALL, "--picture", str(tmp_path / "a.png")]) == 0
-    assert "The search was misled here" in capsys.readouterr().out
+def test_it_says_when_the_search_was_misled(run, monkeypatch, tmp_path):
+    def misled(*arguments):
+        found = compare(*arguments)
+        return found._replace(truth=2 * found.best)
+
+    monkeypatch.setattr(demo, "compare", misled)
+    assert "The search was misled here" in run(*SMALL, "--picture", tmp_path / "a.png").out
 
 
-def _misled(*arguments):
-    found = compare(*arguments)
-    return found._replace(truth=2 * found.best)
-
-
-def test_without_matplotlib_it_says_what_to_install(tmp_path, capsys, monkeypatch):
+def test_without_matplotlib_it_says_what_to_install(tmp_path, run, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
         monkeypatch.delitem(sys.modules, name)
-    assert main(SMALL) == 0
-    printed = capsys.readouterr()
-    assert "pip install 'duramen[plot]'" in printed.out
-    assert "robust coreset" in printed.out
+    done = run(*SMALL)
+    assert (done.code, "pip install 'duramen[plot]'" in done.out, "robust coreset" in done.out) == (
+        0,
+        True,
+        True,
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -176,13 +176,8 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
         (["--picture", "."], "duramen: . must end in .png"),
     ],
 )
-def test_wrong_options_are_one_line_and_exit_2(tmp_path, capsys, monkeypatch, arguments, message):
+def test_wrong_options_are_one_line_and_exit_2(tmp_path, run, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main(["demo", *arguments])
-    except SystemExit as exit:  # argparse's own
-        code = exit.code
-    lines = capsys.readouterr().err.splitlines()
-    assert code == 2
-    assert message in lines[-1]
-    assert len(lines) == 1 or lines[0].startswith("usage: ")
+    done = run("demo", *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err

@@ -79,18 +79,6 @@ def _joined(parts, name):
     return [*chain(*values)] if isinstance(values[0], list) else np.concatenate(values)
 
 
-def same(one, other):
-    """Whether rows are equal to the last bit."""
-    assert one.X.dtype == other.X.dtype
-    np.testing.assert_array_equal(one.X, other.X)
-    for name in ("y", "weights", "ids"):
-        mine, its = getattr(one, name), getattr(other, name)
-        assert type(mine) is type(its)
-        if mine is not None:
-            np.testing.assert_array_equal(mine, its)
-    return True
-
-
 def arrow_table(**columns):
     return pa.table(columns)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.io import open_table
 from duramen.points import numbers_of
+from tests.io.files import write
 from tests.support import assert_same_coreset
 
 pa = pytest.importorskip("pyarrow")
@@ -36,16 +37,12 @@ def at_once(whole, **chosen):
 
 
 def files(folder, whole, cuts, suffix="parquet", rows=400):
-    ends = [0, *cuts, len(whole)]
-    for number, (start, end) in enumerate(pairwise(ends)):
+    for number, (start, end) in enumerate(pairwise([0, *cuts, len(whole)])):
         path, part = folder / f"part-{number:02}.{suffix}", whole.slice(start, end - start)
         if suffix == "parquet":
             parquet.write_table(part, path, row_group_size=rows)
-        elif suffix == "csv":
-            csv.write_csv(part, path)
         else:
-            with pa.ipc.new_file(path, part.schema) as file:
-                file.write_table(part)
+            write(part, path)
 
 
 @pytest.mark.usefixtures("two_threads", "few_sampled")
@@ -186,10 +183,9 @@ def test_progress_of_both_passes(tmp_path, capsys):
     assert [number for number, _, _ in told] == sorted(number for number, _, _ in told)
     assert {number for number, _, _ in told} == {1, 2}
     for number in (1, 2):
-        rows = [n for one, _, n in told if one == number]
-        assert rows == sorted(rows)
-        assert rows[-1] == 3000
-        assert [share for one, share, _ in told if one == number][-1] == 1
+        steps = [one[1:] for one in told if one[0] == number]
+        assert steps == sorted(steps)
+        assert steps[-1] == (1, 3000)
     dm.robust_coreset(dm.scan(tmp_path, label="y", progress=True), **CHOSEN)
     assert capsys.readouterr().out == ""
 

@@ -21,7 +21,6 @@ from duramen.io.columns import (
     checked_names,
     few,
     readable,
-    refuse_kind,
     refuse_large,
 )
 from duramen.io.table import Batch, Table
@@ -41,17 +40,17 @@ class NumpyColumn(Column):
         self.values, self.kind = values, kind
 
     def numbers(self) -> Array:
-        refuse_kind(self.kind, "numbers")
+        self._check("numbers")
         refuse_large(self.values)
         return self.values
 
     def texts(self) -> tuple[Array, list[str]]:
-        refuse_kind(self.kind, "text")
+        self._check("text")
         known, codes = np.unique(self.values, return_inverse=True)
         return codes.reshape(-1).astype(np.int64), known.tolist()
 
     def whole(self) -> Array:
-        refuse_kind(self.kind, "whole numbers")
+        self._check("whole numbers")
         return as_int64(self.values)
 
 

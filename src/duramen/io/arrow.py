@@ -26,7 +26,6 @@ from duramen.io.columns import (
     as_int64,
     checked_names,
     readable,
-    refuse_kind,
     refuse_large,
     shortened,
     too_large,
@@ -66,9 +65,6 @@ class ArrowColumn(Column):
     def __init__(self, values: Any, kind: Kind) -> None:
         self.kind = kind
         self.values = values.chunk(0) if values.num_chunks == 1 else _combined(values)
-
-    def _check(self, wanted: str) -> None:
-        refuse_kind(self.kind, wanted)
 
     def numbers(self) -> Array:
         self._check("numbers")

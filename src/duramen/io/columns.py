@@ -139,6 +139,11 @@ class Column(ABC):
 
     kind: Kind
 
+    def _check(self, wanted: str) -> None:
+        """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
+        if self.kind not in _KINDS_OF[wanted]:
+            raise BadCellError(None, f"holds {self.kind.value}, not {wanted}")
+
     @abstractmethod
     def numbers(self) -> Array:
         """Return a numeric array, NaN where a value is missing; copied only if it must be."""
@@ -213,12 +218,6 @@ _KINDS_OF = {
     "text": {Kind.TEXT, Kind.EMPTY},
     "whole numbers": {Kind.WHOLE},
 }
-
-
-def refuse_kind(kind: Kind, wanted: str) -> None:
-    """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
-    if kind not in _KINDS_OF[wanted]:
-        raise BadCellError(None, f"holds {kind.value}, not {wanted}")
 
 
 def plain_number(value: Any) -> Category:

@@ -122,9 +122,9 @@ class DelimitedTable(ArrowTable):
 
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
         self.path, self.nbytes = path, path.stat().st_size
-        with readable(path, self.what, *_BROKEN), _text(path) as file:
-            lines = list(islice((line for line in file if line.strip("\r\n")), 2))
         with readable(path, self.what, *_BROKEN):
+            with _text(path) as file:
+                lines = list(islice((line for line in file if line.strip("\r\n")), 2))
             self.delimiter = delimiter or _delimiter_of(path)
             self.columns = self._header(lines)
         self.kinds = dict.fromkeys(self.columns, Kind.EMPTY)
