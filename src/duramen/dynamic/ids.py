@@ -70,7 +70,7 @@ class Ids:
                 kind = "numbers for ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
             found = slots.find_many(numbers)
-            if found.max() >= 0:
+            if (found[0] if n == 1 else found.max()) >= 0:
                 row = int(np.argmax(found >= 0))
                 name = numbers[row] if named is None else repr(named[row])
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")

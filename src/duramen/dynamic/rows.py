@@ -72,8 +72,9 @@ class Slots:
             slot = self.extent
             self._extend(slot + 1)
         self._blocks[slot >> self._shift][slot & self._mask] = row
-        for column, value in zip(self._columns(), (name, weight, label), strict=False):
-            column[slot] = value
+        self.ids[slot], self.weights[slot] = name, weight
+        if self.y is not None:
+            self.y[slot] = label
         self.index.add(name, name, slot)
         return slot
 
