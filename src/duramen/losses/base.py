@@ -43,6 +43,13 @@ class MissingPropertyError(TypeError):
     """A loss does not define what is needed here; the message says what to define."""
 
 
+def check_loss(loss: Any) -> None:
+    """Raise TypeError, with the way out, unless this is a loss."""
+    if not isinstance(loss, Loss):
+        found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
+        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+
+
 class Loss(ABC):
     """A learning problem: the cost f(theta, x) >= 0 of one point x under parameters theta.
 
