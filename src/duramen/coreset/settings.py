@@ -338,9 +338,9 @@ class Settings:
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler for an anchor."""
-        return self.chooser or best_sampler(
-            self.loss, anchor.radius > 0, are_few(self.plan, self.loss, n_columns)
-        )
+        n_parameters = int(np.prod(self.loss.parameter_shape(n_columns) or (1,)))
+        few = isinstance(self.plan, BySize) and self.plan.size < ROWS_A_PARAMETER * n_parameters
+        return self.chooser or best_sampler(self.loss, anchor.radius > 0, few)
 
     def check_radius(self) -> None:
         """Raise ValueError, with the way out, where an anchor lacks the radius that is needed."""
@@ -366,12 +366,6 @@ _SAMPLERS: dict[str, type[Sampler]] = {
     "leverage": LeverageSampler,
     "sensitivity": SensitivitySampler,
 }
-
-
-def are_few(plan: SizeRule, loss: Loss, n_columns: int) -> bool:
-    """Return whether the coreset is so small that a fit would overfit it."""
-    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
-    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
 
 
 def best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:

@@ -90,7 +90,7 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
 def check_points(points: WeightedPoints, loss: Loss) -> None:
     """Raise TypeError or ValueError unless these are points, and labelled if the loss needs labels."""
     check_points_and_loss(points, loss)
-    if isinstance(loss, PredictorLoss) and points.y is None:
+    if loss.needs_labels and points.y is None:
         raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
 
 

@@ -24,8 +24,6 @@ from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, held_points
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
@@ -267,7 +265,6 @@ class _Common:
 
     def __init__(self, loss: Any) -> None:
         self._loss = loss
-        self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
         self._first: tuple[Any, Form] | None = None
         self._classes = np.empty(0)
 
@@ -277,7 +274,7 @@ class _Common:
         if isinstance(body, FirstPassResult) and body.form is not None:
             self._check(name, body.form, np.array(body.classes))
         for points in held_points(summary):
-            classes = np.empty(0) if points.y is None or not self._classifies else np.unique(points.y)
+            classes = np.empty(0) if points.y is None or not self._loss.has_classes else np.unique(points.y)
             self._check(name, form_of(points), classes)
 
     def _check(self, name: Any, form: Form, classes: Array) -> None:

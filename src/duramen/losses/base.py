@@ -83,6 +83,9 @@ class Loss(ABC):
     _takes_sparse: ClassVar[bool] = False
     classifies: ClassVar[bool] = False
     """Whether labels are two classes, above zero and not."""
+    needs_labels: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+    """Whether labels are classes, two or more."""
 
     @property
     def convex(self) -> bool:
