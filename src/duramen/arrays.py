@@ -394,8 +394,18 @@ def _ragged(X: Any) -> str:
     return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
 
 
-def check_count(name: str, number: Any, least: int) -> int:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, other than True and False."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a value is an integer, other than True and False."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_count(name: str, number: Any, least: int = 1) -> int:
     """Return a whole number as an int; refuse anything else, and one below ``least``."""
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+    if not is_whole(number) or number < least:
         raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
     return int(number)

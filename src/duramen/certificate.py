@@ -147,7 +147,7 @@ def certify(
       mean error at random ones 0.0...; 95% intervals that hold: ...%
     """
     ball = _ball_of(core, radius)
-    n_probes = check_count("n_probes", n_probes, 1)
+    n_probes = check_count("n_probes", n_probes)
     ascent_steps = check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
     sides = _Sides(core, _points_of(core, X, y, sample_weight))

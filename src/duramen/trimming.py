@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_number
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
@@ -42,9 +42,7 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
     >>> outlier_weight(20, total_weight=1000), outlier_weight(0.02, total_weight=1000)
     (20.0, 20.0)
     """
-    if isinstance(n_outliers, (bool, np.bool_)) or not isinstance(
-        n_outliers, (int, float, np.integer, np.floating)
-    ):
+    if not is_number(n_outliers):
         raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
     given = float(n_outliers)
     if not given >= 0:
@@ -68,7 +66,7 @@ def checked_outliers(n_outliers: Any, total: float = np.inf) -> float:
     A fraction in single precision is read as the decimal it shows.
     """
     if not np.isfinite(total):
-        is_count = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
+        is_count = is_number(n_outliers) and n_outliers >= 1
         total = 2 * float(n_outliers) if is_count else 1.0
     outlier_weight(n_outliers, total)
     if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:

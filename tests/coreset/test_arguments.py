@@ -21,7 +21,7 @@ REFUSED = [
     ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
     ({"n_outliers": "many"}, TypeError, "n_outliers='many' is not a number"),
     ({"n_outliers": 300}, ValueError, "could set aside the whole class"),
-    ({"size": 0}, ValueError, "size=0 must be a whole number of 1 or more"),
+    ({"size": 0}, ValueError, "size=0 must be a whole number, 1 or more"),
     ({"size": 10.0}, ValueError, "size=10.0 must be a whole number"),
     ({"size": 1, "n_outliers": 10}, ValueError, "size=1 is below 2.*take a larger size, or suspects=0"),
     ({"size": 15, "n_outliers": 10, "beta": 0}, ValueError, "size=15 is too small to keep all 15 suspected.*size=16"),

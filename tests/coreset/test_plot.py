@@ -125,7 +125,7 @@ def test_sparse_rows_that_would_not_fit_are_refused_with_a_way_out():
 
 @pytest.mark.parametrize("wrong", [0, -3, 2.5, True, None])
 def test_max_points_is_checked(wrong):
-    with pytest.raises(ValueError, match=r"max_points=.* must be a whole number of 1 or more"):
+    with pytest.raises(ValueError, match=r"max_points=.* must be a whole number, 1 or more"):
         kmeans_core().plot(max_points=wrong)
 
 

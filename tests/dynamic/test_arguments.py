@@ -17,7 +17,7 @@ TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
 REFUSED = [
     ({"loss": dm.LogisticLoss}, TypeError, "found the class LogisticLoss; call it"),
     ({"loss": "logistic"}, TypeError, "loss must be a Loss.*found 'logistic'"),
-    ({"size": 0}, ValueError, "size=0 must be a whole number of 1 or more"),
+    ({"size": 0}, ValueError, "size=0 must be a whole number, 1 or more"),
     ({"size": 10.5}, ValueError, "size=10.5 must be a whole number"),
     ({"size": None}, TypeError, "pass size=4000"),
     ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
@@ -30,7 +30,7 @@ REFUSED = [
     ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score points.*engine='tree'"),
     ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
     ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
-    ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number of 1 or more"),
+    ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number, 1 or more"),
     ({"engine": "tree", "height": 2.0}, ValueError, "height=2.0 must be a whole number"),
     ({"engine": "tree", "height": 2, "bucket_size": 9}, ValueError, "bucket_size=9 and height=2 both"),
     ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),

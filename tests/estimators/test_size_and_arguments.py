@@ -111,7 +111,7 @@ def test_a_fit_that_does_not_end_says_what_to_do():
         ({"coreset_size": 2.5}, "coreset_size=2.5 must be a whole number"),
         ({"tol": 0}, "tol=0 must be a positive number"),
         ({"tol": "1%"}, "tol='1%' must be a positive number"),
-        ({"n_rounds": 0}, "n_rounds=0 must be a whole number of 1 or more"),
+        ({"n_rounds": 0}, "n_rounds=0 must be a whole number, 1 or more"),
         ({"n_init": 0}, "n_starts=0|n_init=0"),
         ({"max_iter": 0}, "max_iter=0 must be a whole number"),
         ({"n_outliers": -1}, "n_outliers=-1 must be 0 or more"),

@@ -43,7 +43,7 @@ def test_labels_are_needed(loss, y, message):
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None])
 @pytest.mark.parametrize("family", [dm.KMeansLoss, dm.KMedianLoss, dm.BregmanLoss])
 def test_a_wrong_number_of_centres_is_refused(family, k):
-    with pytest.raises(ValueError, match="must be a whole number of centres, 1 or more"):
+    with pytest.raises(ValueError, match="must be a whole number, 1 or more"):
         family(k)
 
 

@@ -42,7 +42,7 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
         (lambda: dm.solve(POINTS, LOGISTIC, l2=-1), r"l2=-1 must be zero or a positive finite number"),
         (lambda: dm.solve(POINTS, LOGISTIC, l2=np.nan), r"l2=nan must be"),
         (lambda: dm.solve(PLAIN, dm.KMeansLoss(2), l2=1.0), r"l2=1.0 penalises linear predictors"),
-        (lambda: dm.solve(POINTS, LOGISTIC, n_starts=0), r"n_starts=0 must be a whole number of starts, 1 or more"),
+        (lambda: dm.solve(POINTS, LOGISTIC, n_starts=0), r"n_starts=0 must be a whole number, 1 or more"),
         (lambda: dm.solve(POINTS, LOGISTIC, max_iter=2.5), r"max_iter=2.5 must be a whole number"),
         (lambda: dm.solve(POINTS, LOGISTIC, tol=-1e-3), r"tol=-0.001 must be zero or a positive"),
         (lambda: dm.solve(POINTS, LOGISTIC, random_state=-3), r"random_state=-3 must be None, a seed"),

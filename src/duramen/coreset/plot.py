@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows
+from duramen.arrays import Array, Rows, check_count
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
 from duramen.losses.centres import CentreLoss
-from duramen.samplers.base import check_size
 from duramen.seeds import generator
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def scene_of(
 
     ``columns``, ``label`` and ``label_text`` are names for axes and legend.
     """
-    check_size(max_points, "max_points")
+    check_count("max_points", max_points)
     rng = generator(random_state)
     shown = np.arange(len(core))
     if len(core) > max_points:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from duramen import theory
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count, is_number
 from duramen.ball import Anchor, Ball
 from duramen.coreset.split import Split
 from duramen.losses.base import Loss, MissingPropertyError, check_loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
-from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler, check_size
+from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.seeds import generator
-from duramen.solvers.problem import is_number
 from duramen.trimming import checked_outliers, trimmed_sum
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Size
         _check_range("beta", beta)
     is_auto = isinstance(suspects, str) and suspects == "auto"
     if size is not None:
-        check_size(size)
+        check_count("size", size)
         if beta:
             raise TypeError(
                 f"beta={beta} goes with epsilon; with size={size} only beta=0 is allowed (keep all)"

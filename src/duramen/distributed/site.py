@@ -189,7 +189,7 @@ class Site:
                 f"a site holds its rows in a DynamicCoreset or a Store; found {type(rows).__name__}"
             )
         self.rows = rows
-        self.max_rows = None if max_rows is None else check_count("max_rows", max_rows, 1)
+        self.max_rows = None if max_rows is None else check_count("max_rows", max_rows)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_whole
 from duramen.dynamic.rows import Slots
 from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 
@@ -26,7 +26,7 @@ def numbered(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequ
     (array([7, 3]), None)
     """
     one = _only_entry(ids)
-    if _is_whole(one) and _LEAST <= one <= _MOST:
+    if is_whole(one) and _LEAST <= one <= _MOST:
         return np.array([int(one)]), None
     if is_names(ids):
         named = listed(ids)
@@ -89,7 +89,7 @@ class Ids:
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
         one = _only_entry(ids)
-        if _is_whole(one):
+        if is_whole(one):
             slot = slots.find(int(one)) if _LEAST <= one <= _MOST else -1
             if slot < 0:
                 _refuse_missing(one)
@@ -163,10 +163,6 @@ def _only_entry(ids: Any) -> Any:
     if isinstance(ids, list):
         return ids[0] if len(ids) == 1 else ids
     return ids[0] if isinstance(ids, np.ndarray) and ids.shape == (1,) else ids
-
-
-def _is_whole(one: Any) -> bool:
-    return isinstance(one, (int, np.integer)) and not isinstance(one, bool)
 
 
 def _first(ids: Any) -> Any:

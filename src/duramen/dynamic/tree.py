@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Sampler, check_size, reduce_rows
+from duramen.samplers.base import Sampler, reduce_rows
 
 _ABSENT = array("i", [-1])
 _NODES_PER_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
@@ -238,7 +238,7 @@ class Tree:
         """
         if not len(self):
             return np.empty(0, dtype=np.intp), np.empty(0)
-        check_size(size)
+        check_count("size", size)
         if len(self) <= size:
             chosen, _ = self._alive(self.buckets.slots())
         else:
@@ -343,6 +343,5 @@ def check_shape(bucket_size: Any, height: Any) -> None:
             "pass one of them, or neither"
         )
     for name, value in (("bucket_size", bucket_size), ("height", height)):
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= 1):
-            raise ValueError(f"{name}={value!r} must be a whole number of 1 or more")
+        if value is not None:
+            check_count(name, value)

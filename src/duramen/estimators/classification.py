@@ -11,12 +11,11 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_number
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, MemoryData, class_codes
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import LogisticLoss, SoftmaxLoss
-from duramen.solvers.problem import is_number
 from duramen.trimming import outlier_weight
 
 

@@ -12,12 +12,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_non_negative
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData
 from duramen.estimators.out_of_core import ProfileSettings, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
-from duramen.losses.base import check_k
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
 _NO_LABELS = "labels_ has one value per row, and is not kept for a scan or a Dask collection"
@@ -45,7 +44,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         sample_weight : array (n,), optional
             As in :meth:`RobustLogisticRegression.fit`.
         """
-        k = check_k(self.n_clusters, "n_clusters", "clusters")
+        k = check_count("n_clusters", self.n_clusters)
         settings = self._settings(self._loss(k))
         needs = ProfileSettings(settings.loss, distinct=k, dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from duramen.arrays import Array, refuse_nonfinite
+from duramen.arrays import Array, check_count, is_number, refuse_nonfinite
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import robust_coreset
@@ -20,9 +20,9 @@ from duramen.losses.base import Loss
 from duramen.losses.centres import distinct_rows
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Bound, RankedSampler, Sampler, check_size
+from duramen.samplers.base import Bound, RankedSampler, Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, is_number, outlier_rows
+from duramen.solvers.problem import Solution, outlier_rows
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
@@ -67,8 +67,8 @@ class FitSettings:
             )
         if not (is_number(self.tol) and 0 < self.tol < np.inf):
             raise ValueError(f"tol={self.tol!r} must be a positive number, such as 0.01 for an error of 1%")
-        check_size(self.n_starts, "n_init")
-        check_size(self.n_rounds, "n_rounds")
+        check_count("n_init", self.n_starts)
+        check_count("n_rounds", self.n_rounds)
 
     @property
     def is_auto(self) -> bool:

@@ -9,12 +9,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_number
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, rough_theta, weighted_median
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
-from duramen.solvers.problem import is_number
 
 _LOSSES = ("squared", "huber", "poisson")
 _GAUSSIAN = 1.4826  # the standard deviation of a Gaussian, in median absolute deviations

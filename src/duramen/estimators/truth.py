@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, refuse_nonfinite
+from duramen.arrays import Array, is_number, refuse_nonfinite
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData, weighted_median
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import TruthDiscoveryLoss
-from duramen.solvers.problem import is_number
 
 
 @dataclass(eq=False, repr=False)

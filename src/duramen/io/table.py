@@ -122,7 +122,7 @@ class Table(ABC):
         for name in wanted:
             if name not in self.kinds:
                 raise ValueError(absent(name, self.columns, self.path))
-        n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows, 1)
+        n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
         return self._unchanged(self._read(n_rows, wanted, check_count("skip", skip, 0)))
 
     def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -32,13 +32,6 @@ from duramen.ball import Ball, dual_norms
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
-def check_k(k: Any, name: str = "k", of: str = "centres") -> int:
-    """Check a number of centres, or ``of`` something else."""
-    if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"{name}={k!r} must be a whole number of {of}, 1 or more")
-    return int(k)
-
-
 class MissingPropertyError(TypeError):
     """A loss does not define what is needed here; the message says what to define."""
 

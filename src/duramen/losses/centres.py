@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, as_column, row_products
+from duramen.arrays import Array, Rows, as_column, check_count, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, check_k, ignore_overflow, require_finite
+from duramen.losses.base import Loss, ignore_overflow, require_finite
 from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -110,7 +110,7 @@ class KCentresLoss(CentreLoss):
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", check_k(self.k))
+        object.__setattr__(self, "k", check_count("k", self.k))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_number
 from duramen.losses.linear import LinearLoss
 from duramen.losses.special import exp_excess_near
 
@@ -190,8 +190,7 @@ class HuberLoss(LinearLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number = isinstance(self.delta, (int, float, np.integer, np.floating))
-        if not (number and self.delta > 0 and math.isfinite(self.delta)):
+        if not (is_number(self.delta) and self.delta > 0 and math.isfinite(self.delta)):
             raise ValueError(f"delta={self.delta!r} must be a positive finite number")
 
     @property

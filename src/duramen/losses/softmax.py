@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.ball import Ball, lengths
-from duramen.losses.base import check_k, ignore_overflow
+from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import PredictorLoss, refuse_overflow
 
 
@@ -44,7 +44,7 @@ class SoftmaxLoss(PredictorLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "n_classes", check_k(self.n_classes, "n_classes", "classes"))
+        object.__setattr__(self, "n_classes", check_count("n_classes", self.n_classes))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.n_classes, n_columns + self.fit_intercept)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
@@ -153,7 +153,7 @@ class Bound(Sampler):
     anchor: Anchor | None = None
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
-        check_size(size)
+        check_count("size", size)
         live = np.flatnonzero(points.weights > 0)
         if len(live) <= size:
             return points if len(live) == len(points) else points.take(live)
@@ -304,12 +304,6 @@ def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
     sums = np.bincount(places, weights, minlength=len(names) + 1)[1:]
     present = np.flatnonzero(counts)
     return Strata(names[present], counts[present], sums[present]), places, present + 1
-
-
-def check_size(size: Any, name: str = "size") -> None:
-    """Raise ValueError unless a size is a whole number of 1 or more."""
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ValueError(f"{name}={size!r} must be a whole number of 1 or more")
 
 
 def reduce_rows(

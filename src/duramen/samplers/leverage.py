@@ -8,10 +8,10 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
-from duramen.arrays import Array, Rows, dense_block, row_products, take_rows
+from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, check_size
+from duramen.samplers.base import AnchoredPoints, RankedSampler
 
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample uses other numbers than the coreset
 _SAMPLE, _PRODUCTS = 3000, 10**8  # its number of rows, unless their products would exceed the second number
@@ -52,7 +52,7 @@ class LeverageSampler(RankedSampler):
     directions: int = 4
 
     def __post_init__(self) -> None:
-        check_size(self.directions, "directions")
+        check_count("directions", self.directions)
 
     def scores(self, anchored: AnchoredPoints) -> Array:
         rows, frame = self._rows_and_frame(anchored)

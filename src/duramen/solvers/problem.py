@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
 
-from duramen.arrays import Array, Rows, take_rows
+from duramen.arrays import Array, Rows, is_number, take_rows
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
@@ -290,11 +290,6 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     z = outlier_weight(n_outliers, points.total_weight)
     loss.check_solvable(points.X, points.y, points.weights, z)
     return Problem(points, loss, z, float(l2))
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a real number, other than True and False."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def outlier_rows(points: WeightedPoints, losses: Array, kept: Array) -> Array:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, check_count, is_number
 from duramen.ball import Anchor
-from duramen.losses.base import Loss, check_k, ignore_overflow
+from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
@@ -24,7 +24,6 @@ from duramen.solvers.problem import (
     Solution,
     Status,
     Step,
-    is_number,
     outlier_rows,
     problem_of,
 )
@@ -261,8 +260,8 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
 
 
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
-    check_k(n_starts, "n_starts", "starts")
-    check_k(max_iter, "max_iter", "iterations")
+    check_count("n_starts", n_starts)
+    check_count("max_iter", max_iter)
     if tol is not None and not (is_number(tol) and 0 <= tol < np.inf):
         raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
     if callback is not None and not callable(callback):
