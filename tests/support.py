@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import duramen as dm
+from duramen.distributed import Plan, finish, merge, plan, summarize
 
 COLUMNS = ("y", "weights", "ids", "suspected", "own_weights", "inclusion", "groups")
 FACTS = ("threshold", "n_points", "n_suspected", "n_outliers", "sampler", "calibrated", "seed")
@@ -177,6 +179,21 @@ def at_once(points, **chosen):
     return quietly(
         dm.robust_coreset, points.X, points.y, sample_weight=points.weights, ids=points.ids, **chosen
     )
+
+
+def streamed(batches, **chosen):
+    """Build the coreset in passes over batches, each made by a call."""
+    step = plan(**chosen)
+    while isinstance(step, Plan):
+        step = finish(summarize(batches(), step))
+    return step
+
+
+def in_parts(parts, step, send=lambda summary, step: summary):
+    """Make all passes from here on, each with one summary per part, which may be sent as something else."""
+    while isinstance(step, Plan):
+        step = quietly(finish, reduce(merge, [send(summarize(part, step), step) for part in parts]))
+    return step
 
 
 def assert_same_coreset(one, other, rtol=1e-9, facts=FACTS):
