@@ -5,8 +5,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.coreset import anchor_sample, first_pass
@@ -53,38 +51,6 @@ def test_the_anchor_found_gives_the_same_coreset_again(name, sampler):
     thetas = core.anchor.theta, dm.solve(points, **asked).theta
     near, best = (dm.trimmed_objective(points, theta, **asked) for theta in thetas)
     assert near < 1.2 * best
-
-
-@pytest.mark.slow
-@settings(max_examples=120)
-@given(st.data())
-def test_neither_batches_nor_order_matter(draw):
-    name, sampler = draw.draw(st.sampled_from(SUITS))
-    n = draw.draw(st.integers(1, 250))
-    heavy, seed = draw.draw(st.sampled_from(KINDS)), draw.draw(st.integers(0, 5))
-    points = data(name, n=n, heavy=heavy, seed=seed, whole=draw.draw(st.booleans()))
-    if not points.total_weight:
-        return
-    cuts = draw.draw(st.lists(st.integers(0, n), max_size=12))
-    order = np.random.default_rng(draw.draw(st.integers(0, 99))).permutation(n)
-    if draw.draw(st.booleans()):  # the worst there is for the edge: it moves with every point
-        losses = PROBLEMS[name].loss.values(PROBLEMS[name].anchor().theta, points.X, points.y)
-        order = np.argsort(losses)
-    heaviest = points.weights.max() / points.total_weight
-    z = draw.draw(st.sampled_from([0, 0.02, 0.3, 0.9, min(heaviest, 0.5)]))
-    z = float(z * points.total_weight) if draw.draw(st.booleans()) and z * points.total_weight >= 1 else z
-    assert_law(
-        points,
-        cut(points, cuts, order),
-        loss=PROBLEMS[name].loss,
-        sampler=SAMPLERS[sampler],
-        anchor=PROBLEMS[name].anchor(),
-        size=draw.draw(st.integers(6 if sampler == "own" else 2, 80)),  # a row for each stratum
-        n_outliers=z,
-        suspects=draw.draw(st.sampled_from(["auto", 0, 1.0, 4.0])),
-        calibrate=draw.draw(st.booleans()),
-        random_state=seed,
-    )
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])

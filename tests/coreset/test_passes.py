@@ -14,16 +14,17 @@ import duramen as dm
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from tests.support import (
-    KINDS,
     PROBLEMS,
     SAMPLERS,
     SUITS,
+    any_problem,
     assert_same_coreset,
     at_once,
     cut,
     data,
     in_parts,
     quietly,
+    streamed,
 )
 
 
@@ -51,34 +52,12 @@ def one_way_and_another(points, cuts=(300, 700), *send, **chosen):
     assert_same_coreset(core, at_once(points, **chosen))
 
 
-@st.composite
-def parted(draw):
-    """Draw points of some problem, cut into parts, some of them empty."""
-    name, sampler = draw(st.sampled_from(SUITS))
-    n = draw(st.integers(40, 200))
-    points = data(
-        name, n=n, heavy=draw(st.sampled_from(KINDS)), seed=draw(st.integers(0, 5)), whole=draw(st.booleans())
-    )
-    cuts = draw(st.lists(st.integers(0, n), min_size=2, max_size=5))
-    order = np.random.default_rng(draw(st.integers(0, 99))).permutation(n)
-    chosen = asked(
-        name,
-        sampler,
-        size=draw(st.integers(6 if sampler == "own" else 2, 60)),
-        n_outliers=draw(st.sampled_from([0, 0.02, 0.3, 0.9])),
-        calibrate=draw(st.booleans()),
-        anchor=PROBLEMS[name].anchor(),
-    )
-    return points, list(cut(points, cuts, order)()), chosen
-
-
 @pytest.mark.slow
 @settings(max_examples=150)
-@given(parted(), st.randoms(use_true_random=False))
-def test_merging_is_associative_and_commutative_to_the_last_byte(parts, random):
-    points, batches, chosen = parts
-    if not points.total_weight:
-        return
+@given(any_problem(), st.randoms(use_true_random=False))
+def test_merging_is_associative_and_commutative_to_the_last_byte(problem, random):
+    points, cuts, order, chosen = problem
+    batches = list(cut(points, cuts, order)())
     for step in (plan(**chosen), second(points, **chosen)):
         summaries = [summarize(batch, step) for batch in batches]
         a, b, c = summaries[:3]
@@ -97,17 +76,18 @@ def test_merging_is_associative_and_commutative_to_the_last_byte(parts, random):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
-@given(parted())
-def test_bytes_and_pickles_are_the_summary_again(parts):
-    points, batches, chosen = parts
-    if not points.total_weight:
-        return
+@settings(max_examples=120)
+@given(any_problem())
+def test_neither_batches_nor_parts_nor_order_matter_and_bytes_and_pickles_are_the_summary_again(problem):
+    points, cuts, order, chosen = problem
+    batches = cut(points, cuts, order)
 
     def sent(summary, step):
         return through_bytes(summary, pickle.loads(pickle.dumps(step)))
 
-    assert_same_coreset(in_parts(batches, plan(**chosen), sent), at_once(points, **chosen))
+    core = at_once(points, **chosen)
+    assert_same_coreset(in_parts(list(batches()), plan(**chosen), sent), core)
+    assert_same_coreset(quietly(streamed, batches, **chosen), core)
 
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)

@@ -21,7 +21,7 @@ from tests.distributed.made import (
     pandas_of,
     pd,
 )
-from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, data
+from tests.support import PROBLEMS, SAMPLERS, SUITS, any_problem, assert_same_coreset, at_once, data
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
 
@@ -57,29 +57,11 @@ def test_the_anchor_it_finds_is_the_same(name, sampler, make):
 
 @pytest.mark.slow
 @settings(max_examples=40)
-@given(st.data())
-def test_the_coreset_does_not_depend_on_partitions_or_order(draw):
-    name, sampler = draw.draw(st.sampled_from(SUITS))
-    n = draw.draw(st.integers(1, 250))
-    heavy, seed = draw.draw(st.sampled_from(KINDS)), draw.draw(st.integers(0, 5))
-    points = data(name, n=n, heavy=heavy, seed=seed, whole=draw.draw(st.booleans()))
-    if not points.total_weight:
-        return
-    cuts = draw.draw(st.lists(st.integers(0, n), max_size=20))
-    order = np.random.default_rng(draw.draw(st.integers(0, 99))).permutation(n)
-    make = draw.draw(st.sampled_from([frame_of, arrays_of]))
+@given(any_problem(), st.sampled_from([frame_of, arrays_of]))
+def test_the_coreset_does_not_depend_on_partitions_or_order(problem, make):
+    points, cuts, order, chosen = problem
     with dask.config.set(scheduler="synchronous"):
-        assert_law(
-            points,
-            make(points, cuts, order),
-            loss=PROBLEMS[name].loss,
-            sampler=SAMPLERS[sampler],
-            anchor=PROBLEMS[name].anchor(),
-            size=draw.draw(st.integers(6 if sampler == "own" else 2, 80)),  # a row for each stratum
-            n_outliers=draw.draw(st.sampled_from([0, 0.02, 0.3])),
-            suspects=draw.draw(st.sampled_from(["auto", 0, 4.0])),
-            calibrate=draw.draw(st.booleans()),
-        )
+        assert_law(points, make(points, cuts, order), **chosen)
 
 
 @pytest.mark.parametrize(
