@@ -65,6 +65,15 @@ def test_any_order_of_the_points_makes_the_same_coreset(case, sampler):
         assert_same_coreset(core, build(X[order], labels, anchor=anchor, **asked))
 
 
+def test_float32_rows_make_the_same_coreset_in_any_order():
+    X = np.random.default_rng(0).normal(size=(33_333, 53)).astype(np.float32)
+    y = np.where(X[:, 0] > 0, 1, -1)
+    order = np.random.default_rng(1).permutation(len(X))
+    core = build(X, y, size=500, n_outliers=50, anchor=np.eye(54)[0])
+    other = build(X[order], y[order], ids=order, size=500, n_outliers=50, anchor=core.anchor)
+    assert_same_coreset(core, other)
+
+
 @every_sampler
 def test_the_anchor_passed_back_reproduces_the_choice(sampler):
     X, y = logistic()
