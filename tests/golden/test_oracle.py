@@ -14,6 +14,7 @@ from tests import support
 from tests.golden import oracle
 from tests.golden.cases import PROBLEMS, ROUTES, D, Data, make_data
 from tests.golden.oracle import Asked
+from tests.golden.test_golden import skip_without_dask
 
 SAMPLERS = ("uniform", "layered", "leverage", "sensitivity", "auto")
 NO_DEVIATION = ("softmax", "kl")  # the oracle has no formula for what sensitivities need of them
@@ -25,9 +26,7 @@ PASSES, LIVE = ("memory", "scan", "dask-array", "dask-frame"), ("ranked", "store
 
 def quietly(route, data, chosen):
     """Build a coreset by a route, without the advice on balls that are too large."""
-    if route.startswith("dask"):
-        pytest.importorskip("dask.array", reason="needs duramen[dask]")
-        pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
+    skip_without_dask(route)
     return support.quietly(ROUTES[route], data, chosen)
 
 
