@@ -79,17 +79,6 @@ def test_the_anchor_passed_back_reproduces_the_choice(sampler):
 
 
 @every_sampler
-def test_rows_that_were_added_and_removed_leave_no_trace(sampler):
-    X, y = logistic(3000)
-    anchor = build(X[:2000], y[:2000], sampler=sampler, anchor=dm.Anchor(np.zeros(4), 0.01)).anchor
-    keep = np.r_[0:1500, 2500:3000]
-    asked = {"n_outliers": 40, "sampler": sampler, "anchor": anchor, "random_state": 2}
-    without = build(X[keep], y[keep], ids=keep, **asked)
-    weightless = build(X, y, sample_weight=np.isin(np.arange(3000), keep).astype(float), **asked)
-    assert_same_coreset(without, weightless)
-
-
-@every_sampler
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_the_number_of_threads_does_not_matter(sampler, threads, monkeypatch):
     X, y = logistic(70_000)

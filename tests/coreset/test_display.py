@@ -181,7 +181,20 @@ def test_a_frame_is_the_callers_own():
     assert core.weights.min() > 0
 
 
-def test_without_pandas_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"Coreset.to_pandas needs pandas; pip install 'duramen\[frames\]'"):
-        kmeans_core().to_pandas()
+@pytest.mark.parametrize(
+    ("call", "needs", "extra"),
+    [
+        (dm.Coreset.to_pandas, "Coreset.to_pandas needs pandas", "frames"),
+        (dm.Coreset.plot, "Coreset.plot needs matplotlib", "plot"),
+        (lambda core: core.save("core.parquet"), "Coreset.save needs pyarrow", "frames"),
+        (lambda core: dm.load_coreset("core.parquet"), "load_coreset needs pyarrow", "frames"),
+    ],
+)
+def test_without_a_package_it_says_what_to_install(call, needs, extra, tmp_path, monkeypatch):
+    core = kmeans_core()
+    monkeypatch.chdir(tmp_path)
+    for module in ("pandas", "matplotlib.pyplot", "pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"{needs}; pip install 'duramen\[{extra}\]'"):
+        call(core)
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,5 @@
 """Plots of coresets: where rows are drawn, and what the legend says."""
 
-import sys
-
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -156,9 +154,3 @@ def test_the_plane_is_that_of_the_weighted_covariance(shape, rtol):
     if shape == (300, 5):
         np.testing.assert_allclose(spread @ plane.directions, plane.directions * values[:2])
         np.testing.assert_allclose(plane.middle, np.average(rows, axis=0, weights=weights))
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"Coreset.plot needs matplotlib; pip install 'duramen\[plot\]'"):
-        kmeans_core().plot()

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import stat
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -250,16 +249,6 @@ def test_where_no_file_can_be(tmp_path):
         logistic_core().save(tmp_path / "no" / "such" / "core.parquet")
     with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
         logistic_core().save(tmp_path)
-
-
-def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match=r"Coreset.save needs pyarrow; pip install 'duramen\[frames\]'"):
-        logistic_core().save(tmp_path / "core.parquet")
-    with pytest.raises(ImportError, match=r"load_coreset needs pyarrow; pip install 'duramen\[frames\]'"):
-        dm.load_coreset(FIXTURE)
-    assert not list(tmp_path.iterdir())
 
 
 def refused(path, message):

@@ -50,9 +50,7 @@ def test_it_is_the_coreset_of_one_machine(name, sampler):
 def test_the_anchor_it_finds_is_the_same(name, sampler, make):
     points = data(name, n=3000)
     collection = make(points, range(0, 3000, 271))  # 13 partitions, more than one merge takes
-    core = assert_law(points, collection, loss=PROBLEMS[name].loss, sampler=SAMPLERS[sampler])
-    expected = at_once(points, **{**LOGISTIC, "loss": PROBLEMS[name].loss, "sampler": SAMPLERS[sampler]})
-    np.testing.assert_array_equal(core.anchor.theta, expected.anchor.theta)
+    assert_law(points, collection, loss=PROBLEMS[name].loss, sampler=SAMPLERS[sampler])
 
 
 @pytest.mark.slow
@@ -155,14 +153,13 @@ def test_a_reader_that_joins_partitions_where_few_columns_are_needed(tmp_path):
         core = dmd.robust_coreset(frame, label="y", features=features, **LOGISTIC)
         assert_same_coreset(core, at_home(table, features))
         if dask.__version__ >= "2025":  # before, nothing could keep them apart
-            assert (
-                len(parts_of(frame, label="y", features=features)) == 12
-            )  # so that errors name the user's own
+            assert len(parts_of(frame, label="y", features=features)) == 12  # errors name the user's own
 
 
 def test_a_seed_may_be_a_generator():
-    points = data(n=400)
-    cores = [assert_law(points, frame_of(points), loss=dm.LogisticLoss(), random_state=3) for _ in range(2)]
-    frame, columns = frame_of(points)
-    chosen = {**LOGISTIC, "random_state": np.random.default_rng(3)}
-    assert_same_coreset(cores[0], dmd.robust_coreset(frame, **columns, **chosen))
+    frame, columns = frame_of(data(n=400))
+    one, other = (
+        dmd.robust_coreset(frame, **columns, **LOGISTIC | {"random_state": seed})
+        for seed in (3, np.random.default_rng(3))
+    )
+    assert_same_coreset(one, other)

@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.coreset import anchor_sample as samples
-from duramen.coreset import first_pass as census
 from duramen.coreset.passes import finish, plan
 from duramen.distributed import site as sites_module
 from duramen.distributed import summarize
 from duramen.distributed.federation import Federation
 from duramen.distributed.site import Site, rows_in, selection_of
-from tests.distributed.sites import check, every_suit, rows_of, two_sites
-from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, quietly
+from tests.distributed.sites import check, every_suit, rows_of, together, two_sites
+from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, at_once, quietly
 
 
 def looking(name, sampler, anchor, z, floor=None, **more):
@@ -70,7 +68,7 @@ def same_points(one, other):
 
 
 def test_rows_are_looked_at_once_for_each_anchor(monkeypatch):
-    both, settings, _ = two_sites()
+    both, settings = two_sites()
     federation = Federation(both, **settings)
     federation.coreset()
 
@@ -87,7 +85,7 @@ def test_rows_are_looked_at_once_for_each_anchor(monkeypatch):
 
 
 def test_one_question_to_each_site_is_enough_while_few_more_are_suspected():
-    both, settings, _ = two_sites()
+    both, settings = two_sites()
     asked = []
 
     def wire(place):
@@ -104,9 +102,7 @@ def test_one_question_to_each_site_is_enough_while_few_more_are_suspected():
     both["paris"].insert(*rows_of("logistic", 9000, 50, start=50_000))
     asked.clear()
     check(federation, both.values(), settings)
-    assert (
-        asked == [(place, 2) for place in both] * 2
-    )  # three times the rows: more are suspected than were held
+    assert asked == [(place, 2) for place in both] * 2  # three times the rows: too few suspects were held
     asked.clear()
     check(federation, both.values(), settings)
     assert len(asked) == 2
@@ -114,7 +110,7 @@ def test_one_question_to_each_site_is_enough_while_few_more_are_suspected():
 
 @pytest.mark.parametrize("far, finite", [(1e7, True), (1e30, True), (1e120, True), (1e200, False)])
 def test_rows_far_beyond_all_others_take_no_digits_from_the_rest(far, finite):
-    both, settings, _ = two_sites(name="squared", anchor=PROBLEMS["squared"].anchor())
+    both, settings = two_sites(name="squared", anchor=PROBLEMS["squared"].anchor())
     both["berlin"] = Site(dm.DynamicCoreset(dm.SquaredLoss(), 100, random_state=3))
     both["berlin"].insert(*rows_of("squared", 2000))
     both["berlin"].insert([[far, -far], [0.3, far]], [0.0, 1.0], ids=[-1, -2])
@@ -129,7 +125,7 @@ def test_rows_far_beyond_all_others_take_no_digits_from_the_rest(far, finite):
 
 def test_a_loss_that_is_infinite_must_be_suspected():
     anchor = PROBLEMS["squared"].anchor()
-    both, settings, _ = two_sites(name="squared", anchor=anchor, sampler="layered", n_outliers=0)
+    both, settings = two_sites(name="squared", anchor=anchor, sampler="layered", n_outliers=0)
     federation = Federation(both, **settings)
     federation.coreset()
     both["berlin"].insert([1e200, 0.0], 1.0, ids=-1)
@@ -141,7 +137,7 @@ def test_a_loss_that_is_infinite_must_be_suspected():
 
 
 def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
-    both, settings, _ = two_sites()
+    both, settings = two_sites()
     anchor = Federation(both, **settings)
     anchor.coreset()
     for given, n in ((anchor.anchor, 1), (anchor.anchor.theta, 2000), (None, 2000)):
@@ -151,21 +147,16 @@ def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
     federation = Federation(guarded, **settings, anchor=anchor.anchor)
     core = check(federation, both.values(), settings)
     assert_same_coreset(core, anchor.coreset())
-    with pytest.raises(
-        PermissionError, match="site 'berlin': the summary would have 2,000 rows, and max_rows=500"
-    ):
+    message = "site 'berlin': the summary would have 2,000 rows, and max_rows=500"
+    with pytest.raises(PermissionError, match=message):
         federation.reanchor()
     assert federation.anchor is not None
     federation.coreset()
 
 
-def test_the_sample_of_the_first_pass_is_no_larger_than_it_must_be(monkeypatch):
-    for module in (samples, census):
-        monkeypatch.setattr(module, "SAMPLE", 300)
-    both, settings, everyone = two_sites()
+def test_the_sample_of_the_first_pass_is_no_larger_than_it_must_be(few_sampled):
+    both, settings = two_sites()
     assert rows_in(both["paris"].summary(plan(**settings))) == 301
     core = check(Federation(both, **settings), both.values(), settings)
-    X, y, weights, ids = everyone.X, everyone.y, everyone.weights, everyone.ids
-    np.testing.assert_array_equal(
-        core.anchor.theta, dm.robust_coreset(X, y, sample_weight=weights, ids=ids, **settings).anchor.theta
-    )
+    expected = at_once(together(both.values()), **settings)
+    np.testing.assert_array_equal(core.anchor.theta, expected.anchor.theta)

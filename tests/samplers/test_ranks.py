@@ -1,4 +1,4 @@
-"""Ranks: the numbers, the selection against a full sort, the scaling, and how a size is shared out."""
+"""Ranks: the numbers, the selection against a full sort, and how a size is shared out."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, smallest, uniforms
+from duramen.samplers.ranks import apportion, draw, smallest, uniforms
 from tests.golden.oracle import uniform
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)
@@ -83,33 +83,6 @@ def test_a_draw_takes_each_groups_own_share(n):
     assert sorted(found.rows[here]) == sorted(order[:5])
     expected = np.minimum(1, measures[found.rows[here]] * ranks[order[5]])
     np.testing.assert_allclose(found.inclusion[here], expected, rtol=1e-12)
-
-
-@given(st.integers(1, 60), st.integers(0, 2**32), st.sampled_from([0.0, 3.0, 12.0]))
-def test_scaled_weights_add_up_to_what_each_group_weighs(n, seed, spread):
-    """Also where weights span twenty-four orders of magnitude: light points must not drown in a difference of sums."""
-    rng = np.random.default_rng(seed)
-    weights = 10.0 ** (spread * rng.uniform(-1, 1, size=n))
-    groups = rng.integers(0, 3, size=n).astype(np.int32)
-    groups[: min(3, n)] = np.arange(min(3, n))
-    sizes = np.maximum(np.bincount(groups, minlength=3) // 2, 1)[: groups.max() + 1]
-    found = draw(seed, uniforms(seed, np.arange(n)) / weights, np.arange(n), groups, sizes)
-    scaled = scale_weights(found, weights, groups, np.bincount(groups, weights))
-    assert (scaled > 0).all()
-    for group in range(len(sizes)):
-        mine = found.groups == group
-        assert scaled[mine].sum() == pytest.approx(weights[groups == group].sum(), rel=1e-12)
-        drawn = mine & (found.inclusion < 1)
-        if drawn.any():
-            certain = found.rows[mine & (found.inclusion >= 1)]
-            np.testing.assert_array_equal(scaled[mine & (found.inclusion >= 1)], weights[certain])
-            others = np.setdiff1d(np.flatnonzero(groups == group), certain)
-            assert scaled[drawn].sum() == pytest.approx(weights[others].sum(), rel=1e-12)
-
-
-def test_a_sample_of_certain_points_alone_is_scaled_all_the_same():
-    found = Draw(np.array([0, 1]), np.ones(2), np.zeros(2, dtype=int))
-    assert scale_weights(found, np.array([1.0, 1.0, 3.0]), None, np.array([5.0])).tolist() == [2.5, 2.5]
 
 
 @given(

@@ -106,6 +106,9 @@ def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
         values = case.loss.values(theta, X, y)
         return values / (weights @ values)
 
+    if radius == 0.01 and kind == "auto" and case.name in ("logistic", "k-means", "truth discovery", "huber"):
+        assert weights @ bounds < 1.5  # so that this is not a test of wild bounds
+    assert (bounds >= shares(ball.theta) * (1 - 1e-12)).all()
     probes = [*ball.sample(100, rng), *sphere(ball, 100, rng)]
     found = np.array([shares(theta) for theta in probes])
     assert (found <= bounds * (1 + 1e-9)).all()
@@ -123,22 +126,6 @@ def sphere(ball, n, rng):
     for theta in ball.sample(n, rng):
         step = theta - ball.theta
         yield ball.theta + step * (ball.radius / np.linalg.norm(step, axis=-1, keepdims=True)) * (1 - 1e-12)
-
-
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.name in ("logistic", "k-means", "truth discovery", "huber")]
-)
-def test_most_balls_have_a_bound(case):
-    """A test of bounds must not be one of infinities: at radius 0.01 these all have one, and it is no wild one."""
-    X, y = case.data(n=30)
-    ball = case.ball(np.random.default_rng(0), 0.01)
-    bounds = dm.SensitivitySampler().sensitivities(
-        dm.points(X, y), case.loss, dm.Anchor(ball.theta, ball.radius)
-    )
-    values = case.loss.values(ball.theta, X, y)
-    assert np.isfinite(bounds).all()
-    assert bounds.sum() < 1.5
-    assert (bounds >= values / values.sum() * (1 - 1e-12)).all()
 
 
 def test_auto_is_the_best_of_all_kinds():
