@@ -222,7 +222,7 @@ def streamed(batches, **chosen):
     """Build the coreset in passes over batches, each made by a call."""
     step = plan(**chosen)
     while isinstance(step, Plan):
-        step = finish(summarize(batches(), step))
+        step = quietly(finish, summarize(batches(), step))
     return step
 
 

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.distributed.site import Site
 from tests.dynamic.model import anew
-from tests.support import PROBLEMS, SUITS, assert_same_coreset, quietly, weights_of
+from tests.support import PROBLEMS, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 NAMES = ("berlin", "paris", "quito")
 MOST = 300  # rows in all; beyond them none come
-every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 
 
 def assert_law(federation, rows, settings, n_outliers, given=None):

@@ -9,18 +9,7 @@ from scipy import sparse
 import duramen as dm
 from duramen.distributed import dask as dmd
 from duramen.distributed.dask.partitions import parts_of
-from tests.distributed.made import (
-    LOGISTIC,
-    arrays_of,
-    assert_law,
-    at_home,
-    da,
-    dask,
-    dd,
-    frame_of,
-    pandas_of,
-    pd,
-)
+from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, da, dask, dd, frame_of, pandas_of
 from tests.support import PROBLEMS, SAMPLERS, SUITS, any_problem, assert_same_coreset, at_once, data
 
 RANKED = ["uniform", "layered", "leverage", "sensitivity"]
@@ -143,8 +132,7 @@ def test_sparse_blocks(sampler):
 def test_a_reader_that_joins_partitions_where_few_columns_are_needed(tmp_path):
     """Rows were counted in other partitions than they were read in."""
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(2400, 20)), columns=[f"x{column}" for column in range(20)])
-    table["y"] = rng.choice([-1, 1], size=2400)
+    table = pandas_of(dm.points(rng.normal(size=(2400, 20)), rng.choice([-1, 1], size=2400)))
     for part in range(12):
         table.iloc[part * 200 : part * 200 + 200].to_parquet(tmp_path / f"{part:02}.parquet")
     frame = dd.read_parquet(tmp_path).fillna(0)
