@@ -146,6 +146,11 @@ def test_a_frame_has_it_all():
     for name, column in {"y": core.y, "weight": core.weights, "suspected": core.suspected}.items():
         np.testing.assert_array_equal(frame[name], column)
         assert frame[name].dtype == column.dtype
+    before = core.X.copy()
+    frame.iloc[:, 0] = -1.0  # which is the caller's own
+    frame["weight"] = 0.0
+    np.testing.assert_array_equal(core.X, before)
+    assert core.weights.min() > 0
 
 
 def test_names_come_from_the_data():
@@ -169,16 +174,6 @@ def test_rows_keep_their_type_and_labels_may_be_missing():
     frame = core.to_pandas()
     assert isinstance(frame["x0"].dtype, pd.SparseDtype)
     np.testing.assert_array_equal(frame.iloc[:, :40].to_numpy(dtype=float), core.X.toarray())
-
-
-def test_a_frame_is_the_callers_own():
-    core = kmeans_core()
-    before = core.X.copy()
-    frame = core.to_pandas()
-    frame.iloc[:, 0] = -1.0
-    frame["weight"] = 0.0
-    np.testing.assert_array_equal(core.X, before)
-    assert core.weights.min() > 0
 
 
 @pytest.mark.parametrize(

@@ -414,16 +414,15 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
                 X = np.round(scale * rng.normal(size=(2000, 8)))  # whole losses, so that layers are soon full
                 yield dm.points(X, ids=2000 * number + np.arange(2000))
 
+        chosen = {"loss": dm.KMeansLoss(1), "anchor": dm.Anchor(np.zeros((1, 8)), 0.1)}
         tracemalloc.start()
-        try:
-            chosen = {"loss": dm.KMeansLoss(1), "anchor": dm.Anchor(np.zeros((1, 8)), 0.1)}
-            streamed(batches, size=200, n_outliers=500, sampler=sampler, random_state=0, **chosen)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        streamed(batches, size=200, n_outliers=500, sampler=sampler, random_state=0, **chosen)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
 
-    monkeypatch.setattr(anchor_sample, "SAMPLE", 1000)
-    monkeypatch.setattr(first_pass, "SAMPLE", 1000)
+    for module in (anchor_sample, first_pass):
+        monkeypatch.setattr(module, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)
     assert many < 1.6 * few  # what is held is up to twice what is needed, as the last cut has it

@@ -170,15 +170,11 @@ def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
             ValueError, match=r"core.parquet was made for LogisticLoss.* contradicts; leave loss out"
         ):
             round_trip(core, tmp_path, loss=other)
-    with pytest.raises(TypeError, match=r"loss must be a Loss, .* found the class LogisticLoss; call it"):
-        round_trip(core, tmp_path, loss=dm.LogisticLoss)
-    with pytest.raises(TypeError, match=r"loss must be a Loss, .* found 'logistic'"):
-        round_trip(core, tmp_path, loss="logistic")
-
-
-def test_numpy_numbers_in_a_loss(tmp_path):
-    core = logistic_core(loss=dm.HuberLoss(np.float32(0.7), fit_intercept=np.True_))
-    assert round_trip(core, tmp_path).loss == core.loss
+    for wrong, found in ((dm.LogisticLoss, "the class LogisticLoss; call it"), ("logistic", "'logistic'")):
+        with pytest.raises(TypeError, match=f"loss must be a Loss, .* found {found}"):
+            round_trip(core, tmp_path, loss=wrong)
+    numbers = logistic_core(loss=dm.HuberLoss(np.float32(0.7), fit_intercept=np.True_))
+    assert round_trip(numbers, tmp_path).loss == numbers.loss
 
 
 def test_other_readers_see_the_rows(path):

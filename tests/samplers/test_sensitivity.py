@@ -131,11 +131,10 @@ def sphere(ball, n, rng):
 def test_auto_is_the_best_of_all_kinds():
     X, y = CASES[0].data(n=50)
     points, anchor = dm.points(X, y), dm.Anchor(np.zeros(4), 0.05)
-    found = {
-        kind: dm.SensitivitySampler(kind).sensitivities(points, dm.LogisticLoss(), anchor) for kind in KINDS
-    }
+    best = dm.SensitivitySampler("auto").sensitivities(points, dm.LogisticLoss(), anchor)
     for kind in ("lipschitz", "smooth", "hessian"):
-        assert (found["auto"] <= found[kind] * (1 + 1e-12)).all()
+        found = dm.SensitivitySampler(kind).sensitivities(points, dm.LogisticLoss(), anchor)
+        assert (best <= found * (1 + 1e-12)).all()
 
 
 def test_the_lipschitz_form_is_that_of_the_design():
