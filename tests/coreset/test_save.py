@@ -257,11 +257,12 @@ def refused(path, message):
     return str(caught.value)
 
 
-def rewrite(path, change=lambda table: table, **state):
-    """Write the file again with another table, or with another state."""
+def rewrite(path, change=lambda table: table, place=None, **state):
+    """Write the file again with another table, with another state, or without what stands at a place of it."""
     table = pq.read_table(path)
-    said = json.loads(table.schema.metadata[b"duramen"])
-    said.update(state)
+    said = json.loads(table.schema.metadata[b"duramen"]) | state
+    if place is not None:
+        del said[sorted(set(said) - {"format", "version"})[place]]
     table = change(table).replace_schema_metadata({b"duramen": json.dumps(said).encode()})
     pq.write_table(table, path)
 
@@ -301,10 +302,7 @@ def test_metadata_that_cannot_be_read(path, text):
 
 @pytest.mark.parametrize("place", range(14))
 def test_state_that_is_missing(path, place):
-    said = json.loads(pq.read_schema(path).metadata[b"duramen"])
-    names = sorted(set(said) - {"format", "version"})
-    del said[names[place]]
-    pq.write_table(pq.read_table(path).replace_schema_metadata({b"duramen": json.dumps(said)}), path)
+    rewrite(path, place=place)
     refused(path, "is damaged: ")
 
 

@@ -10,16 +10,6 @@ from duramen.trimming import trimmed_sum
 from tests.coreset.cores import build, logistic
 
 
-@pytest.mark.parametrize(
-    ("suspects", "expected"), [(1, 400), (1.5, 600), (2.3, 920), (100, 1200), (0.5, 200)]
-)
-def test_how_many_are_suspected(suspects, expected):
-    """z = 400 of 2000, each of weight 1; half of the others at most are suspected too, so that some are left."""
-    X, y = logistic(2000, 40)
-    core = build(X, y, n_outliers=400, suspects=suspects, anchor=np.eye(4)[0])
-    assert core.n_suspected == expected
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_theorem_2_suspects_what_its_formula_says(beta):
     """z-tilde = (1 + 1/epsilon_0) z, with inf f taken at (1 + beta) z outliers: for beta > 0 the proof needs it there."""

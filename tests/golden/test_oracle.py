@@ -193,7 +193,7 @@ def small_problems(draw):
         size=draw(st.integers(2, 70)),
         n_outliers=draw(st.sampled_from([0, 1, 2.5, 7, 0.05, 0.3, 0.9])),
         random_state=draw(st.integers(0, 1000)),
-        suspects=draw(st.sampled_from([0.0, 1.0, 1.5, 3.0])),
+        suspects=draw(st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0, 100.0])),
         calibrate=draw(st.booleans()),
     )
     total = data.weights.sum()
