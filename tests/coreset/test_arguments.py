@@ -16,6 +16,11 @@ def build(X=X0, y=Y0, **settings):
     return cores.build(X, y, **{"size": 50, **settings})
 
 
+class Unknown(Absolute):
+    vc_dimension = None
+
+
+MISSING = (dm.MissingPropertyError, TypeError)
 REFUSED = [
     ({"n_outliers": 500}, ValueError, r"n_outliers=500 is not below the total weight 500"),
     ({"n_outliers": 600}, ValueError, r"n_outliers=600 is not below the total weight 500"),
@@ -34,6 +39,7 @@ REFUSED = [
     ({"size": None, "epsilon": 0.5, "suspects": 2}, TypeError, "suspects=2 goes with size"),
     ({"size": None, "beta": 0.5}, ValueError, "Theorem 1, which needs both beta and n_outliers above 0"),
     ({"size": None, "beta": 0.5, "n_outliers": 10, "sampler": "layered"}, TypeError, "beta alone means a uniform"),
+    ({"size": None, "beta": 0.5, "n_outliers": 50, "loss": Unknown()}, MISSING, "vc_dimension|VC dimension"),
     ({"eta": 0}, ValueError, "eta=0 must be a number above 0"),
     ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),
     ({"suspects": "few"}, ValueError, "suspects='few' must be 'auto'"),
@@ -253,14 +259,6 @@ def test_custom_strata_have_their_share_and_none_may_be_forgotten():
     assert np.bincount(core.groups).tolist() == [25, 25]
     with pytest.raises(ValueError, match=r"shared size=50 out as \[50, 0\]"):
         build(sampler=Forgetful(), anchor=np.zeros(4))
-
-
-def test_theorem_1_needs_the_dimension():
-    class Unknown(Absolute):
-        vc_dimension = None
-
-    with pytest.raises((dm.MissingPropertyError, TypeError), match=r"vc_dimension|VC dimension"):
-        dm.robust_coreset(X0, loss=Unknown(), beta=0.5, n_outliers=50)
 
 
 @pytest.mark.parametrize(

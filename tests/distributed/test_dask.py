@@ -12,8 +12,6 @@ from duramen.distributed.dask.partitions import parts_of
 from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, da, dask, dd, frame_of, pandas_of
 from tests.support import PROBLEMS, SAMPLERS, SUITS, any_problem, assert_same_coreset, at_once, data
 
-RANKED = ["uniform", "layered", "leverage", "sensitivity"]
-
 
 @pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 def test_it_is_the_coreset_of_one_machine(name, sampler):
@@ -120,7 +118,7 @@ def test_arrays_of_unknown_length(with_ids):
     assert np.isnan(X.shape[0])  # theirs is left as it was
 
 
-@pytest.mark.parametrize("sampler", RANKED)
+@pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
 def test_sparse_blocks(sampler):
     points = data(n=500, heavy="none")
     X, columns = arrays_of(points)

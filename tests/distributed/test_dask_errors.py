@@ -66,7 +66,9 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
     ],
 )
 @pytest.mark.usefixtures("synchronous")
-def test_bad_arguments_are_refused_before_anything_is_read(rows, chosen, error, match):
+def test_bad_arguments_are_refused_before_anything_is_read_and_so_is_data_without_rows(
+    rows, chosen, error, match
+):
     with pytest.raises(error, match=match):
         dmd.robust_coreset(rows, **{**LOGISTIC, **chosen})
 
