@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
+from duramen.distributed import Plan, finish, merge, plan, summarize
 
 COLUMNS = ("y", "weights", "ids", "suspected", "own_weights", "inclusion", "groups")
 FACTS = ("threshold", "n_points", "n_suspected", "n_outliers", "sampler", "calibrated", "seed")
@@ -187,6 +191,46 @@ def at_once(points, **chosen):
     return quietly(
         dm.robust_coreset, points.X, points.y, sample_weight=points.weights, ids=points.ids, **chosen
     )
+
+
+@st.composite
+def any_problem(draw):
+    """Draw points of any kind, where to cut them in which order, and anything to ask of them."""
+    name, sampler = draw(st.sampled_from(SUITS))
+    problem, n, seed = PROBLEMS[name], draw(st.integers(1, 250)), draw(st.integers(0, 5))
+    points = data(name, n, draw(st.sampled_from(KINDS)), seed, whole=draw(st.booleans()))
+    total = points.total_weight
+    assume(total)
+    order = np.random.default_rng(draw(st.integers(0, 99))).permutation(n)
+    if draw(st.booleans()):  # the worst there is for the edge: it moves with every point
+        order = np.argsort(problem.loss.values(problem.anchor().theta, points.X, points.y))
+    z = draw(st.sampled_from([0, 0.02, 0.3, 0.9, min(points.weights.max() / total, 0.5)]))
+    chosen = {
+        "loss": problem.loss,
+        "sampler": SAMPLERS[sampler],
+        "anchor": problem.anchor(),
+        "size": draw(st.integers(6 if sampler == "own" else 2, 80)),  # a row for each stratum
+        "n_outliers": float(z * total) if draw(st.booleans()) and z * total >= 1 else z,
+        "suspects": draw(st.sampled_from(["auto", 0, 1.0, 4.0])),
+        "calibrate": draw(st.booleans()),
+        "random_state": seed,
+    }
+    return points, draw(st.lists(st.integers(0, n), min_size=2, max_size=20)), order, chosen
+
+
+def streamed(batches, **chosen):
+    """Build the coreset in passes over batches, each made by a call."""
+    step = plan(**chosen)
+    while isinstance(step, Plan):
+        step = quietly(finish, summarize(batches(), step))
+    return step
+
+
+def in_parts(parts, step, send=lambda summary, step: summary):
+    """Make all passes from here on, each with one summary per part, which may be sent as something else."""
+    while isinstance(step, Plan):
+        step = quietly(finish, reduce(merge, [send(summarize(part, step), step) for part in parts]))
+    return step
 
 
 def assert_same_coreset(one, other, rtol=1e-9, facts=FACTS):

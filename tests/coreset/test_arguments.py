@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
+from tests.coreset import cores
 from tests.coreset.cores import Absolute, logistic
 
 LOGISTIC, MEANS = dm.LogisticLoss(), dm.KMeansLoss(2)
@@ -12,9 +13,14 @@ X0, Y0 = logistic(500, 10)
 
 
 def build(X=X0, y=Y0, **settings):
-    return dm.robust_coreset(X, y, **{"loss": LOGISTIC, "size": 50, "random_state": 0, **settings})
+    return cores.build(X, y, **{"size": 50, **settings})
 
 
+class Unknown(Absolute):
+    vc_dimension = None
+
+
+MISSING = (dm.MissingPropertyError, TypeError)
 REFUSED = [
     ({"n_outliers": 500}, ValueError, r"n_outliers=500 is not below the total weight 500"),
     ({"n_outliers": 600}, ValueError, r"n_outliers=600 is not below the total weight 500"),
@@ -33,6 +39,7 @@ REFUSED = [
     ({"size": None, "epsilon": 0.5, "suspects": 2}, TypeError, "suspects=2 goes with size"),
     ({"size": None, "beta": 0.5}, ValueError, "Theorem 1, which needs both beta and n_outliers above 0"),
     ({"size": None, "beta": 0.5, "n_outliers": 10, "sampler": "layered"}, TypeError, "beta alone means a uniform"),
+    ({"size": None, "beta": 0.5, "n_outliers": 50, "loss": Unknown()}, MISSING, "vc_dimension|VC dimension"),
     ({"eta": 0}, ValueError, "eta=0 must be a number above 0"),
     ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),
     ({"suspects": "few"}, ValueError, "suspects='few' must be 'auto'"),
@@ -70,13 +77,19 @@ def test_refusals(settings, kind, message):
         build(**settings)
 
 
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rows_with_nan_or_infinity_are_named(value, given):
-    X = X0.copy()
-    X[123, 1] = value
-    with pytest.raises(ValueError, match="in row 123, column 1"):
-        build(X, anchor=np.eye(4)[0] if given else None)
+@pytest.mark.parametrize("row", [0, 4321, 8999])
+@pytest.mark.parametrize("name, value", [("NaN", np.nan), ("inf", np.inf)])
+@pytest.mark.parametrize(
+    "loss, anchor", [(LOGISTIC, None), (LOGISTIC, np.eye(5)[0]), (dm.KMeansLoss(3), None)], ids=str
+)
+def test_rows_with_nan_or_infinity_are_named(row, name, value, loss, anchor):
+    """By their number in the data, also if an anchor is found first, whether its sample holds them or not."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9000, 4)), rng.integers(0, 2, size=9000)
+    X[row, 2] = value
+    for seed in range(3):
+        with pytest.raises(ValueError, match=rf"X has {name} in row {row}, column 2"):
+            build(X, y, loss=loss, size=400, n_outliers=9, anchor=anchor, random_state=seed)
 
 
 def test_anchors_of_other_kinds():
@@ -121,7 +134,7 @@ def test_the_unit_of_length_does_not_matter(scale, sampler):
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage"])
-@pytest.mark.parametrize("heavy", [1e6, 1e12, 1e18])
+@pytest.mark.parametrize("heavy", [1e6, 1e12, 1e18, 1e24])
 def test_light_points_do_not_drown_beside_heavy_ones(sampler, heavy):
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(1000, 2)), rng.uniform(0.5, 1.5, size=1000)
@@ -130,7 +143,7 @@ def test_light_points_do_not_drown_beside_heavy_ones(sampler, heavy):
     core = build(X, None, sample_weight=weights, anchor=np.zeros((1, 2)), **asked)
     light = core.ids >= 50
     assert (core.weights > 0).all()
-    assert core.weights[light].sum() == pytest.approx(weights[50:].sum(), rel=1e-9)
+    assert core.weights[light].sum() == pytest.approx(weights[50:].sum(), rel=1e-12)
 
 
 def test_extreme_parameters_have_infinite_error_bars_not_warnings():
@@ -201,10 +214,7 @@ def test_a_black_box_draws_by_the_seed_alone():
     ("answer", "message"),
     [
         (lambda points, size: None, "must return points from reduce; found NoneType"),
-        (
-            lambda points, size: points.with_weights(np.zeros(len(points))).take(slice(0, size)),
-            "gave the weight 0.0 to id",
-        ),
+        (lambda points, size: points.with_weights(np.zeros(500)).take(slice(0, size)), "gave the weight 0.0"),
         (lambda points, size: points, "gave 500 points where 50 of those"),
         (
             lambda points, size: dm.points(points.X[:size], points.y[:size], ids=-1 - np.arange(size)),
@@ -224,9 +234,8 @@ def test_a_black_box_that_answers_wrongly(answer, message):
 def test_a_bound_sampler_is_the_sampler():
     anchor = dm.Anchor(np.eye(4)[0], 0.1)
     bound = dm.LayeredSampler().bind(LOGISTIC, anchor)
-    np.testing.assert_array_equal(
-        build(sampler=bound, anchor=anchor).ids, build(sampler="layered", anchor=anchor).ids
-    )
+    one, other = (build(sampler=sampler, anchor=anchor) for sampler in (bound, "layered"))
+    np.testing.assert_array_equal(one.ids, other.ids)
 
 
 class ByParity(dm.RankedSampler):
@@ -239,38 +248,17 @@ class ByParity(dm.RankedSampler):
         return (anchored.points.ids % 2) * 10**9
 
 
-def test_custom_strata_have_their_share():
+class Forgetful(ByParity):
+    def allocate(self, strata, size):
+        return np.array([0, 1]), np.array([size, 0])
+
+
+def test_custom_strata_have_their_share_and_none_may_be_forgotten():
     core = build(sampler=ByParity(), anchor=np.zeros(4), calibrate=False)
     assert core.weights[core.ids % 2 == 0].sum() == pytest.approx(250)
     assert np.bincount(core.groups).tolist() == [25, 25]
-
-
-def test_an_allocation_that_forgets_a_stratum_is_refused():
-    class Forgetful(ByParity):
-        def allocate(self, strata, size):
-            return np.array([0, 1]), np.array([size, 0])
-
     with pytest.raises(ValueError, match=r"shared size=50 out as \[50, 0\]"):
         build(sampler=Forgetful(), anchor=np.zeros(4))
-
-
-def test_theorem_1_needs_the_dimension():
-    class Unknown(Absolute):
-        vc_dimension = None
-
-    with pytest.raises((dm.MissingPropertyError, TypeError), match=r"vc_dimension|VC dimension"):
-        dm.robust_coreset(X0, loss=Unknown(), beta=0.5, n_outliers=50)
-
-
-def test_float32_rows_make_the_same_coreset_in_any_order():
-    X = np.random.default_rng(0).normal(size=(33_333, 53)).astype(np.float32)
-    y = np.where(X[:, 0] > 0, 1, -1)
-    order = np.random.default_rng(1).permutation(len(X))
-    settings = {"loss": LOGISTIC, "size": 500, "n_outliers": 50, "random_state": 0}
-    core = dm.robust_coreset(X, y, anchor=np.eye(54)[0], **settings)
-    other = dm.robust_coreset(X[order], y[order], ids=order, anchor=core.anchor, **settings)
-    np.testing.assert_array_equal(core.ids, other.ids)
-    np.testing.assert_allclose(core.weights, other.weights, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -288,18 +276,6 @@ def test_weights_of_any_size(weight):
     core = build(y=None, sample_weight=np.full(500, weight), **asked)
     assert len(core) == 50
     assert core.total_weight == pytest.approx(500 * weight, rel=1e-6)
-
-
-@pytest.mark.parametrize("row", [0, 4321, 8999])
-@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.KMeansLoss(3)], ids=repr)
-def test_a_row_with_nan_is_named_even_if_an_anchor_is_found_first(row, loss):
-    """By its number in the data, whether a sample of the anchor's holds it or not."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(9000, 4)), rng.integers(0, 2, size=9000)
-    X[row, 2] = np.nan
-    for seed in range(3):
-        with pytest.raises(ValueError, match=rf"X has NaN in row {row}, column 2"):
-            dm.robust_coreset(X, y, loss=loss, size=400, n_outliers=9, random_state=seed)
 
 
 @pytest.mark.parametrize(

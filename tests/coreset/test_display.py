@@ -23,40 +23,23 @@ MAKES = {
     "own loss": own_loss_core,
     "no anchor": lambda: logistic_core(anchor=None, calibrated=False),
 }
-every_make = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 
 
-def test_two_lines_say_it_all():
+def test_two_lines_say_it_all_and_what_there_is_not_is_left_out():
     first, second = repr(logistic_core()).splitlines()
-    assert (
-        first
-        == "Coreset: 60 weighted rows x 3 columns for 400 points, 12 of the rows for 15 suspected outliers"
-    )
+    rows = "60 weighted rows x 3 columns for 400 points, 12 of the rows for 15 suspected outliers"
+    assert first == f"Coreset: {rows}"
+    sampler = re.escape("SensitivitySampler(kind='auto', quiet=True)")
     assert re.fullmatch(
-        r"  LogisticLoss\(fit_intercept=True\), n_outliers 10, SensitivitySampler\(kind='auto', quiet=True\), calibrated; "
+        rf"  LogisticLoss\(fit_intercept=True\), n_outliers 10, {sampler}, calibrated; "
         r"at the anchor f_z = [\d.]+ \+- [\d.]+",
         second,
     )
-
-
-def test_what_there_is_not_is_left_out():
     assert "suspected" not in repr(kmeans_core())
     assert "anchor" not in repr(logistic_core(anchor=None))
     assert "not calibrated" in repr(logistic_core(calibrated=False))
-
-
-def test_one_row_of_one_column():
     core = dm.robust_coreset([[1.0], [2.0]], loss=dm.KMeansLoss(1), size=1, random_state=0)
     assert repr(core).startswith("Coreset: 1 weighted row x 1 column for 2 points\n")
-
-
-@every_make
-def test_the_value_at_the_anchor_is_that_of_estimate(make):
-    core = make()
-    if core.anchor is None:
-        assert core._at_anchor is None
-    else:
-        np.testing.assert_array_equal(core._at_anchor, core.estimate(core.anchor.theta))
 
 
 class Broken(CityBlock):
@@ -82,11 +65,9 @@ def test_nothing_is_raised_and_nothing_warned(loss):
 def test_the_error_bar_is_left_out_where_it_would_take_long():
     rng = np.random.default_rng(0)
     n, d = 3000, 280
-    whole = dm.points(rng.normal(size=(n, d)), np.where(rng.random(n) < 0.5, 0, 1))
     plain = np.zeros(n)
-    core = dataclasses.replace(
-        logistic_core(),
-        points=whole,
+    core = logistic_core(
+        points=dm.points(rng.normal(size=(n, d)), np.where(rng.random(n) < 0.5, 0, 1)),
         suspected=plain > 0,
         own_weights=plain + 1,
         inclusion=plain + 0.5,
@@ -97,9 +78,16 @@ def test_the_error_bar_is_left_out_where_it_would_take_long():
     assert "error bar not known" in core._repr_html_()
 
 
-@every_make
-def test_the_table_is_self_contained(make):
-    table = Page(make()._repr_html_())
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_the_table_is_self_contained_and_has_the_value_at_the_anchor(make):
+    core = make()
+    html = core._repr_html_()
+    table = Page(html)
+    if core.anchor is None:
+        assert "f_z at the anchor not computed" in table.text
+    else:
+        assert interval(core.estimate(core.anchor.theta)) in table.text
+    assert set(re.findall(r"(?:color|background):([^;\"]+)", html)) <= {"inherit", "none"}
     assert {tag for tag, _ in table.tags} == {"table", "caption", "b", "tbody", "tr", "th", "td"}
     assert {name for _, attrs in table.tags for name in attrs} == {"style", "scope"}
 
@@ -115,12 +103,6 @@ def test_the_table_says_what_there_is():
     assert facts["anchor"].startswith("theta (4,), radius")
     assert facts["weights"].endswith("in sum 400")
     assert "±" in facts["f_z at the anchor"]
-
-
-def test_the_table_takes_no_colours_of_its_own():
-    html = logistic_core()._repr_html_()
-    colours = set(re.findall(r"(?:color|background):([^;\"]+)", html))
-    assert colours <= {"inherit", "none"}
 
 
 def test_what_others_wrote_is_escaped():
@@ -164,6 +146,11 @@ def test_a_frame_has_it_all():
     for name, column in {"y": core.y, "weight": core.weights, "suspected": core.suspected}.items():
         np.testing.assert_array_equal(frame[name], column)
         assert frame[name].dtype == column.dtype
+    before = core.X.copy()
+    frame.iloc[:, 0] = -1.0  # which is the caller's own
+    frame["weight"] = 0.0
+    np.testing.assert_array_equal(core.X, before)
+    assert core.weights.min() > 0
 
 
 def test_names_come_from_the_data():
@@ -174,37 +161,35 @@ def test_names_come_from_the_data():
     np.testing.assert_array_equal(frame["weight"], core.X[:, 1])
     np.testing.assert_array_equal(frame["duramen:weight"], core.weights)
 
-
-def test_two_columns_of_one_name():
     frame = logistic_core(columns=("a", "a", "duramen:y")).to_pandas()
     assert list(frame) == ["a", "a", "duramen:y", "y", "weight", "suspected"]
 
 
-def test_float32_stays_float32_and_labels_may_be_missing():
+def test_rows_keep_their_type_and_labels_may_be_missing():
     core = dm.robust_coreset(np.eye(5, dtype=np.float32), loss=dm.KMeansLoss(1), size=3, random_state=0)
     frame = core.to_pandas()
     assert set(frame.dtypes[:5]) == {np.dtype(np.float32)}
     assert "y" not in frame
-
-
-def test_sparse_rows_become_sparse_columns():
     core = sparse_core()
     frame = core.to_pandas()
     assert isinstance(frame["x0"].dtype, pd.SparseDtype)
     np.testing.assert_array_equal(frame.iloc[:, :40].to_numpy(dtype=float), core.X.toarray())
 
 
-def test_a_frame_is_the_callers_own():
+@pytest.mark.parametrize(
+    ("call", "needs", "extra"),
+    [
+        (dm.Coreset.to_pandas, "Coreset.to_pandas needs pandas", "frames"),
+        (dm.Coreset.plot, "Coreset.plot needs matplotlib", "plot"),
+        (lambda core: core.save("core.parquet"), "Coreset.save needs pyarrow", "frames"),
+        (lambda core: dm.load_coreset("core.parquet"), "load_coreset needs pyarrow", "frames"),
+    ],
+)
+def test_without_a_package_it_says_what_to_install(call, needs, extra, tmp_path, monkeypatch):
     core = kmeans_core()
-    before = core.X.copy()
-    frame = core.to_pandas()
-    frame.iloc[:, 0] = -1.0
-    frame["weight"] = 0.0
-    np.testing.assert_array_equal(core.X, before)
-    assert core.weights.min() > 0
-
-
-def test_without_pandas_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"Coreset.to_pandas needs pandas; pip install 'duramen\[frames\]'"):
-        kmeans_core().to_pandas()
+    monkeypatch.chdir(tmp_path)
+    for module in ("pandas", "matplotlib.pyplot", "pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"{needs}; pip install 'duramen\[{extra}\]'"):
+        call(core)
+    assert not list(tmp_path.iterdir())

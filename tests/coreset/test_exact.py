@@ -54,16 +54,19 @@ def test_neither_groups_nor_order_show(values, cut, random):
     assert again(whole) == whole
 
 
-def test_many_rows_at_once():
+def test_many_rows_at_once_and_none_at_all():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(5000, 3)) * 10.0 ** rng.integers(-30, 30, size=(5000, 3))
-    sums = ExactSums(3)
+    sums, one_by_one, nothing = ExactSums(3), ExactSums(3), ExactSum()
     sums.add_rows(rows)
+    sums.add_rows(np.empty((0, 3)))
     np.testing.assert_array_equal(sums.values, [math.fsum(column) for column in rows.T])
-    one_by_one = ExactSums(3)
     for row in rows[::-1]:
         one_by_one.add(row)
-    assert one_by_one == sums
+    assert pickle.loads(pickle.dumps(one_by_one)) == one_by_one == sums
+    ExactSums(0).add_rows(np.empty((5, 0)))
+    nothing.add_many(np.empty(0))
+    assert nothing.value == 0.0
 
 
 @given(st.lists(st.tuples(floats, st.floats(-1e9, 1e9)), min_size=1, max_size=40), st.integers(0, 40))
@@ -126,20 +129,6 @@ def test_infinities_can_be_subtracted_and_overflow_is_not_final():
     np.testing.assert_array_equal(sums.values, [np.inf, 1.7e308])
     sums.add(np.array([np.inf, 1.7e308]), -1)
     np.testing.assert_array_equal(sums.values, [2.0, 1.0])
-
-
-def test_many_single_rows_pickles_and_none_at_all():
-    rows = np.random.default_rng(0).normal(size=(1000, 2))
-    sums, together = ExactSums(2), ExactSums(2)
-    for row in rows:
-        sums.add(row)
-    together.add_rows(rows)
-    assert pickle.loads(pickle.dumps(sums)) == sums == together
-    together.add_rows(np.empty((0, 2)))
-    ExactSums(0).add_rows(np.empty((5, 0)))
-    nothing = ExactSum()
-    nothing.add_many(np.empty(0))
-    assert nothing.value == 0.0
 
 
 @pytest.mark.parametrize("odd", [[np.inf, 1.0], [np.nan], [np.inf, -np.inf], [-np.inf, -5.0]])

@@ -1,11 +1,28 @@
-"""The split at the threshold is what sorting gives, and weights count as copies in it."""
+"""How much is suspected, by the formulas, and which points: those that sorting gives, with weights as copies."""
 
 import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.coreset.settings import ByTheorem
 from duramen.coreset.split import split_at
+from duramen.trimming import trimmed_sum
 from tests.coreset.cores import build, logistic
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_theorem_2_suspects_what_its_formula_says(beta):
+    """z-tilde = (1 + 1/epsilon_0) z, with inf f taken at (1 + beta) z outliers: for beta > 0 the proof needs it there."""
+    X = np.random.default_rng(0).exponential(size=(5000, 1))
+    loss, anchor, z, epsilon = dm.KMedianLoss(1), dm.Anchor([[0.7]], 0.3), 300.0, 0.8
+    losses = loss.values(anchor.theta, X)
+    deviation = loss.deviation(anchor.ball, X)
+    lowest = trimmed_sum(np.maximum(losses - deviation, 0), np.ones(5000), (1 + beta) * z)
+    epsilon0 = min(epsilon / 16, epsilon * lowest / (16 * (5000 - z) * deviation.max()))
+    anchored = dm.AnchoredPoints(dm.points(X), loss, anchor, losses)
+    found = ByTheorem(epsilon, beta, 0.1).suspected_weight(anchored, z)
+    assert epsilon0 < epsilon / 16  # the second term decides, where beta shows
+    assert found == pytest.approx((1 + 1 / epsilon0) * z)
 
 
 @pytest.mark.parametrize("n", [5000, 30_000])
@@ -15,7 +32,7 @@ def test_the_split_of_many_points(n, order):
     losses = np.random.default_rng(0).exponential(size=n)
     if order == "sorted":
         losses.sort()
-    if order == "periodic":
+    elif order == "periodic":
         losses[:: n // 4096] = 0.0
     split = split_at(dm.points(np.zeros((n, 1))), losses, 700.0)
     np.testing.assert_array_equal(split.rows, np.sort(np.argsort(losses, kind="stable")[-700:]))

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen.distributed.site import Site
 from tests.dynamic.model import anew
-from tests.support import PROBLEMS, SUITS, assert_same_coreset, quietly, weights_of
+from tests.support import PROBLEMS, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 NAMES = ("berlin", "paris", "quito")
 MOST = 300  # rows in all; beyond them none come
-every_suit = pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
 
 
 def assert_law(federation, rows, settings, n_outliers, given=None):
@@ -22,9 +21,7 @@ def assert_law(federation, rows, settings, n_outliers, given=None):
         core = quietly(federation.coreset)
     except ValueError:
         with pytest.raises(ValueError):
-            anew(
-                rows, settings, n_outliers, given if federation.anchor is None else federation.anchor, shuffle
-            )
+            anew(rows, settings, n_outliers, federation.anchor or given, shuffle)
         return None
     assert_same_coreset(core, anew(rows, settings, n_outliers, federation.anchor, shuffle))
     return core
@@ -37,21 +34,21 @@ def rows_of(name, n, seed=0, heavy="none", start=0):
 
 
 def two_sites(n=2000, name="logistic", **more):
-    """Make two sites with rows, and the federation of them with all rows."""
+    """Make two sites with rows, and the settings of a federation of them."""
     settings = {"loss": PROBLEMS[name].loss, "size": 100, "n_outliers": 0.05, "random_state": 3} | more
     both = {place: Site(dm.DynamicCoreset(**settings)) for place in ("berlin", "paris")}
-    parts = [rows_of(name, n, seed, start=seed * n) for seed in (0, 1)]
-    for site, part in zip(both.values(), parts, strict=True):
-        site.insert(*part)
-    return both, settings, together(both.values())
+    for seed, site in enumerate(both.values()):
+        site.insert(*rows_of(name, n, seed, start=seed * n))
+    return both, settings
 
 
 def together(some):
-    points = [site.rows.points() for site in some]
-    return dm.WeightedPoints.concat(points)
+    return dm.WeightedPoints.concat([site.rows.points() for site in some])
 
 
 def check(federation, some, settings):
+    """Check the law for sites, or for the points of them."""
     settings = {**settings}
     z, given = settings.pop("n_outliers"), settings.pop("anchor", None)
-    return assert_law(federation, together(some), settings, z, given)
+    rows = some if isinstance(some, dm.WeightedPoints) else together(some)
+    return assert_law(federation, rows, settings, z, given)

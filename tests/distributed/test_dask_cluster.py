@@ -5,20 +5,27 @@ import signal
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from tests.distributed.made import arrays_of, assert_law, dd, frame_of, pandas_of
+from tests.distributed.made import (
+    LOGISTIC,
+    arrays_of,
+    assert_law,
+    at_home,
+    dd,
+    frame_of,
+    pandas_of,
+    pieces_of,
+)
 from tests.support import PROBLEMS, SAMPLERS, assert_same_coreset, data
 
 pytest.importorskip("distributed", reason="needs duramen[dask]")
 
 pytestmark = pytest.mark.slow
-CHOSEN = {"size": 60, "n_outliers": 0.05, "random_state": 3}
 
 
 @pytest.mark.usefixtures("on_cluster")
@@ -46,11 +53,10 @@ def test_it_is_the_coreset_of_one_machine(name, sampler, make):
 def test_small_floats_and_rows_that_are_numbered():
     table = pandas_of(data(n=3000)).astype({"x0": "float32", "x1": "float32"}).drop(columns="key")
     frame = dd.from_pandas(table, npartitions=5)
-    chosen = {"loss": dm.LogisticLoss(), **CHOSEN}
-    expected = dm.robust_coreset(table[["x0", "x1"]], table["y"], sample_weight=table["heavy"], **chosen)
+    expected = at_home(table, ["x0", "x1"], sample_weight=table["heavy"])
     assert expected.X.dtype == np.float32
     for rows in (frame, frame.persist()):
-        assert_same_coreset(dmd.robust_coreset(rows, label="y", weight="heavy", **chosen), expected)
+        assert_same_coreset(dmd.robust_coreset(rows, label="y", weight="heavy", **LOGISTIC), expected)
 
 
 class Weighed(dm.LogisticLoss):
@@ -70,7 +76,7 @@ def test_the_plan_leaves_once_a_pass_however_many_partitions_there_are():
         points = data(n=2000)
         Weighed.packed = 0
         frame, columns = frame_of(points, np.linspace(0, 2000, n_partitions, dtype=int)[1:-1])
-        dmd.robust_coreset(frame, **columns, loss=Weighed(), **CHOSEN)
+        dmd.robust_coreset(frame, **columns, **LOGISTIC | {"loss": Weighed()})
         counts.append(Weighed.packed)
     assert counts[0] == counts[1] > 0
 
@@ -99,8 +105,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_pass_is_not_missed(times, on
     """Of eight partitions the fourth dies with its worker: in the first pass, or in the second one."""
     points = data(n=2000)
     table = pandas_of(points)
-    pieces = [table.iloc[at : at + 250] for at in range(0, 2000, 250)]
-    make = partial(made, pieces, Path(tmp_path), times)
+    make = partial(made, pieces_of(table, range(250, 2000, 250)), tmp_path, times)
     frame = dd.from_map(make, range(8), meta=table.iloc[:0])
     before, end = set(on_cluster.run(os.getpid).values()), threading.Event()
     killer = threading.Thread(target=kill_the_victim, args=(tmp_path, end))

@@ -7,9 +7,12 @@ import pytest
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from duramen.distributed.dask.partitions import parts_of, prefixed
+from duramen.distributed.dask.partitions import parts_of
 from tests.distributed.made import LOGISTIC, at_home, da, dask, dd, frame_of, pandas_of, pd
 from tests.support import Heaviest, assert_same_coreset, data
+
+KMEANS = {"loss": dm.KMeansLoss(1), "size": 20, "random_state": 0}
+TABLE = pandas_of(data(n=400, heavy="none"))
 
 
 def unread(*_):
@@ -46,12 +49,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (lazily(a="float64", s="str"), {"label": "s"}, TypeError, "label='s' must be numbers; found"),
         (lazily(y="int64"), {"label": "y"}, ValueError, "no column left"),
         (lazily(**NUMBERS), {"label": "y", "y": UNREAD[:, 0]}, TypeError, "label='y' and y mean the same"),
-        (
-            lazily(**NUMBERS),
-            {"y": np.zeros(3)},
-            TypeError,
-            "y must be a Dask array or Series.* found ndarray",
-        ),
+        (lazily(**NUMBERS), {"y": np.zeros(3)}, TypeError, "y must be a Dask array or .* found ndarray"),
         (lazily(**NUMBERS), {"y": UNREAD[:, 0]}, ValueError, "y has 4 partitions and the data 3"),
         (lazily(**NUMBERS), {}, ValueError, r"LogisticLoss\(.*\) needs labels; pass label="),
         (UNREAD, {}, ValueError, r"LogisticLoss\(.*\) needs labels"),
@@ -63,10 +61,14 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (UNREAD.astype(complex), {}, TypeError, "X must be numbers; found type complex"),
         (UNREAD, {"y": UNREAD[:, 0], "sampler": Heaviest()}, TypeError, "scores each point by itself"),
         (UNREAD, {"y": UNREAD[:, 0], "size": 0}, ValueError, "size=0"),
+        (dd.from_pandas(TABLE.rename(columns={"x1": "x0"})), {}, ValueError, "more than one column .* 'x0'"),
+        (dd.from_pandas(TABLE.iloc[:0]), {"label": "y"}, ValueError, "there are no points"),
     ],
 )
 @pytest.mark.usefixtures("synchronous")
-def test_bad_arguments_are_refused_before_anything_is_read(rows, chosen, error, match):
+def test_bad_arguments_are_refused_before_anything_is_read_and_so_is_data_without_rows(
+    rows, chosen, error, match
+):
     with pytest.raises(error, match=match):
         dmd.robust_coreset(rows, **{**LOGISTIC, **chosen})
 
@@ -102,23 +104,18 @@ def test_an_error_on_a_worker_names_the_partition_and_the_row(column, value, mat
         dmd.robust_coreset(frame, label="y", weight="heavy", **LOGISTIC)
 
 
-def test_an_error_in_a_block_of_an_array_names_its_rows():
-    points = data(n=400, heavy="none")
-    X = np.array(points.X)
-    X[256, 1] = np.nan
-    rows = da.from_array(X, chunks=(100, 2))
-    with pytest.raises(
-        ValueError, match=r"partition 2 of 4 \(rows 200 to 299\): X has NaN in row 56, column 1"
-    ):
-        dmd.robust_coreset(rows, da.from_array(points.y, chunks=400), **LOGISTIC)
-
-
-def test_far_down_a_partition_the_row_is_still_numbered_right():
-    X = np.zeros((200_000, 1))  # several batches
-    X[150_000] = np.nan
-    rows = da.from_array(X, chunks=(200_000, 1))
-    with pytest.raises(ValueError, match=r"partition 0 of 1 .* in row 150000, column 0"):
-        dmd.robust_coreset(rows, loss=dm.KMeansLoss(1), size=10)
+@pytest.mark.parametrize(
+    "n, row, chunk, where",
+    [
+        (400, 256, 100, r"partition 2 of 4 \(rows 200 to 299\): X has NaN in row 56, column 1"),
+        (200_000, 150_000, 200_000, "partition 0 of 1 .* in row 150000, column 1"),  # several batches
+    ],
+)
+def test_an_error_in_a_block_of_an_array_names_its_rows(n, row, chunk, where):
+    X = np.zeros((n, 2))
+    X[row, 1] = np.nan
+    with pytest.raises(ValueError, match=where):
+        dmd.robust_coreset(da.from_array(X, chunks=(chunk, 2)), **KMEANS)
 
 
 class Moody(dm.Loss):
@@ -137,14 +134,12 @@ def test_an_error_of_another_type_keeps_it():
 
 
 def test_partitions_that_do_not_agree_are_named():
-    points = data(n=400, heavy="none")
-    frame, columns = frame_of(points, (100, 250))
+    frame, columns = frame_of(data(n=400, heavy="none"), (100, 250))
     del columns["weight"]
     labels = frame.map_partitions(lambda part: part["y"].where(part["y"] > 0, 0 if len(part) == 150 else -1))
     mixed = frame.assign(y=labels)[["x0", "x1", "y", "key"]]
-    with pytest.raises(
-        ValueError, match="partitions 0 to 2 of 3: the labels of the batches do not go together"
-    ):
+    together = "partitions 0 to 2 of 3: the labels of the batches do not go together"
+    with pytest.raises(ValueError, match=together):
         dmd.robust_coreset(mixed, **columns, **LOGISTIC)
     half = dd.from_map(_half, [0, 1], meta=frame._meta)
     with pytest.raises(ValueError, match=r"partitions 0 to 1 of 2: .*float32"):
@@ -156,18 +151,11 @@ def _half(number):
     return table.astype({"x0": "float32", "x1": "float32"}) if number else table
 
 
-def test_an_id_in_two_partitions_is_refused():
-    points = data(n=200, heavy="none")
-    table = pandas_of(points)
-    frame = dd.concat([dd.from_pandas(table, npartitions=2), dd.from_pandas(table, npartitions=2)])
+def test_an_id_in_two_partitions_and_columns_of_other_lengths_are_refused():
+    frame, columns = frame_of(data(n=400, heavy="none"), (100, 250))
     with pytest.raises(ValueError, match="ids must be distinct"):
-        dmd.robust_coreset(frame, label="y", id="key", weight="heavy", **LOGISTIC)
-
-
-def test_columns_of_other_lengths_are_refused():
-    points = data(n=400, heavy="none")
-    frame, _ = frame_of(points, (100, 250))
-    other, _ = frame_of(points, (100, 240))
+        dmd.robust_coreset(dd.concat([frame, frame]), **columns, **LOGISTIC)
+    other, _ = frame_of(data(n=400, heavy="none"), (100, 240))
     with pytest.raises(ValueError, match=r"partition [12] of 3: y has 1[46]0 values for 150 rows"):
         dmd.robust_coreset(frame[["x0", "x1"]], other["y"], ids=frame["key"], **LOGISTIC)
 
@@ -190,25 +178,11 @@ class Changing:
 @pytest.mark.usefixtures("synchronous")
 def test_partitions_that_change_are_refused():
     frame = dd.from_map(Changing(), range(3), meta=pandas_of(data("k-means", n=3)).iloc[:0])
-    chosen = {"loss": dm.KMeansLoss(1), "size": 20, "features": ["x0", "x1"]}
+    chosen = {**KMEANS, "features": ["x0", "x1"]}
     with pytest.raises(ValueError, match=r"partition \d of 3: it has 104 rows, and had 101 .* persist\(\)"):
         dmd.robust_coreset(frame, **chosen)
     with pytest.raises(ValueError, match="the first pass had 318 rows"):
         dmd.robust_coreset(frame, id="key", **chosen)
-
-
-@pytest.mark.usefixtures("synchronous")
-def test_no_rows_at_all():
-    frame = dd.from_pandas(pandas_of(data("k-means", n=3)).iloc[:0], npartitions=1)
-    with pytest.raises(ValueError, match="there are no points"):
-        dmd.robust_coreset(frame, loss=dm.KMeansLoss(1), size=20)
-
-
-KMEANS = {"loss": dm.KMeansLoss(2), "size": 50, "random_state": 0}
-
-
-def some_frame(n=2000):
-    return pd.DataFrame(np.random.default_rng(0).normal(size=(n, 3)), columns=["a", "b", "c"])
 
 
 def broken(part, error, partition_info=None):
@@ -217,44 +191,31 @@ def broken(part, error, partition_info=None):
     return part
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+ERRORS = [
+    (OSError(5, "disk on fire"), OSError),
+    (ValueError("disk on fire"), ValueError),
+    (KeyError("disk on fire"), KeyError),
+    (UnicodeDecodeError("utf-8", b"x", 0, 1, "disk on fire"), UnicodeError),  # its own takes no text
+]
+
+
 @pytest.mark.parametrize(
-    "error", [OSError(5, "disk on fire"), ValueError("disk on fire"), KeyError("disk on fire")]
+    "scheduler, error, kind",
+    [
+        *((scheduler, *error) for scheduler in ("synchronous", "threads") for error in ERRORS),
+        pytest.param("cluster", *ERRORS[0], marks=pytest.mark.slow),
+    ],
 )
-def test_a_partition_that_cannot_be_read_is_named(scheduler, error):
-    whole = dd.from_pandas(some_frame(), npartitions=40)
+def test_a_partition_that_cannot_be_read_is_named(scheduler, error, kind, request):
+    whole = dd.from_pandas(TABLE[["x0", "x1"]], npartitions=40)
     collection = whole.map_partitions(broken, error=error, meta=whole._meta)
-    with (
-        dask.config.set(scheduler=scheduler),
-        pytest.raises(type(error), match=r"partition 19 of 40.*disk on fire"),
-    ):
-        dmd.robust_coreset(collection, **KMEANS)
-    with dask.config.set(scheduler=scheduler), pytest.raises(type(error), match="partition 19 of 40"):
-        dm.RobustKMeans(2, coreset_size=50, random_state=0).fit(collection)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_cluster")
-def test_a_partition_that_cannot_be_read_is_named_on_a_cluster():
-    whole = dd.from_pandas(some_frame(), npartitions=40)
-    collection = whole.map_partitions(broken, error=OSError(5, "disk on fire"), meta=whole._meta)
-    with pytest.raises(OSError, match=r"partition 19 of 40.*disk on fire"):
-        dmd.robust_coreset(collection, **KMEANS)
-
-
-def test_an_error_keeps_its_type_if_that_takes_a_text():
-    assert str(prefixed("partition 3", ValueError("no"))) == "partition 3: no"
-    for error in (OSError(5, "no"), UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), KeyError("no")):
-        named = prefixed("partition 3", error)
-        assert isinstance(named, type(error).__mro__[1] if isinstance(error, UnicodeError) else type(error))
-        assert "partition 3: " in str(named)
-        assert "no" in str(named)
-
-
-def test_columns_of_the_same_name_are_refused():
-    twice = some_frame().rename(columns={"b": "a"})
-    with pytest.raises(ValueError, match="more than one column is called 'a'"):
-        dmd.robust_coreset(dd.from_pandas(twice, npartitions=3), **KMEANS)
+    if scheduler == "cluster":
+        request.getfixturevalue("on_cluster")
+    with dask.config.set({} if scheduler == "cluster" else {"scheduler": scheduler}):
+        with pytest.raises(kind, match=r"partition 19 of 40.*disk on fire"):
+            dmd.robust_coreset(collection, **KMEANS)
+        with pytest.raises(kind, match="partition 19 of 40"):
+            dm.RobustKMeans(2, coreset_size=50, random_state=0).fit(collection)
 
 
 def test_many_chunks_are_read_quickly():

@@ -183,15 +183,10 @@ def test_what_is_wrong_in_a_partition_reaches_the_driver(column, message, spark,
         example.robust_coreset(wrong, ["x0"], loss=dm.KMeansLoss(2), size=10)
 
 
-def functions_of(script):
-    """Give a script's text from the first function up to main."""
-    text = script.read_text()
-    return text[text.index("\ndef ") : text.index("\ndef main")].strip()
-
-
 def test_the_page_shows_the_functions_that_are_tested():
     blocks = re.findall(r"^```\{code-block\} python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     [shown] = [block for block in blocks if "mapInArrow" in block]
     imports, _, functions = shown.partition("\n\n\n")
-    assert functions.strip() == functions_of(SCRIPT)
-    assert set(imports.splitlines()) < set(SCRIPT.read_text().splitlines())
+    script = SCRIPT.read_text()
+    assert functions.strip() == script[script.index("\ndef ") : script.index("\ndef main")].strip()
+    assert set(imports.splitlines()) < set(script.splitlines())

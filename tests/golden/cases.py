@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,10 @@ class Data:
     ids: Any
 
     def take(self, rows: Any) -> Data:
-        columns = (self.X, self.y, self.weights, self.ids)
-        return Data(*(None if column is None else column[rows] for column in columns))
+        return Data(*(None if column is None else column[rows] for column in vars(self).values()))
 
 
-def make_data(
-    problem: Problem, *, weighted: bool = False, n: int = N, seed: int = 7, ties: bool = False
-) -> Data:
+def make_data(problem: Problem, *, weighted=False, n: int = N, seed: int = 7, ties=False) -> Data:
     """Make rows with outliers at the end, some of them twice, in an order that is not that of their ids."""
     rng = np.random.default_rng(seed)
     X = np.round(rng.normal(size=(n, D)) * (2 if ties else 64)) / (2 if ties else 64)
@@ -119,10 +117,6 @@ class Case:
         return " ".join(parts)
 
     @property
-    def loss(self) -> dm.Loss:
-        return PROBLEMS[self.problem].loss
-
-    @property
     def probe(self) -> Any:
         """The theta at which the coreset's estimate is recorded."""
         theta = np.array(PROBLEMS[self.problem].theta, dtype=float)
@@ -134,7 +128,8 @@ class Case:
         return replace(data, X=X, ids=None if self.form == "rows" else data.ids)
 
     def settings(self) -> dict[str, Any]:
-        chosen = {"loss": self.loss, "sampler": self.sampler, "random_state": 11, **DEFAULTS, **self.options}
+        chosen = {"loss": PROBLEMS[self.problem].loss, "sampler": self.sampler, "random_state": 11}
+        chosen |= DEFAULTS | self.options
         chosen = {name: value for name, value in chosen.items() if value is not None}
         given = self._anchor(chosen)
         return chosen if given is None else chosen | {"anchor": given}
@@ -207,15 +202,7 @@ def dask_frame(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
         return robust_coreset(rows, **{name: name for name in given}, **chosen)
 
 
-def ranked(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
-    return _dynamic(data, chosen, engine="ranked")
-
-
-def tree(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
-    return _dynamic(data, chosen, engine="tree", bucket_size=64)
-
-
-def _dynamic(data: Data, chosen: dict[str, Any], **engine: Any) -> dm.Coreset:
+def dynamic(data: Data, chosen: dict[str, Any], **engine: Any) -> dm.Coreset:
     dyn = dm.DynamicCoreset(**chosen, **engine)
     for change in changes(data, chosen["n_outliers"]):
         change(dyn)
@@ -231,12 +218,12 @@ def merged(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
     return dyns[0].merge(dyns[1].merge(dyns[2])).coreset()
 
 
-def stored(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
+def stored(data: Data, chosen: dict[str, Any], **engine: Any) -> dm.Coreset:
     """Keep the rows in a file, which is closed and opened again halfway and at the end."""
     steps = changes(data, chosen["n_outliers"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "golden.duramen"
-        with dm.open_store(path, create=True, synchronous="normal", **chosen) as store:
+        with dm.open_store(path, create=True, synchronous="normal", **chosen, **engine) as store:
             for change in steps[:4]:
                 change(store)
         with dm.open_store(path, synchronous="normal", sampler=chosen["sampler"]) as store:
@@ -244,10 +231,6 @@ def stored(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
                 change(store)
         with dm.open_store(path, read_only=True, sampler=chosen["sampler"]) as store:
             return store.coreset()
-
-
-def stored_tree(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
-    return stored(data, chosen | {"engine": "tree", "bucket_size": 64})
 
 
 def changes(data: Data, n_outliers: float) -> list[Callable[[Any], Any]]:
@@ -302,11 +285,11 @@ ROUTES = {
     "scan": scanned,
     "dask-array": dask_array,
     "dask-frame": dask_frame,
-    "ranked": ranked,
-    "tree": tree,
+    "ranked": partial(dynamic, engine="ranked"),
+    "tree": partial(dynamic, engine="tree", bucket_size=64),
     "merged": merged,
     "store": stored,
-    "store-tree": stored_tree,
+    "store-tree": partial(stored, engine="tree", bucket_size=64),
 }
 
 

@@ -15,11 +15,15 @@ def test_every_case_has_a_golden():
     assert set(names) == set(GOLDENS)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_golden(case):
-    if case.route.startswith("dask"):
+def skip_without_dask(route):
+    if route.startswith("dask"):
         pytest.importorskip("dask.array", reason="needs duramen[dask]")
         pytest.importorskip("dask.dataframe", reason="needs duramen[dask]")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_golden(case):
+    skip_without_dask(case.route)
     found, golden = described(case, case.build()), GOLDENS[case.name]
     assert set(found) == set(golden) == {*EXACT, *CLOSE}
     for name in EXACT:

@@ -10,22 +10,18 @@ from scipy import optimize, sparse
 import duramen as dm
 from duramen.samplers.sensitivity import quadratic_fraction
 from tests.conformance.cases import CASES
+from tests.coreset.cores import Absolute
 from tests.support import quietly
 
-SEEDS = range(12)
 
-
-def problem(seed, n=8, d=3, tightness=0.5):
-    """Random values, gradients and bends, and sums whose denominator stays positive in a ball of radius 1.
-
-    ``tightness`` is how much of the denominator the ball can take away.
-    """
+def problem(seed, n=8, d=3, tightness=0.5, radius=1.0):
+    """Draw values, gradients, bends, and sums of whose denominator the ball takes away ``tightness``."""
     rng = np.random.default_rng(seed)
     f, a = rng.exponential(size=n), rng.exponential(size=n)
     g = rng.normal(size=(n, d)) * rng.exponential(size=(n, 1))
     G = rng.normal(size=d)
     A = rng.exponential()
-    F = (np.linalg.norm(G) + A / 2) / tightness
+    F = (radius * np.linalg.norm(G) + A * radius**2 / 2) / tightness
     return f, a, g, F, A, G
 
 
@@ -63,59 +59,13 @@ def by_semidefinite_program(f, a, g, F, A, G, radius=1.0):
     return solver.solve().x[0]
 
 
-def by_parametric_search(f, a, g, F, A, G, radius=1.0):
-    """Dinkelbach's method; each step maximises a quadratic in the ball by its secular equation."""
-
-    def most(t):
-        linear, square = g - t * G, (a + t * A) / 2
-        if square >= 0:
-            best = radius * linear / np.linalg.norm(linear)
-        else:
-            best = -linear / (2 * square)
-            best *= min(1, radius / np.linalg.norm(best))
-        return best
-
-    def ratio(x):
-        return (f + g @ x + a * (x @ x) / 2) / (F + G @ x - A * (x @ x) / 2)
-
-    t = ratio(np.zeros(len(G)))
-    for _ in range(200):
-        new = ratio(most(t))
-        if new <= t * (1 + 1e-15):
-            break
-        t = new
-    return t
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("tightness", [0.05, 0.5, 0.95])
-def test_the_closed_form_is_what_a_semidefinite_solver_finds(seed, tightness):
-    f, a, g, F, A, G = problem(seed, tightness=tightness)
-    bounds = closed_form(f, a, g, F, A, G)
-    for i in range(len(f)):
-        assert bounds[i] == pytest.approx(by_semidefinite_program(f[i], a[i], g[i], F, A, G), rel=1e-6)
-
-
 @given(st.integers(0, 2**32), st.integers(1, 6), st.floats(0.01, 0.99), st.floats(0.1, 3))
-def test_the_closed_form_is_what_parametric_search_finds(seed, d, tightness, radius):
-    f, a, g, F, A, G = problem(seed, d=d, tightness=tightness)
-    F = (radius * np.linalg.norm(G) + A * radius**2 / 2) / tightness
+def test_the_closed_form_is_what_a_semidefinite_solver_finds(seed, d, tightness, radius):
+    f, a, g, F, A, G = problem(seed, d=d, tightness=tightness, radius=radius)
     bounds = closed_form(f, a, g, F, A, G, radius)
     for i in range(len(f)):
-        exact = by_parametric_search(f[i], a[i], g[i], F, A, G, radius)
+        exact = by_semidefinite_program(f[i], a[i], g[i], F, A, G, radius)
         assert bounds[i] == pytest.approx(exact, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_brute_force_comes_close_from_below(seed):
-    f, a, g, F, A, G = problem(seed, d=2)
-    bounds = closed_form(f, a, g, F, A, G)
-    angles = np.linspace(0, 2 * np.pi, 20_000)
-    for radius in (0.3, 0.7, 1.0):
-        x = radius * np.stack([np.cos(angles), np.sin(angles)])
-        shares = (f[:, None] + g @ x + a[:, None] * radius**2 / 2) / (F + G @ x - A * radius**2 / 2)
-        assert (shares.max(axis=1) <= bounds * (1 + 1e-12)).all()
-    np.testing.assert_allclose(shares.max(axis=1), bounds, rtol=1e-6)
 
 
 def test_there_is_no_bound_where_the_denominator_can_vanish():
@@ -156,6 +106,9 @@ def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
         values = case.loss.values(theta, X, y)
         return values / (weights @ values)
 
+    if radius == 0.01 and kind == "auto" and case.name in ("logistic", "k-means", "truth discovery", "huber"):
+        assert weights @ bounds < 1.5  # so that this is not a test of wild bounds
+    assert (bounds >= shares(ball.theta) * (1 - 1e-12)).all()
     probes = [*ball.sample(100, rng), *sphere(ball, 100, rng)]
     found = np.array([shares(theta) for theta in probes])
     assert (found <= bounds * (1 + 1e-9)).all()
@@ -175,30 +128,13 @@ def sphere(ball, n, rng):
         yield ball.theta + step * (ball.radius / np.linalg.norm(step, axis=-1, keepdims=True)) * (1 - 1e-12)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.name in ("logistic", "k-means", "truth discovery", "huber")]
-)
-def test_most_balls_have_a_bound(case):
-    """A test of bounds must not be one of infinities: at radius 0.01 these all have one, and it is no wild one."""
-    X, y = case.data(n=30)
-    ball = case.ball(np.random.default_rng(0), 0.01)
-    bounds = dm.SensitivitySampler().sensitivities(
-        dm.points(X, y), case.loss, dm.Anchor(ball.theta, ball.radius)
-    )
-    values = case.loss.values(ball.theta, X, y)
-    assert np.isfinite(bounds).all()
-    assert bounds.sum() < 1.5
-    assert (bounds >= values / values.sum() * (1 - 1e-12)).all()
-
-
 def test_auto_is_the_best_of_all_kinds():
     X, y = CASES[0].data(n=50)
     points, anchor = dm.points(X, y), dm.Anchor(np.zeros(4), 0.05)
-    found = {
-        kind: dm.SensitivitySampler(kind).sensitivities(points, dm.LogisticLoss(), anchor) for kind in KINDS
-    }
+    best = dm.SensitivitySampler("auto").sensitivities(points, dm.LogisticLoss(), anchor)
     for kind in ("lipschitz", "smooth", "hessian"):
-        assert (found["auto"] <= found[kind] * (1 + 1e-12)).all()
+        found = dm.SensitivitySampler(kind).sensitivities(points, dm.LogisticLoss(), anchor)
+        assert (best <= found * (1 + 1e-12)).all()
 
 
 def test_the_lipschitz_form_is_that_of_the_design():
@@ -266,26 +202,18 @@ def test_bounds_are_of_the_points_given_whatever_the_anchor_froze():
 @pytest.mark.parametrize("scale", [1e-80, 1e-40, 1e40, 1e80])
 def test_sensitivities_do_not_see_the_unit_of_length(scale):
     X = np.random.default_rng(0).normal(size=(50, 2))
-    found = [
+    plain, scaled = (
         dm.SensitivitySampler().sensitivities(
             dm.points(X * s), dm.KMeansLoss(1), dm.Anchor(np.zeros((1, 2)), 0.1 * s)
         )
         for s in (1.0, scale)
-    ]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    )
+    np.testing.assert_allclose(scaled, plain, rtol=1e-6)
 
 
-def test_a_wrong_kind_is_refused():
+def test_a_wrong_kind_and_a_loss_without_any_constant_are_refused():
     with pytest.raises(ValueError, match="kind='convex' must be one of auto, lipschitz, smooth, hessian"):
         dm.SensitivitySampler("convex")
-
-
-def test_a_loss_without_any_constant_is_refused():
-    class Odd(dm.Loss):
-        def values(self, theta, X, y=None):
-            return np.abs(X[:, 0] - theta[0])
-
-    with pytest.raises(dm.MissingPropertyError, match=r"Odd.*LayeredSampler\(\) needs only values"):
-        dm.robust_coreset(
-            np.zeros((5, 1)), loss=Odd(), size=2, anchor=dm.Anchor([0.0], 1.0), sampler="sensitivity"
-        )
+    asked = {"loss": Absolute(), "size": 2, "anchor": dm.Anchor([0.0], 1.0), "sampler": "sensitivity"}
+    with pytest.raises(dm.MissingPropertyError, match=r"Absolute.*LayeredSampler\(\) needs only values"):
+        dm.robust_coreset(np.zeros((5, 1)), **asked)

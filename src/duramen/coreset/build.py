@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -34,72 +33,6 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.layered import UniformSampler
 from duramen.trimming import outlier_weight
-
-Batches = Callable[[], Iterable[WeightedPoints]]
-
-
-@one_blas_thread()
-def streamed_coreset(
-    batches: Batches, *, each: Callable[[WeightedPoints], Any] | None = None, **settings: Any
-) -> Coreset:
-    """Build the coreset of data that is read in batches, and never in memory as a whole.
-
-    It is the coreset that :func:`duramen.robust_coreset` builds in memory: the same
-    rows, and weights that agree to nine digits, whatever the batches and their order.
-
-    Parameters
-    ----------
-    batches : function
-        Called without arguments, twice. Each time it returns the same points, as
-        :class:`duramen.WeightedPoints` with ids that are distinct over all
-        batches.
-    each : function, optional
-        Called with every batch after it was processed, in both passes.
-    **settings
-        As for :func:`duramen.distributed.plan`.
-
-    Returns
-    -------
-    Coreset
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument or a row is wrong; the message says what to do.
-
-    Notes
-    -----
-    Memory: one batch; twice the sample for the anchor; twice the suspected points; and
-    twice ``size`` points for each stratum of the sampler (one, except for the layered
-    sampler, which has one for each doubling of the loss).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import duramen as dm
-    >>> def batches():
-    ...     for number in range(10):
-    ...         rng = np.random.default_rng(number)
-    ...         ids = 1000 * number + np.arange(1000)
-    ...         yield dm.points(rng.normal(size=(1000, 2)), ids=ids)
-    >>> core = streamed_coreset(batches, loss=dm.KMeansLoss(1), size=100, n_outliers=50, random_state=0)
-    >>> len(core), core.n_points, round(core.total_weight)
-    (100, 10000, 10000)
-    """
-    if not callable(batches):
-        raise TypeError(
-            f"batches must be a function that returns all batches each time it is called; found "
-            f"{type(batches).__name__}; for a list, pass lambda: the_list"
-        )
-    step: Plan | Coreset = plan(**settings)
-    while isinstance(step, Plan):
-        summarizer = Summarizer(step)
-        for points in batches():
-            summarizer.add(points)
-            if each is not None:
-                each(points)
-        step = finish(summarizer.summary())
-    return step
 
 
 def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
