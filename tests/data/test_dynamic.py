@@ -17,9 +17,8 @@ def replaced(points, rows, engine, rng):
     """Fill a dynamic coreset with as many rows that go again as rows that stay; then put others in for them."""
     stay, come = np.array_split(rng.permutation(rows), 2)
     start = rng.permutation(np.concatenate([stay, len(points) + stay]))  # twice, under two ids
-    dyn = dm.DynamicCoreset(
-        dm.LogisticLoss(), size=4000, n_outliers=Z / len(points), engine=engine, random_state=0
-    )
+    settings = {"size": 4000, "n_outliers": Z / len(points), "random_state": 0}
+    dyn = dm.DynamicCoreset(dm.LogisticLoss(), engine=engine, **settings)
     dyn.insert(points.X[start % len(points)], points.y[start % len(points)], ids=start)
     go = rng.permutation(len(points) + stay)
     for going, coming in zip(np.array_split(go, 20), np.array_split(come, 20), strict=True):
@@ -36,25 +35,14 @@ def test_half_of_the_rows_replaced(contaminated, record_property, engine, share)
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(points))[: int(share * len(points))])
     dyn, live = replaced(points, rows, engine, rng), points.take(rows)
-    anew = dm.robust_coreset(
-        live.X,
-        live.y,
-        loss=dyn.loss,
-        size=4000,
-        n_outliers=Z / len(points),
-        anchor=dyn.anchor,
-        ids=live.ids,
-        random_state=0,
-    )
-    costs = [
-        dm.trimmed_objective(live, dm.solve(core).theta, loss=dyn.loss, n_outliers=Z / len(points))
-        for core in (dyn.coreset(), anew)
-    ]
+    settings = {"loss": dyn.loss, "n_outliers": Z / len(points)}
+    fresh = {"size": 4000, "anchor": dyn.anchor, "ids": live.ids, "random_state": 0}
+    anew = dm.robust_coreset(live.X, live.y, **settings, **fresh)
+    costs = [dm.trimmed_objective(live, dm.solve(core).theta, **settings) for core in (dyn.coreset(), anew)]
     if engine == "ranked":
         np.testing.assert_array_equal(dyn.coreset().ids, anew.ids)
         np.testing.assert_allclose(dyn.coreset().weights, anew.weights, rtol=1e-9)
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert costs[0] < 1.03 * costs[1]
-    record_property(
-        "figures", f"half replaced, {engine}: loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
-    )
+    text = f"loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
+    record_property("figures", f"half replaced, {engine}: {text}")
