@@ -128,6 +128,16 @@ def quietly(call, *args, **kwargs):
         return call(*args, **kwargs)
 
 
+def tables(text):
+    """Read the tables of a Markdown page: the cells of each, row by row, the head first."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        found += [[rows[0], *rows[2:]]] if rows else []
+    return found
+
+
 def run_together(write, *reads):
     """Let one write, and others read until it is done; raise what any of them raised."""
     errors, done, counts = [], threading.Event(), [0] * len(reads)

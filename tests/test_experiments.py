@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.support import tables
+
 robust_against_plain = pytest.importorskip("experiments.robust_against_plain", reason="not in a checkout")
 
 pytestmark = pytest.mark.slow
@@ -22,10 +24,13 @@ class Page(NamedTuple):
     written: str
 
     def tables(self):
-        """Split the tables into cells, under the headings they stand below."""
-        for part in self.text.split("\n## "):
-            lines = [line for line in part.splitlines() if line.startswith("| ")]
-            yield part.splitlines()[0], [line[2:-2].split(" | ") for line in lines]
+        """List the tables under the headings they stand below."""
+        return [(part.splitlines()[0], tables(part)[-1]) for part in self.text.split("\n## ")]
+
+    def figures(self):
+        """Return those of the first table: of each problem, of each variant, how much worse, and the error."""
+        rows = [row[1:] for row in self.tables()[0][1] if row[0].startswith(("Logistic", "k-means"))]
+        return np.array(rows, dtype=float).reshape(4, 4, 2)
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +49,21 @@ def test_the_page_is_printed_and_written_and_says_how_it_was_made(page):
 
 
 def test_every_sampler_stands_with_both_variants_in_every_table(page):
-    (_, _), *tables = page.tables()
-    assert [heading for heading, _ in tables] == [
+    _, *found = page.tables()
+    assert [heading for heading, _ in found] == [
         "Logistic regression, z = 200 (2%)",
         "Logistic regression, z = 100 (sqrt(n))",
         "k-means, z = 200 (2%)",
         "k-means, z = 100 (sqrt(n))",
     ]
     pairs = list(itertools.product(("uniform", "layered", "leverage", "sensitivity"), ("plain", "robust")))
-    for _, (head, _, *rows) in tables:
+    for _, (head, *rows) in found:
         assert [(row[0].removesuffix(" \\*"), row[1]) for row in rows] == pairs
         assert {len(row) for row in rows} == {len(head)} == {9}
 
 
 def test_means_and_worst_agree(page):
-    for _, (_, _, *rows) in list(page.tables())[1:]:
+    for _, (_, *rows) in page.tables()[1:]:
         for row in rows:
             for column, ideal in ((2, 1), (3, 0), (4, 1), (5, 1), (6, 0), (7, 1)):
                 mean, worst = (float(word.strip("()")) for word in row[column].strip("*").split())
@@ -78,19 +83,14 @@ def test_robust_coresets_err_less(page):
 
     As seen, by factors of 4.1 to 249 as drawn, and of 12.8 and more calibrated: chance does not decide.
     """
-    _, cells = next(page.tables())
-    figures = np.array([row[1:] for row in cells if row[0].startswith(("Logistic", "k-means"))], dtype=float)
-    assert figures.shape == (4, 8)
-    plain, robust, plain_calibrated, robust_calibrated = figures.reshape(4, 4, 2)[:, :, 1].T
+    plain, robust, plain_calibrated, robust_calibrated = page.figures()[:, :, 1].T
     assert (robust < plain / 2).all()
     assert (robust_calibrated < plain_calibrated / 5).all()
 
 
 def test_robust_coresets_are_solved_better(page):
     """Averaged over everything: single tables of such small coresets are decided by the solver's luck."""
-    _, cells = next(page.tables())
-    figures = np.array([row[1:] for row in cells if row[0].startswith(("Logistic", "k-means"))], dtype=float)
-    plain, robust, plain_calibrated, robust_calibrated = figures.reshape(4, 4, 2)[:, :, 0].mean(axis=0)
+    plain, robust, plain_calibrated, robust_calibrated = page.figures()[:, :, 0].mean(axis=0)
     assert robust < plain
     assert robust_calibrated < plain_calibrated
 

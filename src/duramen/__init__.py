@@ -53,16 +53,6 @@ if _TYPE_CHECKING:
 
 __version__ = _version("duramen")
 
-# they need scikit-learn, which takes a second to import: only when one is asked for
-_ESTIMATORS = (
-    "RobustBregmanClustering",
-    "RobustKMeans",
-    "RobustKMedians",
-    "RobustLinearRegression",
-    "RobustLogisticRegression",
-    "TruthDiscovery",
-)
-
 _RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
 
 
@@ -72,9 +62,9 @@ if not _TYPE_CHECKING:
         if name in _RENAMED:
             _warn(f"duramen.{name} is now duramen.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
             return globals()[_RENAMED[name]]
-        if name not in _ESTIMATORS:
+        if name not in __all__:
             raise AttributeError(f"module 'duramen' has no attribute {name!r}")
-        from duramen import estimators
+        from duramen import estimators  # with scikit-learn, which takes a second: only when one is asked for
 
         return getattr(estimators, name)
 

@@ -364,7 +364,12 @@ def _dense(X: Any, name: str) -> Array:
             raise
         raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from None
     if array.ndim != 2:
-        raise ValueError(_wrong_shape(array, name))
+        hint = (
+            f"; one row is {name}[None, :], one column {name}[:, None]"
+            if array.ndim == 1 and array.size
+            else ""
+        )
+        raise ValueError(f"{name} must be two-dimensional, rows by columns; found shape {array.shape}{hint}")
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
         array = np.asarray(X, dtype=object)  # NumPy wrote the numbers beside the text as text
     if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "biuf":
@@ -379,13 +384,6 @@ def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     if dtype.kind not in "biuf":
         raise TypeError(f"{name} has type {dtype}, which is not numeric; encode it as numbers first")
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
-
-
-def _wrong_shape(array: Array, name: str) -> str:
-    message = f"{name} must be two-dimensional, rows by columns; found shape {array.shape}"
-    if array.ndim == 1 and array.size:
-        message += f"; one row is {name}[None, :], one column {name}[:, None]"
-    return message
 
 
 def _ragged(X: Any) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from duramen.arrays import Array
+Array: TypeAlias = NDArray[Any]
 
 
 def lengths(vectors: Array) -> Array:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from hashlib import blake2b
+from typing import Any, TypeAlias, final
+from uuid import UUID
 
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, take_rows
+from duramen.arrays import Array, Rows, as_column, as_rows, is_frame, take_rows
 
 
 @final
@@ -193,14 +195,20 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
 def checked_weights(weights: Any, n: int) -> Array:
     """Convert weights to (n,) float64; refuse negative ones, and an infinite total."""
     heavy = as_column(weights, n, "weights").astype(np.float64, copy=False)
-    negative = np.flatnonzero(heavy < 0)
-    if negative.size:
-        row = negative[0]
-        raise ValueError(f"weights must not be negative; row {row} has {heavy[row]}")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(heavy.sum()):
-            raise ValueError("weights add up to infinity; scale them down")
+    checked_total(heavy)
     return heavy
+
+
+def checked_total(weights: Array) -> float:
+    """Add weights up; refuse negative ones, NaN, and an infinite total."""
+    wrong = np.flatnonzero(~(weights >= 0))
+    if wrong.size:
+        raise ValueError(f"weights must not be negative; row {wrong[0]} has {weights[wrong[0]]}")
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if total == np.inf:
+        raise ValueError("weights add up to infinity; scale them down")
+    return total
 
 
 def checked_ids(ids: Any, n: int) -> Array:
@@ -251,3 +259,79 @@ def _frozen_rows(rows: Rows) -> Rows:
         return _frozen(rows)
     parts = (_frozen(rows.data), _frozen(rows.indices), _frozen(rows.indptr))
     return sparse.csr_array(parts, shape=rows.shape)
+
+
+Name: TypeAlias = str | UUID
+
+_KINDS = (str, UUID)  # a tuple: half the time of asking a union
+_POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is an int64 and not negative
+
+
+def is_names(ids: Any) -> bool:
+    """Return whether ids are names: a string, a UUID, or a column that begins with one.
+
+    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
+    columns; a data frame, a dict and a set are not. Only the first entry is
+    looked at: :func:`numbers_of` checks the others. An array of text
+    is names even if it is empty.
+
+    Examples
+    --------
+    >>> is_names(["ann", "bob"]), is_names("ann"), is_names([1, 2])
+    (True, True, False)
+    """
+    if isinstance(ids, _KINDS):
+        return True
+    if isinstance(ids, bytes | dict) or not hasattr(ids, "__getitem__") or is_frame(ids):
+        return False
+    if getattr(ids, "ndim", 1) != 1:
+        return False
+    if getattr(getattr(ids, "dtype", None), "kind", "") in ("U", "T"):
+        return True
+    first: Any = next(iter(ids), None)
+    return isinstance(first.as_py() if hasattr(first, "as_py") else first, _KINDS)
+
+
+def numbers_of(names: Any) -> Array:
+    """Compute the number of each name: int64 (n,), from 0 to 2^63 - 1, a function of the name alone.
+
+    The 63 last bits of BLAKE2b's eight bytes for ``s`` and the text in UTF-8, or for
+    ``u`` and the sixteen bytes of the UUID. A UUID and its text are two names.
+
+    Strings and UUIDs may be mixed; any other entry, such as a number, None or NaN, raises TypeError.
+
+    Examples
+    --------
+    >>> numbers_of(["ann", "bob", "ann"])
+    array([6685440548919807615, 3731236293512980523, 6685440548919807615])
+    """
+    entries = listed(names)
+    for row, entry in enumerate(entries):
+        if not isinstance(entry, _KINDS):
+            raise TypeError(
+                f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
+                "give every row a name, or use integers for all"
+            )
+    digests = b"".join([_digest(tagged(name)) for name in entries])
+    return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
+
+
+def _digest(tagged: bytes) -> bytes:
+    return blake2b(tagged, digest_size=8).digest()
+
+
+def tagged(name: Name) -> bytes:
+    """Return the bytes of a name, after a letter for its kind."""
+    if isinstance(name, str):
+        return b"s" + name.encode("utf-8", "surrogatepass")
+    return b"u" + name.bytes
+
+
+def listed(names: Any) -> list[Any]:
+    """List the entries of a column as Python objects, by its own method."""
+    if isinstance(names, _KINDS):
+        return [names]
+    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
+        if hasattr(names, method):
+            return list(getattr(names, method)())
+    return [str(name) if isinstance(name, np.str_) else name for name in names]

@@ -51,6 +51,12 @@ class Bar:
         rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
         self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
 
+    def at_pass(self, number: int, share: float, rows: int) -> None:
+        """Move to a share of a pass over data, each of which is another part of the work."""
+        if self._name != f"pass {number}":
+            self.begin(f"pass {number}")
+        self.at(share, rows)
+
     def close(self) -> None:
         """Remove the bar from the screen."""
         if self._rich is not None:
@@ -59,17 +65,17 @@ class Bar:
     def _start(self) -> bool:
         try:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
         except ImportError:
             print(
                 "(no progress bar: rich is not installed; pip install 'duramen[progress]')", file=sys.stderr
             )
             self._shown = False
             return False
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        more = (TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("left"))
+        shown = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[rate]}")
+        left = (TimeRemainingColumn(), "left")
         console = Console(stderr=True)
-        self._rich = Progress(*columns, *more, console=console, transient=True, redirect_stdout=False)
+        self._rich = Progress(*shown, *left, console=console, transient=True, redirect_stdout=False)
         self._rich.start()
         self._task = self._rich.add_task(self._name, total=1.0, rate="")
         return True
@@ -91,11 +97,9 @@ def solver_progress(
         return
     rich = needed("rich.progress", "progress=True", "progress")
     columns = (
-        rich.TextColumn("start {task.fields[number]} of {task.fields[starts]}"),
+        "start {task.fields[number]} of {task.fields[starts]}",
         rich.BarColumn(),
-        rich.TextColumn(
-            "iteration {task.completed} of at most {task.total}, objective {task.fields[objective]}"
-        ),
+        "iteration {task.completed} of at most {task.total}, objective {task.fields[objective]}",
         rich.TimeElapsedColumn(),
     )
     with rich.Progress(*columns) as bar:

@@ -21,10 +21,12 @@ infinity where no size suffices. They are large: where one exceeds the number of
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from duramen.losses import (
     BregmanLoss,
@@ -58,7 +60,64 @@ THEOREM_5_SHARES: Final = (2, 6)  # importance sampling by the doubling dimensio
 THEOREM_6_SHARES: Final = (4, 14)  # layers: see layered_size
 LOG2_HALF_BALLS: Final = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
 
+_Range: TypeAlias = "tuple[Callable[[float], bool], str]"
+_BELOW_ONE: Final[_Range] = (lambda v: 0 <= v < 1, "0 or more and below 1, such as 0.1")
+_WHOLE: Final[_Range] = (lambda v: v >= 1 and v.is_integer(), "a whole number, 1 or more")
+_RANGES: Final[dict[str, _Range]] = {
+    "beta": _BELOW_ONE,
+    "delta": _BELOW_ONE,
+    "deviation": (lambda v: v >= 0, "0 or more; Loss.deviation bounds it"),
+    "doubling_dimension": (lambda v: v >= 0, "0 or more; theory.doubling_dimension gives it"),
+    "epsilon": (lambda v: 0 < v < 1, "above 0 and below 1, such as 0.1"),
+    "epsilon0": (lambda v: 0 <= v < 1, "0 or more and below 1; theory.epsilon0 gives it"),
+    "eta": (lambda v: 0 < v < 1, "a probability above 0 and below 1, such as 0.1"),
+    "lowest_objective": (lambda v: 0 <= v < math.inf, "0 or more and finite; a lower bound will do"),
+    "n_columns": _WHOLE,
+    "n_outliers": (lambda v: 0 <= v < math.inf, "a weight, 0 or more and finite"),
+    "n_parameters": _WHOLE,
+    "n_points": (lambda v: 0 < v < math.inf, "a total weight, above 0 and finite"),
+    "sparsity": _WHOLE,
+    "total_sensitivity": (lambda v: v >= 1 - 1e-6, "1 or more: the sum of all points' sensitivities"),
+    "vc_dimension": (lambda v: v >= 1, "1 or more; where it is not known, use a doubling dimension"),
+}
 
+
+def _check(name: str, value: Any) -> float:
+    """Convert an argument to a float; refuse it if it is not in the range of its name."""
+    fits, expected = _RANGES[name]
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if real else math.nan  # NaN lies in no range
+    if not fits(number):
+        raise ValueError(f"{name}={value!r} must be {expected}")
+    return number
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _checked(formula: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Check the arguments of a formula by their names; None is allowed where it is the default."""
+    signature = inspect.signature(formula)
+
+    @functools.wraps(formula)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        given = signature.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
+            absent = value is None and signature.parameters[name].default is None
+            if name in _RANGES and not absent:
+                given.arguments[name] = _check(name, value)
+        return formula(*given.args, **given.kwargs)
+
+    return call
+
+
+def _check_outliers(n_points: float, n_outliers: float) -> None:
+    if n_outliers >= n_points:
+        raise ValueError(f"n_outliers={n_outliers:g} must be below n_points={n_points:g}; both are weights")
+
+
+@_checked
 def epsilon0(
     epsilon: float, *, lowest_objective: float, n_points: float, n_outliers: float, deviation: float
 ) -> float:
@@ -72,11 +131,11 @@ def epsilon0(
     >>> epsilon0(0.16, lowest_objective=400.0, n_points=1000, n_outliers=200, deviation=1.0)
     0.005
     """
-    (error,) = _read(epsilon=epsilon)
-    n, z = _points_and_outliers(n_points, n_outliers)
-    return _inner_epsilon(error, THEOREM_2_SHARES, lowest_objective, n - z, deviation)
+    _check_outliers(n_points, n_outliers)
+    return _inner_epsilon(epsilon, THEOREM_2_SHARES, lowest_objective, n_points - n_outliers, deviation)
 
 
+@_checked
 def n_suspected(n_outliers: float, epsilon0: float) -> float:
     """Compute the weight of the suspected outliers, z-tilde = (1 + 1 / epsilon_0) z (Theorem 2).
 
@@ -87,12 +146,12 @@ def n_suspected(n_outliers: float, epsilon0: float) -> float:
     >>> n_suspected(20, epsilon0=0.01), n_suspected(20, epsilon0=0.0)
     (2020.0, inf)
     """
-    z, share = _read(n_outliers=n_outliers, epsilon0=epsilon0)
-    if z == 0:
+    if n_outliers == 0:
         return 0.0
-    return z + z / share if share else math.inf
+    return n_outliers + n_outliers / epsilon0 if epsilon0 else math.inf
 
 
+@_checked
 def delta(beta: float, epsilon0: float) -> float:
     """Compute delta = beta epsilon_0 / (1 + epsilon_0) of Theorem 2, for sampling the suspected outliers.
 
@@ -103,10 +162,10 @@ def delta(beta: float, epsilon0: float) -> float:
     >>> delta(0.5, epsilon0=0.25)
     0.1
     """
-    allowed, share = _read(beta=beta, epsilon0=epsilon0)
-    return allowed * (share / (1 + share))
+    return beta * (epsilon0 / (1 + epsilon0))
 
 
+@_checked
 def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> float:
     """Compute how many uniform draws make a delta-sample: (vcdim + log(1 / eta)) / delta^2.
 
@@ -121,10 +180,10 @@ def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> fl
     >>> delta_sample_size(0.05, vc_dimension=3), delta_sample_size(0.0, vc_dimension=3)
     (2122, inf)
     """
-    error, dimension, odds = _read(delta=delta, vc_dimension=vc_dimension, eta=eta)
-    return _size(DELTA_SAMPLE_FACTOR * (dimension + math.log(1 / odds)), error)
+    return _size(DELTA_SAMPLE_FACTOR * (vc_dimension + math.log(1 / eta)), delta)
 
 
+@_checked
 def uniform_size(
     beta: float, *, n_points: float, n_outliers: float, vc_dimension: float, eta: float = 0.1
 ) -> float:
@@ -137,11 +196,11 @@ def uniform_size(
     >>> uniform_size(0.5, n_points=1000, n_outliers=100, vc_dimension=3)
     2122
     """
-    (allowed,) = _read(beta=beta)
-    n, z = _points_and_outliers(n_points, n_outliers)
-    return delta_sample_size(allowed * (z / n), vc_dimension, eta)
+    _check_outliers(n_points, n_outliers)
+    return delta_sample_size(beta * (n_outliers / n_points), vc_dimension, eta)
 
 
+@_checked
 def importance_size(
     total_sensitivity: float,
     epsilon: float,
@@ -181,22 +240,20 @@ def importance_size(
     >>> importance_size(10, 0.5, doubling_dimension=2)
     4615
     """
-    total, error, odds = _read(total_sensitivity=total_sensitivity, epsilon=epsilon, eta=eta)
-    total = max(1.0, total)  # so it is but for rounding: at any theta the shares add up to 1
-    if (vc_dimension is None) == (doubling_dimension is None):
-        raise ValueError(
-            f"vc_dimension={vc_dimension!r} and doubling_dimension={doubling_dimension!r}; pass exactly one"
-        )
-    if vc_dimension is not None:
-        (dimension,) = _read(vc_dimension=vc_dimension)
-        spread = dimension * max(1.0, math.log(total)) + math.log(1 / odds)
-        return _size(THEOREM_4_FACTOR * total * spread, error)
-    (dimension,) = _read(doubling_dimension=doubling_dimension)
-    known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
-    inner = _inner_epsilon(error, THEOREM_5_SHARES, **_all_or_none(known))
-    return _size(total * total * _log_net(dimension, inner, odds) / 2, inner)
+    total = max(1.0, total_sensitivity)  # so it is but for rounding: at any theta the shares add up to 1
+    if vc_dimension is not None and doubling_dimension is None:
+        spread = vc_dimension * max(1.0, math.log(total)) + math.log(1 / eta)
+        return _size(THEOREM_4_FACTOR * total * spread, epsilon)
+    if doubling_dimension is not None and vc_dimension is None:
+        known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
+        inner = _inner_epsilon(epsilon, THEOREM_5_SHARES, **_all_or_none(known))
+        return _size(total * total * _log_net(doubling_dimension, inner, eta) / 2, inner)
+    raise ValueError(
+        f"vc_dimension={vc_dimension} and doubling_dimension={doubling_dimension}; pass exactly one"
+    )
 
 
+@_checked
 def layered_size(
     n_points: float,
     epsilon: float,
@@ -224,14 +281,13 @@ def layered_size(
     >>> layered_size(1000, 0.5, doubling_dimension=2)
     3030
     """
-    n, error, odds = _read(n_points=n_points, epsilon=epsilon, eta=eta)
-    (dimension,) = _read(doubling_dimension=doubling_dimension)
     known = _all_or_none({"lowest_objective": lowest_objective, "deviation": deviation})
-    inner = _inner_epsilon(error, THEOREM_6_SHARES, n_points=n, **known)
-    layers = math.floor(math.log2(n + 1)) + 1
-    return layers * _size(_log_net(dimension, inner, odds / layers) / 2, inner)
+    inner = _inner_epsilon(epsilon, THEOREM_6_SHARES, n_points=n_points, **known)
+    layers = math.floor(math.log2(n_points + 1)) + 1
+    return layers * _size(_log_net(doubling_dimension, inner, eta / layers) / 2, inner)
 
 
+@_checked
 def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     """Bound the doubling dimension of p parameters, of which at most ``sparsity`` are not zero.
 
@@ -245,19 +301,19 @@ def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     >>> round(doubling_dimension(1000)), round(doubling_dimension(1000, sparsity=5))
     (2322, 55)
     """
-    (full,) = _read(n_parameters=n_parameters)
+    full = n_parameters * LOG2_HALF_BALLS
     if sparsity is None:
-        return full * LOG2_HALF_BALLS
-    (few,) = _read(sparsity=sparsity)
-    if few > full:
-        raise ValueError(f"sparsity={sparsity} must not exceed n_parameters={n_parameters}; leave it out")
-    fewest = min(few, full - few)
+        return full
+    if sparsity > n_parameters:
+        raise ValueError(f"sparsity={sparsity:g} must not exceed n_parameters={n_parameters:g}; leave it out")
+    fewest = min(sparsity, n_parameters - sparsity)
     if fewest > 10**6:
-        return full * LOG2_HALF_BALLS
-    supports = math.fsum(math.log2((full - i) / (i + 1)) for i in range(int(fewest)))
-    return min(full * LOG2_HALF_BALLS, supports + few * LOG2_HALF_BALLS)
+        return full
+    supports = math.fsum(math.log2((n_parameters - i) / (i + 1)) for i in range(int(fewest)))
+    return min(full, supports + sparsity * LOG2_HALF_BALLS)
 
 
+@_checked
 def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     """Bound the VC dimension of the sets {x : f(theta, x) <= r}; None where no bound is known here.
 
@@ -285,11 +341,11 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
-    d = int(_read(n_columns=n_columns)[0])
+    d = int(n_columns)
     own = getattr(loss, "vc_dimension", None)
     if own is not None:
         found = own(d) if callable(own) else own
-        return None if found is None else _read(vc_dimension=found)[0]
+        return None if found is None else _check("vc_dimension", found)
     if isinstance(loss, (LogisticLoss, SmoothHingeLoss)):
         return float(loss.parameter_shape(d)[0] + 1)
     if isinstance(loss, LinearLoss) and loss.classifies:
@@ -301,6 +357,7 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     return None
 
 
+@_checked
 def solution_quality(epsilon: float) -> float:
     """Compute 1 + 3 epsilon: how much worse the best solution on a coreset may be on all points.
 
@@ -312,19 +369,17 @@ def solution_quality(epsilon: float) -> float:
     >>> solution_quality(0.125)
     1.375
     """
-    (error,) = _read(epsilon=epsilon)
-    if error >= 1 / 3:
+    if epsilon >= 1 / 3:
         raise ValueError(f"epsilon={epsilon!r} must be below 1/3, as the lemma requires")
-    return 1 + 3 * error
+    return 1 + 3 * epsilon
 
 
 def _inner_epsilon(
     epsilon: float, shares: tuple[int, int], lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
 ) -> float:
     """Compute min(epsilon / a, epsilon inf f / (b n xi)); the first where nothing deviates."""
-    lowest, n, change = _read(lowest_objective=lowest_objective, n_points=n_points, deviation=deviation)
-    spread = shares[1] * n * change
-    return min(epsilon / shares[0], epsilon * lowest / spread) if spread else epsilon / shares[0]
+    spread = shares[1] * n_points * deviation
+    return min(epsilon / shares[0], epsilon * lowest_objective / spread) if spread else epsilon / shares[0]
 
 
 def _log_net(dimension: float, inner: float, eta: float) -> float:
@@ -339,47 +394,6 @@ def _size(spread: float, error: float) -> float:
 
 def _in_common(dimension: int, k: int) -> float:
     return float(dimension) if k == 1 else 2 * dimension * k * math.log2(3 * k)
-
-
-_Range: TypeAlias = "tuple[Callable[[float], bool], str]"
-_BELOW_ONE: Final[_Range] = (lambda v: 0 <= v < 1, "0 or more and below 1, such as 0.1")
-_WHOLE: Final[_Range] = (lambda v: v >= 1 and v.is_integer(), "a whole number, 1 or more")
-_RANGES: Final[dict[str, _Range]] = {
-    "beta": _BELOW_ONE,
-    "delta": _BELOW_ONE,
-    "deviation": (lambda v: v >= 0, "0 or more; Loss.deviation bounds it"),
-    "doubling_dimension": (lambda v: v >= 0, "0 or more; theory.doubling_dimension gives it"),
-    "epsilon": (lambda v: 0 < v < 1, "above 0 and below 1, such as 0.1"),
-    "epsilon0": (lambda v: 0 <= v < 1, "0 or more and below 1; theory.epsilon0 gives it"),
-    "eta": (lambda v: 0 < v < 1, "a probability above 0 and below 1, such as 0.1"),
-    "lowest_objective": (lambda v: 0 <= v < math.inf, "0 or more and finite; a lower bound will do"),
-    "n_columns": _WHOLE,
-    "n_outliers": (lambda v: 0 <= v < math.inf, "a weight, 0 or more and finite"),
-    "n_parameters": _WHOLE,
-    "n_points": (lambda v: 0 < v < math.inf, "a total weight, above 0 and finite"),
-    "sparsity": _WHOLE,
-    "total_sensitivity": (lambda v: v >= 1 - 1e-6, "1 or more: the sum of all points' sensitivities"),
-    "vc_dimension": (lambda v: v >= 1, "1 or more; where it is not known, use a doubling dimension"),
-}
-
-
-def _read(**arguments: Any) -> list[float]:
-    """Check arguments against the ranges of their names."""
-    numbers = []
-    for name, value in arguments.items():
-        fits, expected = _RANGES[name]
-        real = isinstance(value, Real) and not isinstance(value, bool)
-        numbers.append(float(value) if real else math.nan)  # NaN lies in no range
-        if not fits(numbers[-1]):
-            raise ValueError(f"{name}={value!r} must be {expected}")
-    return numbers
-
-
-def _points_and_outliers(n_points: Any, n_outliers: Any) -> list[float]:
-    n, z = _read(n_points=n_points, n_outliers=n_outliers)
-    if z >= n:
-        raise ValueError(f"n_outliers={n_outliers!r} must be below n_points={n_points!r}; both are weights")
-    return [n, z]
 
 
 def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:

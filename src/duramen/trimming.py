@@ -17,7 +17,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import Loss
-from duramen.points import WeightedPoints
+from duramen.points import WeightedPoints, checked_total
 
 _SORT_BELOW = 4096  # sorting so few takes less time than another round of narrowing
 _SAMPLE = 1024
@@ -236,14 +236,7 @@ def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     missing = np.isnan(losses)
     if missing.any():
         raise ValueError(f"losses has nan in row {np.flatnonzero(missing)[0]}; every point needs a loss")
-    wrong = ~(weights >= 0)
-    if wrong.any():
-        row = np.flatnonzero(wrong)[0]
-        raise ValueError(f"weights must not be negative; row {row} has {weights[row]}")
-    with np.errstate(over="ignore"):
-        total = float(weights.sum())
-    if not np.isfinite(total):
-        raise ValueError("weights add up to infinity; scale them down")
+    total = checked_total(weights)
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
     return losses, weights

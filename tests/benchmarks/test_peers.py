@@ -16,6 +16,8 @@ from benchmarks.peers.part import counts_of  # noqa: E402
 from benchmarks.peers.parts import PARTS  # noqa: E402
 from benchmarks.peers.task import Task  # noqa: E402
 
+from tests.support import tables  # noqa: E402
+
 ARGUMENTS = "--rows 10000 --trials 1 --made-up --skip sgd"
 FEW = ("estimator", "dynamic", "linear", "normal-equations", "sgd")  # of the whole run
 LOW = {"accuracy": False, "R2": False, "centres lost": True}
@@ -28,20 +30,6 @@ def one_thread():
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DURAMEN_NUM_THREADS"):
             patch.setenv(name, "1")  # for processes that are started
         yield
-
-
-def tables(text):
-    """Give each table as a list of rows, the head first, by the headings above it and its first column."""
-    found = []
-    for block in text.split("\n\n"):
-        rows = [
-            [cell.strip() for cell in line.strip("|").split(" | ")]
-            for line in block.splitlines()
-            if line.startswith("|")
-        ]
-        if rows:
-            found.append([rows[0], *rows[2:]])
-    return found
 
 
 def figure(cell):

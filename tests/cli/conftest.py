@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cli.running import inside, numbers, table, write
+from tests.cli.running import inside, numbers, table
+from tests.io.files import write
 
 LEARN = ("--loss", "logistic", "--label", "ill", "--id", "name", "--one-hot", "auto")
 SMALL = ("--size", "400", "--outliers", "2%")
@@ -12,10 +13,9 @@ SMALL = ("--size", "400", "--outliers", "2%")
 def files(tmp_path_factory):
     """A folder with rows.parquet, rows.csv and numbers.parquet; nothing is written there."""
     folder = tmp_path_factory.mktemp("files")
-    for name in ("rows.parquet", "rows.csv"):
-        write(table(), folder / name)
-    for name in ("numbers.parquet", "numbers.csv"):
-        write(numbers(), folder / name)
+    for suffix in ("parquet", "csv"):
+        write(table(), folder / f"rows.{suffix}")
+        write(numbers(), folder / f"numbers.{suffix}")
     return folder
 
 

@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.parquet
 
 from duramen.cli import main
 
@@ -82,20 +79,19 @@ def numbers(n=3000, seed=0):
     )
 
 
-def write(rows, path):
-    """Write a table in the format of the suffix."""
-    suffix = "".join(path.suffixes)
-    if suffix == ".parquet":
-        pa.parquet.write_table(rows, path)
-    elif suffix in (".csv", ".tsv", ".csv.gz"):
-        options = pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
-        with pa.CompressedOutputStream(path, "gzip") if suffix.endswith("gz") else path.open("wb") as file:
-            pa.csv.write_csv(rows, file, options)
-    elif suffix == ".feather":
-        pa.feather.write_feather(rows, path)
-    else:
-        np.savez(path, **{name: rows[name].to_numpy() for name in rows.column_names})
-    return path
+def flip_bits(path, places, read):
+    """Read a file with one flipped bit after the other: return what was read, and the errors."""
+    raw, found, errors = path.read_bytes(), [], []
+    for place in places:
+        flipped = bytearray(raw)
+        flipped[place] ^= 1 << (place % 7)
+        path.write_bytes(flipped)
+        try:
+            found.append(read(path))
+        except ValueError as error:
+            errors.append(str(error))
+    assert all(str(path) in message for message in errors)
+    return found, errors
 
 
 def schema():

@@ -12,7 +12,8 @@ from duramen.cli import data
 from duramen.cli.output import check_interrupt, defer_interrupts, note_interrupts
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import COMMAND, process, table, write
+from tests.cli.running import COMMAND, process, table
+from tests.io.files import write
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as on POSIX")
 BATCH = 20

@@ -123,7 +123,7 @@ def test_a_reader_that_leaves_early_is_not_an_error(files, model, tmp_path, argu
 
 def test_through_the_real_entry_point(tmp_path):
     assert process("--version", cwd=tmp_path) == Done(0, f"duramen {__version__}\n", "")
-    assert process("demo", "--rows", "10", cwd=tmp_path).err.startswith("duramen: --rows 10 is too few")
+    assert process("demo", "--rows", "10", cwd=tmp_path).err.startswith("duramen: argument --rows: '10'")
     done = process("fit", "absent.parquet", cwd=tmp_path)
     assert done == Done(2, "", "duramen: absent.parquet: no such file\n")
     assert cli.__all__ == ["main", "make_parser"]

@@ -11,7 +11,8 @@ import pytest
 
 from duramen.cli import make_parser
 from duramen.cli.parser import walk
-from tests.cli.running import PAGE, schema, write
+from tests.cli.running import PAGE, schema
+from tests.io.files import write
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "cli_reference.py"
 pytestmark = pytest.mark.skipif(not (PAGE.exists() and TOOL.exists()), reason="not in a checkout")

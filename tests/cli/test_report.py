@@ -5,7 +5,8 @@ import pytest
 import duramen as dm
 from duramen.cli.data import read_core
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import conforms, process, table, write
+from tests.cli.running import conforms, process, table
+from tests.io.files import write
 
 QUICK = ("--probes", "4", "--steps", "1")
 

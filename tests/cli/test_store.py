@@ -11,10 +11,14 @@ import duramen as dm
 from duramen.cli.data import read_core
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
-from tests.cli.running import Done, conforms, numbers, process, table, write
+from tests.cli.running import Done, conforms, numbers, process, table
+from tests.io.files import write
 from tests.support import assert_identical_coreset
 
-KEYED = ("--loss", "squared", "--label", "value", "--features", "a,b", "--id", "key", "--size", "200")
+KEYED = (
+    *("--loss", "squared", "--label", "value", "--features", "a,b"),
+    *("--id", "key", "--weight", "heavy", "--size", "200"),
+)
 
 
 @pytest.fixture
@@ -32,8 +36,7 @@ def ids_in(path):
 
 
 def count(path):
-    with open_store(path, read_only=True) as store:
-        return store.n_points
+    return len(ids_in(path))
 
 
 def test_through_the_real_entry_point(store, tmp_path):
@@ -96,17 +99,6 @@ def test_output_for_people(store, run):
     assert "1 row deleted" in run("store", "delete", store, "r1").out
     assert "1 deleted:" in run("store", "history", store).out
     assert run("store", "delete", store, "r2", "--quiet") == Done(0, "", "")
-
-
-def test_ids_that_are_numbers(files, run, tmp_path):
-    path, source = tmp_path / "s.duramen", files / "numbers.parquet"
-    learn = ("--loss", "kmeans", "--k", "2", "--features", "a,b", "--size", "200")
-    assert run("store", "init", path, *learn, "--id", "key", "--weight", "heavy").code == 0
-    assert run("store", "insert", path, source).code == 0
-    assert run("store", "delete", path, "100", "101").code == 0
-    with open_store(path, read_only=True) as store:
-        assert store.ids.min() == 102
-        assert store.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()[2:]))
 
 
 def test_rows_that_the_store_numbers_itself(files, run, refuse, tmp_path):
@@ -253,12 +245,13 @@ def test_ids_from_any_file(keyed, run, tmp_path, suffix):
     elif suffix in ("csv", "tab"):
         path.write_text("key\n100\n101\n")
     elif suffix == "arrows":
-        with pa.ipc.new_stream(path, ids.schema) as file:
-            file.write_table(ids)
+        write(ids, path)
     else:
         write(ids, tmp_path / "gone.parquet").rename(path)
     assert run("store", "delete", keyed, "--ids-from", path)[::2] == (0, "")
-    assert ids_in(keyed) == set(range(102, 3100))
+    with open_store(keyed, read_only=True) as store:
+        assert set(store.ids.tolist()) == set(range(102, 3100))
+        assert store.total_weight == pytest.approx(np.sum(numbers()["heavy"].to_numpy()[2:]))
 
 
 def test_a_file_without_ids_is_named(keyed, refuse, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from duramen.ball import distance, dual_norms
@@ -61,45 +63,32 @@ def climb(quotient, start, rng, steps=100):
     return best
 
 
-def value_quotient(loss, x, y):
-    def quotient(a, b):
-        gap = distance(a, b)
-        return abs(loss.values(a, x, y)[0] - loss.values(b, x, y)[0]) / gap if gap > 1e-6 else 0.0
-
-    return quotient
+def value_quotient(loss, x, y, a, b):
+    gap = distance(a, b)
+    return abs(loss.values(a, x, y)[0] - loss.values(b, x, y)[0]) / gap if gap > 1e-6 else 0.0
 
 
-def gradient_quotient(loss, x, y):
-    def quotient(a, b):
-        gap = distance(a, b)
-        change = loss.gradients(a, x, y) - loss.gradients(b, x, y)
-        return dual_norms(change)[0] / gap if gap > 1e-6 else 0.0
-
-    return quotient
+def gradient_quotient(loss, x, y, a, b):
+    gap = distance(a, b)
+    change = loss.gradients(a, x, y) - loss.gradients(b, x, y)
+    return dual_norms(change)[0] / gap if gap > 1e-6 else 0.0
 
 
-def curvature_quotient(loss, x, y):
+def curvature_quotient(loss, x, y, a, b):
     """Six times the remainder of the second-order expansion over the distance cubed."""
-
-    def quotient(a, b):
-        gap = distance(a, b)
-        if gap < 1e-2:
-            return 0.0
-        step, h = b - a, 1e-4
-        gradient = loss.gradients(a, x, y)[0]
-        ahead, behind = loss.gradients(a + h * step, x, y)[0], loss.gradients(a - h * step, x, y)[0]
-        bent = ((ahead - behind) / (2 * h) * step).sum()
-        change = loss.values(b, x, y)[0] - loss.values(a, x, y)[0]
-        return 6 * abs(change - (gradient * step).sum() - bent / 2) / gap**3
-
-    return quotient
+    gap = distance(a, b)
+    if gap < 1e-2:
+        return 0.0
+    step, h = b - a, 1e-4
+    gradient = loss.gradients(a, x, y)[0]
+    ahead, behind = loss.gradients(a + h * step, x, y)[0], loss.gradients(a - h * step, x, y)[0]
+    bent = ((ahead - behind) / (2 * h) * step).sum()
+    change = loss.values(b, x, y)[0] - loss.values(a, x, y)[0]
+    return 6 * abs(change - (gradient * step).sum() - bent / 2) / gap**3
 
 
-def largest_quotient(make, loss, X, y, row, case, rng, starts=5):
+def largest_quotient(quotient, loss, X, y, row, case, rng, starts=5):
     """Search for the largest quotient for one row, from starts near and far."""
-    quotient = make(loss, one(X, row), one(y, row))
-    best = 0.0
-    for scale in np.geomspace(0.1, 30.0, starts):
-        start = (scale * case.theta(rng), scale * case.theta(rng))
-        best = max(best, climb(quotient, start, rng))
-    return best
+    of_row = partial(quotient, loss, one(X, row), one(y, row))
+    scales = np.geomspace(0.1, 30.0, starts)
+    return max(climb(of_row, (scale * case.theta(rng), scale * case.theta(rng)), rng) for scale in scales)

@@ -22,8 +22,12 @@ def at(y, rows):
     return None if y is None else y[rows]
 
 
-def constants(loss):
-    return loss.lipschitz, loss.smoothness, loss.hessian_lipschitz
+def everything_of(case, theta, ball, X, y):
+    """Compute all that a loss says about rows: values, gradients, their sum, the deviation, constants or None."""
+    loss = case.loss
+    constants = (method(X, y) for method in (loss.lipschitz, loss.smoothness, loss.hessian_lipschitz))
+    values, gradients = loss.values(theta, X, y), loss.gradients(theta, X, y)
+    return values, gradients, loss.gradient_sum(theta, X, y), loss.deviation(ball, X, y), *constants
 
 
 @every_loss
@@ -53,11 +57,9 @@ def test_type_is_kept(case, dtype):
     X, y = case.data()
     X = X.astype(dtype)
     ball = case.ball(np.random.default_rng(0), 0.3)
-    assert case.loss.values(ball.theta, X, y).dtype == dtype
-    assert case.loss.gradients(ball.theta, X, y).dtype == dtype
-    assert case.loss.deviation(ball, X, y).dtype == dtype
-    for constant in (method(X, y) for method in constants(case.loss)):
-        assert constant is None or constant.dtype == dtype
+    values, gradients, total, *others = everything_of(case, ball.theta, ball, X, y)
+    assert total.dtype == np.float64
+    assert all(one is None or one.dtype == dtype for one in (values, gradients, *others))
 
 
 @every_loss
@@ -92,10 +94,8 @@ def test_gradient_sum_is_the_weighted_sum_of_gradients(case):
     theta, weights = case.theta(rng), rng.random(len(X))
     gradients = case.loss.gradients(theta, X, y)
     expected = np.tensordot(weights, gradients, axes=1)
-    np.testing.assert_allclose(case.loss.gradient_sum(theta, X, y, weights), expected, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(
-        case.loss.gradient_sum(theta, X, y), gradients.sum(axis=0), rtol=1e-9, atol=1e-12
-    )
+    for given, sums in ((weights, expected), (None, gradients.sum(axis=0))):
+        np.testing.assert_allclose(case.loss.gradient_sum(theta, X, y, given), sums, rtol=1e-9, atol=1e-12)
 
 
 @every_loss
@@ -146,12 +146,7 @@ def test_no_floating_point_flag_is_raised(case, dtype, scale):
     theta = case.theta(np.random.default_rng(19))
     ball = dm.Ball(theta, 0.1 * np.abs(theta).min())
     with np.errstate(all="raise"):
-        case.loss.values(theta, X, y)
-        case.loss.gradients(theta, X, y)
-        case.loss.gradient_sum(theta, X, y)
-        case.loss.deviation(ball, X, y)
-        for method in constants(case.loss):
-            method(X, y)
+        everything_of(case, theta, ball, X, y)
 
 
 @every_loss
@@ -162,10 +157,7 @@ def test_inputs_are_never_changed(case):
     for array in (X, y, theta):
         if array is not None:
             array.flags.writeable = False
-    case.loss.values(theta, X, y)
-    case.loss.gradients(theta, X, y)
-    case.loss.gradient_sum(theta, X, y)
-    case.loss.deviation(case.ball(np.random.default_rng(5), 0.1), X, y)
+    everything_of(case, theta, case.ball(np.random.default_rng(5), 0.1), X, y)
     np.testing.assert_array_equal(X, before[0])
     np.testing.assert_array_equal(theta, before[2])
     assert y is None or (y == before[1]).all()
@@ -233,11 +225,11 @@ def test_lists_are_accepted(case):
 def test_no_rows_have_no_losses(case):
     X, y = case.data()
     none = at(y, slice(0))
-    theta = case.theta(np.random.default_rng(20))
-    assert case.loss.values(theta, X[:0], none).shape == (0,)
-    assert case.loss.gradients(theta, X[:0], none).shape == (0, *theta.shape)
-    assert not case.loss.gradient_sum(theta, X[:0], none).any()
-    assert case.loss.deviation(case.ball(np.random.default_rng(20), 0.1), X[:0], none).shape == (0,)
+    ball = case.ball(np.random.default_rng(20), 0.1)
+    values, gradients, total, deviation, *_ = everything_of(case, ball.theta, ball, X[:0], none)
+    assert values.shape == deviation.shape == (0,)
+    assert gradients.shape == (0, *ball.theta.shape)
+    assert not total.any()
 
 
 @every_linear_loss
@@ -249,24 +241,13 @@ def test_sparse_rows_give_what_dense_ones_give(case, form):
     X[np.random.default_rng(16).random(X.shape) < 0.6] = 0
     rows = form(X)
     ball = case.ball(np.random.default_rng(16), 0.2)
-    np.testing.assert_allclose(
-        case.loss.values(ball.theta, rows, y), case.loss.values(ball.theta, X, y), rtol=1e-12
-    )
-    gradients = case.loss.gradients(ball.theta, rows, y)
-    np.testing.assert_allclose(
-        gradients.toarray() if sparse.issparse(gradients) else gradients,
-        case.loss.gradients(ball.theta, X, y),
-        rtol=1e-9,
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(
-        case.loss.gradient_sum(ball.theta, rows, y), case.loss.gradient_sum(ball.theta, X, y), rtol=1e-9
-    )
-    np.testing.assert_allclose(case.loss.deviation(ball, rows, y), case.loss.deviation(ball, X, y), rtol=1e-9)
-    for name in ("lipschitz", "smoothness"):
-        one, two = getattr(case.loss, name)(rows), getattr(case.loss, name)(X)
+    thin, dense = (everything_of(case, ball.theta, ball, form, y) for form in (rows, X))
+    tolerances = [(1e-12, 0), (1e-9, 1e-12), (1e-9, 0), (1e-9, 0), (1e-12, 0), (1e-12, 0), (1e-12, 0)]
+    for one, two, (rtol, atol) in zip(thin, dense, tolerances, strict=True):
         assert (one is None) == (two is None)
-        assert one is None or np.allclose(one, two, rtol=1e-12)
+        if one is not None:
+            one = one.toarray() if sparse.issparse(one) else one
+            np.testing.assert_allclose(one, two, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in LINEAR], ids=lambda case: case.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -53,6 +54,15 @@ def snapshot(dyn):
     parts = dyn._parts()
     settings = parts.pop("_settings")  # which may be replaced by the same ones
     return hashlib.sha1(pickle.dumps(parts) + pickle.dumps(settings)).hexdigest()
+
+
+@contextmanager
+def refused(dyn, kind, message, *others):
+    """See that what is tried inside is refused with this message, and changes nothing."""
+    before = [snapshot(one) for one in (dyn, *others)]
+    with pytest.raises(kind, match=message):
+        yield
+    assert [snapshot(one) for one in (dyn, *others)] == before
 
 
 def assert_same(dyn, other):

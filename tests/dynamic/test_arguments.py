@@ -1,26 +1,15 @@
 """Bad input to a live coreset: one clear error that names the value and the way out, and nothing has changed."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy import sparse
 
 import duramen as dm
 from duramen.dynamic.anchoring import same_anchor
-from tests.dynamic.model import LATE, LOGISTIC, ROW, every_engine, everywhere, live, rows, snapshot
-from tests.support import assert_same_coreset
+from tests.dynamic.model import LATE, LOGISTIC, ROW, every_engine, everywhere, live, refused, rows
+from tests.support import Heaviest, assert_same_coreset
 
 TWO, BOTH = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), [1, -1]
-
-
-class BlackBox(dm.Sampler):
-    """A custom sampler: random points, without scores."""
-
-    def reduce(self, points, size, rng):
-        if len(points) <= size:
-            return points
-        return points.take(np.sort(rng.choice(len(points), size, replace=False)))
 
 
 # the constructor
@@ -38,7 +27,7 @@ REFUSED = [
     ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
-    ({"engine": "ranked", "sampler": BlackBox()}, TypeError, r"BlackBox\(\) does not score points.*engine='tree'"),
+    ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score points.*engine='tree'"),
     ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
     ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
     ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number of 1 or more"),
@@ -127,14 +116,12 @@ arrivals = pytest.mark.parametrize(
 @everywhere
 def test_rows_that_cannot_come_in_or_take_the_place_of_others(new, kind, message, n, engine):
     dyn = live(n, engine=engine)
-    before = snapshot(dyn)
-    with pytest.raises(kind, match=message):
+    with refused(dyn, kind, message):
         dyn.insert(*new)
     if new[1] is not None:  # labels may stay what they were
         many = "for 1 rows" not in message and (np.ndim(new[1]) == 1 or np.shape(new[0])[:1] == (2,))
-        with pytest.raises(kind, match=message):
+        with refused(dyn, kind, message):
             dyn.update([3, 4] if many else 3, *new)
-    assert snapshot(dyn) == before
     assert dyn.insert(ROW, 1).tolist() == [n]
 
 
@@ -145,7 +132,7 @@ def test_first_rows_that_cannot_come_in(new, kind, message):
     dyn = dm.DynamicCoreset(LOGISTIC, size=40)
     with pytest.raises(kind, match=message):
         dyn.insert(*new)
-    assert (len(dyn), dyn.anchor_after, dyn._state) == (0, None, None)
+    assert (len(dyn), dyn.anchor_after, dyn.nbytes) == (0, None, 0)
     dyn.insert(np.zeros(7), 0)  # another width, and other labels
 
 
@@ -178,10 +165,8 @@ IDS = [
 @everywhere
 def test_ids_that_cannot_be(new, kind, message, n, engine):
     dyn = live(n, engine=engine)
-    before = snapshot(dyn)
-    with pytest.raises(kind, match=message):
+    with refused(dyn, kind, message):
         dyn.insert(new[0], 1 if new[0].ndim == 1 else BOTH, ids=new[1])
-    assert snapshot(dyn) == before
     assert dyn.insert(ROW, 1).tolist() == [n]
 
 
@@ -203,14 +188,11 @@ MISSING = [
 @pytest.mark.parametrize(("ids", "kind", "message"), MISSING, ids=[message for _, _, message in MISSING])
 @everywhere
 def test_ids_that_are_not_there(ids, kind, message, n, engine):
-    dyn = live(n, engine=engine)
-    before = snapshot(dyn)
+    dyn, empty = live(n, engine=engine), dm.DynamicCoreset(LOGISTIC)
     X = np.zeros((max(1, np.size(np.asarray(ids, dtype=object))), 3))
     for change in (dyn.delete, lambda ids: dyn.update(ids, X), dyn.points):
-        with pytest.raises(kind, match=message):
+        with refused(dyn, kind, message):
             change(ids)
-    assert snapshot(dyn) == before
-    empty = dm.DynamicCoreset(LOGISTIC)
     for change in (empty.delete, lambda ids: empty.update(ids, X)):
         with pytest.raises(kind, match=message.replace("999", r"\d+")):
             change(ids)
@@ -219,11 +201,9 @@ def test_ids_that_are_not_there(ids, kind, message, n, engine):
 @everywhere
 def test_an_update_needs_a_row_for_each_id(n, engine):
     dyn = live(n, engine=engine)
-    before = snapshot(dyn)
     for ids, X in (([0, 1], ROW), (0, TWO), ([], ROW), ([0], np.empty((0, 3))), ([0, 1, 2], TWO)):
-        with pytest.raises(ValueError, match=rf"X has {len(np.atleast_2d(X))} rows for {np.size(ids)} ids"):
+        with refused(dyn, ValueError, rf"X has {len(np.atleast_2d(X))} rows for {np.size(ids)} ids"):
             dyn.update(ids, X)
-    assert snapshot(dyn) == before
 
 
 @every_engine
@@ -231,24 +211,23 @@ def test_a_bad_row_far_down_a_batch_is_named(engine):
     X, y = rows(80_000)
     X[70_000, 2] = np.nan
     dyn = live(engine=engine)
-    before = snapshot(dyn)
     for change in (lambda: dyn.insert(X, y), lambda: dyn.update(np.arange(80_000) % 300, X, y)):
-        with pytest.raises(ValueError, match=r"X has NaN in row 70000, column 2|ids must be distinct"):
+        with refused(dyn, ValueError, r"X has NaN in row 70000, column 2|ids must be distinct"):
             change()
     X[70_000, 2], y[70_001] = 0.0, 7
-    with pytest.raises(ValueError, match="7"):
+    with refused(dyn, ValueError, "7"):
         dyn.insert(X, y)
     weights, ids = np.ones(80_000), np.arange(1000, 81_000)
     weights[70_002], y[70_001] = -1, 1
-    with pytest.raises(ValueError, match=r"row 70002 has -1.0"):
+    with refused(dyn, ValueError, r"row 70002 has -1.0"):
         dyn.insert(X, y, weights)
-    ids[70_003] = 17
-    with pytest.raises(ValueError, match="id 17 of row 70003 is here already"):
-        dyn.insert(X, y, ids=ids)
-    ids[70_003] = 1000
-    with pytest.raises(ValueError, match="id 1000 of row 0 stands again in row 70003"):
-        dyn.insert(X, y, ids=ids)
-    assert snapshot(dyn) == before
+    for wrong, message in (
+        (17, "id 17 of row 70003 is here already"),
+        (1000, "id 1000 of row 0 stands again in row 70003"),
+    ):
+        ids[70_003] = wrong
+        with refused(dyn, ValueError, message):
+            dyn.insert(X, y, ids=ids)
 
 
 OUTLIERS = [
@@ -266,20 +245,16 @@ OUTLIERS = [
 @everywhere
 def test_outliers_that_cannot_be_set(z, kind, message, n, engine):
     dyn = live(n, engine=engine)
-    before = snapshot(dyn)
-    with pytest.raises(kind, match=message):
+    with refused(dyn, kind, message):
         dyn.set_outliers(z)
-    assert snapshot(dyn) == before
 
 
 @pytest.mark.parametrize(("anchor", "message"), ANCHORS, ids=["text", "short", "nan", "Anchor", "Ball"])
 @everywhere
 def test_an_anchor_that_cannot_be_taken_leaves_the_old_one(anchor, message, n, engine):
     dyn = live(n, engine=engine)
-    before = snapshot(dyn)
-    with pytest.raises(ValueError, match=message):
+    with refused(dyn, ValueError, message):
         dyn.reanchor(anchor)
-    assert snapshot(dyn) == before
 
 
 # losses and samplers of a user's own
@@ -315,18 +290,17 @@ def test_losses_of_your_own_are_checked(wrong, engine):
     X = rows()[0]
     dyn.insert(X)
     far, dyn.loss.wrong = np.array([200.0, 0, 0]), answer
-    before = {part: getattr(dyn, part) for part in ("n_points", "n_suspected", "threshold")}, dyn.coreset()
-    for change in (
-        lambda: dyn.insert(far, ids=1000),
-        lambda: dyn.insert(np.vstack([X, far]), ids=np.arange(700, 1001)),
+    before, core = [dyn.n_points, dyn.n_suspected, dyn.threshold], dyn.coreset()
+    for change, expected in (
+        (lambda: dyn.insert(far, ids=1000), message),
+        (lambda: dyn.insert(np.vstack([X, far]), ids=np.arange(700, 1001)), message),
+        (lambda: dyn.update(5, far), message.replace("1000", "5")),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=expected):
             change()
-    with pytest.raises(ValueError, match=message.replace("1000", "5")):
-        dyn.update(5, far)
     dyn.check_invariants()
-    assert {part: getattr(dyn, part) for part in ("n_points", "n_suspected", "threshold")} == before[0]
-    assert dyn.coreset() is before[1]
+    assert [dyn.n_points, dyn.n_suspected, dyn.threshold] == before
+    assert dyn.coreset() is core
     first = dm.DynamicCoreset(Own(answer), size=40, engine=engine, anchor=np.zeros(3))
     with pytest.raises(ValueError, match=message):  # also where it is in the first rows
         first.insert(np.vstack([X, far]), ids=np.arange(700, 1001))
@@ -356,9 +330,7 @@ def test_scores_that_are_not_positive_are_refused_with_the_id(score, engine):
     dyn.insert(*rows())
     plain = dyn.coreset()
     dyn.insert([200.0, 0, 0], 1, ids=1000)
-    with pytest.raises(
-        ValueError, match=re.escape("Scores() gave ") + ".*id 1000.*scores must be positive numbers"
-    ):
+    with pytest.raises(ValueError, match=r"Scores\(\) gave .*id 1000.*scores must be positive numbers"):
         dyn.coreset()
     dyn.delete(1000)
     dyn.check_invariants()
@@ -409,27 +381,16 @@ def test_strata_that_are_no_int64_are_refused(odd, found):
         assert len(dyn) == count
 
 
-def test_weights_refused_with_their_rows_leave_no_trace():
-    dyn = live(0, sampler=Odd(np.uint64(2**63)), anchor=live().anchor)
-    dyn.insert(*rows())
-    with pytest.raises(ValueError, match="stratum"):
-        dyn.insert([[99.0, 0.0, 0.0], ROW], [1, 1], 1e-40)
-    dyn.delete(0)
-    dyn.insert(ROW, 1, 1e30)
-
-
 @every_engine
 def test_wrong_use_is_refused_with_what_to_pass(engine):
     dyn, other, (X, y) = live(engine=engine), live(engine=engine, anchor=None), rows()
-    before = snapshot(dyn)
-    with pytest.raises(TypeError, match=r"fit takes no 'l1'; its settings are .*l2"):
+    with refused(dyn, TypeError, r"fit takes no 'l1'; its settings are .*l2"):
         dyn.fit(l1=3)
     with pytest.raises(AttributeError):
         dyn.size = 5
     for one in (dyn, live(0)):
-        with pytest.raises(TypeError, match=r"pass its parts: points\.X"):
+        with refused(one, TypeError, r"pass its parts: points\.X"):
             one.insert(dm.points(X, y))
-    assert snapshot(dyn) == before
     dyn.insert(X, y, 2.5)
     assert dyn.total_weight == 3.5 * LATE
     for given in (other, live(size=50, engine=engine, n_outliers=0.1).coreset()):

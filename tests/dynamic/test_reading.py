@@ -17,6 +17,7 @@ from tests.dynamic.model import (
     every_engine,
     everywhere,
     live,
+    refused,
     rows,
     snapshot,
 )
@@ -139,15 +140,11 @@ def test_columns_keep_their_names(make, n, engine):
     dyn.insert(ROW, 1)
     dyn.update([0], frame[1:2])
     assert dyn.coreset().columns == ("a", "b", "c")
-    before = snapshot(dyn)
-    for other in (list("acb"), list("abx")):
-        wrong = make(dict(zip(other, X.T, strict=True)))
+    for other in ("acb", "abx"):
+        wrong, words = make(dict(zip(other, X.T, strict=True))), ", ".join(other)
         for change in (lambda w=wrong: dyn.insert(w, y), lambda w=wrong: dyn.update(range(n), w)):
-            with pytest.raises(
-                ValueError, match=f"X has the columns {', '.join(other)}; the rows here have a, b, c"
-            ):
+            with refused(dyn, ValueError, f"X has the columns {words}; the rows here have a, b, c"):
                 change()
-    assert snapshot(dyn) == before
 
 
 # questions
@@ -177,10 +174,6 @@ def test_points_come_in_the_order_asked_for(n, engine):
     assert got.ids.tolist() == ids[[9, 2, 5]].tolist()
     np.testing.assert_array_equal(got.X, X[[9, 2, 5]])
     np.testing.assert_array_equal(got.y, y[[9, 2, 5]])
-    with pytest.raises(KeyError, match="id 1 is not here"):
-        dyn.points([int(ids[0]), 1])
-    with pytest.raises(ValueError, match="ids must be distinct"):
-        dyn.points([int(ids[0])] * 2)
     with pytest.raises(KeyError, match="have integer ids and no names"):
         dyn.names_of(ids[:2])
 
@@ -262,12 +255,11 @@ def test_a_row_of_a_frame_has_its_columns_in_order():
     dyn, (X, y) = live(0, anchor=live().anchor), rows()
     frame = pd.DataFrame(X, columns=list("abc"))
     dyn.insert(frame, y)
-    before, row = snapshot(dyn), frame.loc[7]
+    row = frame.loc[7]
     for wrong in (row[["b", "a", "c"]], row.rename({"a": "x"})):
         for act in (lambda row=wrong: dyn.insert(row, 1), lambda row=wrong: dyn.update(3, row)):
-            with pytest.raises(ValueError, match="the rows here have a, b, c, in this order"):
+            with refused(dyn, ValueError, "the rows here have a, b, c, in this order"):
                 act()
-    assert snapshot(dyn) == before
     dyn.insert(row, y[7])
     dyn.update(3, row)
     assert dyn.points([3, LATE]).X.tolist() == X[[7, 7]].tolist()

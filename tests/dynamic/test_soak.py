@@ -54,7 +54,7 @@ def fresh_totals(dyn):
 @pytest.mark.slow
 @pytest.mark.parametrize("name, far", [("logistic", 1e8), ("k-means", 1.0), ("k-means", 1e8)])
 def test_totals_after_a_million_updates(name, far):
-    """Relative to each total, not to what was moved: two floats a sum keep 32 digits."""
+    """Relative to each total, not to what was moved: sums are exact."""
     problem, rng = PROBLEMS[name], np.random.default_rng(9)
     dyn = dm.DynamicCoreset(
         problem.loss, size=200, n_outliers=0.01, sampler="uniform", anchor=problem.anchor(), random_state=0

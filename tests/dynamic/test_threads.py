@@ -166,11 +166,11 @@ def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
 # cut short
 
 CUTS = {
-    "one": (("add", "add_later"), lambda dyn: dyn.insert(ROW, 1)),
+    "one": (("add_many",), lambda dyn: dyn.insert(ROW, 1)),
     "many": (("_add_together",), lambda dyn: dyn.insert(*rows(20, seed=1))),
-    "delete one": (("remove",), lambda dyn: dyn.delete(3)),
+    "delete one": (("_remove_one",), lambda dyn: dyn.delete(3)),
     "delete many": (("remove_many",), lambda dyn: dyn.delete([3, 4])),
-    "update": (("add", "add_later"), lambda dyn: dyn.update(3, ROW)),
+    "update": (("add_many",), lambda dyn: dyn.update(3, ROW)),
     "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
     "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
     "ids": (("admit",), lambda dyn: dyn.insert(*rows(5))),
@@ -255,7 +255,7 @@ def test_a_first_insertion_cut_short_leaves_it_empty():
 def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
     dyn = live(engine=engine)
     before = snapshot(dyn)
-    with interrupting("_add_together", "add"):
+    with interrupting("_add_together", "_add_one"):
         dyn.reanchor()
     assert snapshot(dyn) == before
 

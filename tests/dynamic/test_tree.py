@@ -86,36 +86,19 @@ class Comings(RuleBasedStateMachine):
         return data.draw(st.lists(st.sampled_from(self.inside), min_size=1, max_size=most, unique=True))
 
     @precondition(lambda self: len(self.inside) < 60)
-    @rule(data=st.data())
-    def add(self, data):
-        (slot,) = self.absent(data, 1)
-        self.tree.add(slot)
-        self.twin.add(slot)
-        self.inside.append(slot)
-
-    @precondition(lambda self: len(self.inside) < 60)
-    @rule(data=st.data())
-    def add_many(self, data):
-        slots = self.absent(data, 30)
-        self.tree.add_many(np.array(slots))
+    @rule(data=st.data(), most=st.sampled_from([1, 30]))
+    def add(self, data, most):
+        slots = self.absent(data, most)
+        self.tree.add(slots[0]) if most == 1 else self.tree.add_many(np.array(slots))
         for slot in slots:
             self.twin.add(slot)
         self.inside += slots
 
     @precondition(lambda self: self.inside)
-    @rule(data=st.data())
-    def remove(self, data):
-        (slot,) = self.present(data, 1)
-        self.tree.remove(slot)
-        self.twin.remove(slot)
-        self.inside.remove(slot)
-        assert not any(slot in node.slots for node in self.tree._nodes.values())
-
-    @precondition(lambda self: self.inside)
-    @rule(data=st.data())
-    def remove_many(self, data):
-        slots = self.present(data, 30)
-        self.tree.remove_many(np.array(slots))
+    @rule(data=st.data(), most=st.sampled_from([1, 30]))
+    def remove(self, data, most):
+        slots = self.present(data, most)
+        self.tree.remove(slots[0]) if most == 1 else self.tree.remove_many(np.array(slots))
         for slot in slots:
             self.twin.remove(slot)
         self.inside = [slot for slot in self.inside if slot not in slots]

@@ -1,6 +1,7 @@
 """Black boxes in the tree: those that misbehave, what reducing costs, and what a check of the tree finds."""
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -12,38 +13,6 @@ from tests.dynamic.test_tree import ANCHOR, ROOM, SAMPLERS, Table, assert_same_c
 from tests.support import Heaviest
 
 
-def foreign(points, size, rng):
-    return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
-
-
-def too_many(points, size, rng):
-    return points.take(slice(0, size + 1))
-
-
-def none(points, size, rng):
-    return points.take(slice(0, 0))
-
-
-def twice(points, size, rng):
-    return points.take_unchecked(np.array([1, 1]), np.ones(2))
-
-
-def weightless(points, size, rng):
-    return points.take(slice(0, size)).with_weights(np.zeros(size))
-
-
-def endless(points, size, rng):
-    return points.take(slice(0, size)).with_weights(np.full(size, np.inf))
-
-
-def rows_only(points, size, rng):
-    return points.X[:size]
-
-
-def tired(points, size, rng):
-    raise RuntimeError("no more")
-
-
 class Moody(dm.Sampler):
     """It behaves for some calls."""
 
@@ -52,23 +21,35 @@ class Moody(dm.Sampler):
 
     def reduce(self, points, size, rng):
         self.calls -= 1
-        return self.bad(points, size, rng) if self.calls < 0 else Heaviest().reduce(points, size, rng)
+        return self.bad(points, size) if self.calls < 0 else Heaviest().reduce(points, size, rng)
 
 
-WRONGS = [
-    (foreign, ValueError, r"Moody\(\) gave 4 points where 4 of those .* with their ids"),
-    (too_many, ValueError, r"Moody\(\) gave 5 points where 4 "),
-    (none, ValueError, r"Moody\(\) gave 0 points where 4 "),
-    (twice, ValueError, r"Moody\(\) gave id \d+ more than once"),
-    (weightless, ValueError, r"Moody\(\) gave the weight 0.0 to id \d+; weights must be positive"),
-    (endless, ValueError, r"Moody\(\) gave the weight inf to id \d+"),
-    (rows_only, TypeError, r"Moody\(\) must return points from reduce; found ndarray"),
-    (tired, RuntimeError, "no more"),
-]
+def foreign(points, size):
+    return dm.points(np.zeros((size, 3)), np.ones(size), ids=-1 - np.arange(size))
+
+
+def tired(points, size):
+    raise RuntimeError("no more")
+
+
+def heavy(weight):
+    return lambda points, size: points.take(slice(0, size)).with_weights(np.full(size, weight))
+
+
+WRONGS = {
+    "foreign": (foreign, ValueError, r"Moody\(\) gave 4 points where 4 of those .* with their ids"),
+    "too many": (lambda points, size: points.take(slice(0, size + 1)), ValueError, r"Moody\(\) gave 5 points where 4 "),
+    "none": (lambda points, size: points.take(slice(0, 0)), ValueError, r"Moody\(\) gave 0 points where 4 "),
+    "twice": (lambda points, size: points.take_unchecked(np.array([1, 1]), np.ones(2)), ValueError, r"Moody\(\) gave id \d+ more than once"),
+    "weightless": (heavy(0.0), ValueError, r"Moody\(\) gave the weight 0.0 to id \d+; weights must be positive"),
+    "endless": (heavy(np.inf), ValueError, r"Moody\(\) gave the weight inf to id \d+"),
+    "rows only": (lambda points, size: points.X[:size], TypeError, r"Moody\(\) must return points from reduce; found ndarray"),
+    "tired": (tired, RuntimeError, "no more"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 6])
-@pytest.mark.parametrize("bad, error, words", WRONGS, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize("bad, error, words", WRONGS.values(), ids=WRONGS)
 def test_a_black_box_that_misbehaves_is_refused_and_leaves_the_tree_valid(bad, error, words, calls):
     sampler = Moody(bad, calls)
     tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
@@ -133,38 +114,6 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
 # What check finds
 
 
-def hole_in_order(tree):
-    tree.buckets.order[2] = -1
-
-
-def ghost_position(tree):
-    tree.buckets.position.append(5)
-
-
-def bad_buckets(tree):
-    tree.buckets.size = 0
-
-
-def other_size(tree):
-    tree.buckets.size += 1
-
-
-def stale_size(tree):
-    tree.buckets.measured //= 4
-
-
-def node_out_of_place(tree):
-    tree._nodes[0, 99] = tree._nodes[0, 0]
-
-
-def node_above_the_root(tree):
-    tree._nodes[tree._top() + 1, 0] = tree._nodes[tree._top(), 0]
-
-
-def missing_child(tree):
-    del tree._nodes[0, 1]
-
-
 def change(tree, slots=None, weights=None):
     node = tree._nodes[1, 0]
     tree._nodes[1, 0] = NodeSummary(
@@ -182,14 +131,14 @@ def put_first(array):
 
 
 CORRUPTIONS = [
-    (1, hole_in_order),
-    (1, ghost_position),
-    (2, bad_buckets),
-    (2, other_size),
-    (2, stale_size),
-    (3, node_out_of_place),
-    (3, node_above_the_root),
-    (4, missing_child),
+    (1, lambda tree: operator.setitem(tree.buckets.order, 2, -1)),
+    (1, lambda tree: tree.buckets.position.append(5)),
+    (2, lambda tree: setattr(tree.buckets, "size", 0)),
+    (2, lambda tree: setattr(tree.buckets, "size", tree.buckets.size + 1)),
+    (2, lambda tree: setattr(tree.buckets, "measured", tree.buckets.measured // 4)),
+    (3, lambda tree: tree._nodes.update({(0, 99): tree._nodes[0, 0]})),
+    (3, lambda tree: tree._nodes.update({(tree._top() + 1, 0): tree._nodes[tree._top(), 0]})),
+    (4, lambda tree: tree._nodes.pop((0, 1))),
     (5, lambda tree: change(tree, slots=put(200))),
     (5, lambda tree: change(tree, slots=put(39))),
     (5, lambda tree: change(tree, slots=put_first)),
@@ -200,7 +149,7 @@ CORRUPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("number, corrupt", CORRUPTIONS, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize("number, corrupt", CORRUPTIONS)
 def test_check_finds(number, corrupt):
     tree = grown(40, node_size=3, bucket_size=None, height=4)
     tree.check()

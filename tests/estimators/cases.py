@@ -77,10 +77,15 @@ CASES = [
 CASE = {case.name: case for case in CASES}
 QUICK = ("logistic", "squared", "k-means", "truth")
 
-every_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(one, id=one.name, marks=[] if one.name in QUICK else pytest.mark.slow) for one in CASES],
-)
+
+def parametrized(cases, quick):
+    """Parametrize over cases, of which those named ``quick`` are in the first tier."""
+    slow = {False: pytest.mark.slow, True: ()}
+    params = [pytest.param(one, id=one.name, marks=slow[one.name in quick]) for one in cases]
+    return pytest.mark.parametrize("case", params)
+
+
+every_case = parametrized(CASES, QUICK)
 
 
 def take(y, rows):

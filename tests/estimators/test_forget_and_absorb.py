@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 import duramen as dm
 from duramen.estimators import base
+from tests import support
 from tests.estimators.cases import every_case, take
 
 
@@ -19,9 +20,7 @@ def fitted(case, X, y, **settings):
 
 def assert_same_coreset(one, two):
     """Rows are chosen alike; weights agree but for the rounding of sums."""
-    np.testing.assert_array_equal(one.ids, two.ids)
-    np.testing.assert_allclose(one.weights, two.weights, rtol=1e-9 if one.X.dtype == np.float64 else 1e-6)
-    np.testing.assert_array_equal(one.suspected, two.suspected)
+    support.assert_same_coreset(one, two, rtol=1e-9 if one.X.dtype == np.float64 else 1e-6, facts=())
 
 
 def assert_is_a_fit_of(case, model, X, y, ids, weights=None, n_outliers=0.02):
@@ -169,9 +168,7 @@ class TestEveryEstimator:
         assert model.dynamic_ is not first
         left = np.arange(20, 900)
         assert_is_a_fit_of(case, model, X[left], take(y, left), left, n_outliers=0.02)
-        anew = case.fit(
-            X, y, coreset_size=500, sample_weight=(np.arange(900) >= 20).astype(float)
-        )  # as if the model had been fitted to these rows
+        anew = case.fit(X, y, coreset_size=500, sample_weight=np.where(np.arange(900) < 20, 0.0, 1.0))
         assert_same_coreset(model.coreset_, anew.coreset_)
         np.testing.assert_allclose(model.solution_.theta, anew.solution_.theta)
 
@@ -199,12 +196,8 @@ class TestEveryEstimator:
         def failing(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(base, "refit", failing)
         changes = (lambda: model.forget(np.arange(0, 3000, 3)), lambda: model.absorb(new, take(y, slice(5))))
-        for where, name in (
-            (base, "refit"),
-            (type(model), "_print_sizes"),
-        ):  # before anything is set, and after
+        for where, name in ((base, "refit"), (type(model), "_print_sizes")):  # before all is set, and after
             monkeypatch.setattr(where, name, failing)
             for change in changes:
                 with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import duramen as dm
 from duramen.estimators import out_of_core
 from duramen.estimators.out_of_core import TrimmedPass
-from tests.estimators.cases import CASE, CASES, take
+from tests.estimators.cases import CASE, CASES, parametrized, take
 
 SIZE = {"coreset_size": 300}
 HUBER = replace(CASE["huber"], name="huber, auto", make=partial(dm.RobustLinearRegression, "huber"))
@@ -22,11 +22,7 @@ TRUTH = replace(CASE["truth"], name="truth, auto", make=dm.TruthDiscovery)
 
 def cases(*quick):
     """Parametrize over all cases, of which some are in the first tier."""
-    marks = {True: [], False: pytest.mark.slow}
-    return pytest.mark.parametrize(
-        "case",
-        [pytest.param(one, id=one.name, marks=marks[one.name in quick]) for one in (*CASES, HUBER, TRUTH)],
-    )
+    return parametrized((*CASES, HUBER, TRUTH), quick)
 
 
 def cuts_of(n, seed=0):
@@ -73,9 +69,7 @@ def given(made, X, y, weights, folder):
     """Make the arguments of ``fit`` in one of the ways there are."""
     if made == "batches":
         cuts = cuts_of(len(X))
-        return (
-            dm.scan([tuple(None if one is None else one[cut] for one in (X, y, weights)) for cut in cuts]),
-        )
+        return (dm.scan([tuple(take(one, cut) for one in (X, y, weights)) for cut in cuts]),)
     if made == "parquet":
         return (files(X, y, weights, folder),)
     return (arrays if made == "dask arrays" else frame)(X, y, weights)
@@ -97,9 +91,8 @@ def assert_same(model, whole, rtol=1e-6):
     names = ("coef_", "intercept_", "cluster_centers_", "truth_", "scale_", "delta_", "inertia_")
     for name in (*names, "trimmed_loss_", "threshold_"):
         if hasattr(whole, name):
-            np.testing.assert_allclose(
-                getattr(model, name), getattr(whole, name), rtol, atol=1e-9, err_msg=name
-            )
+            mine, its = getattr(model, name), getattr(whole, name)
+            np.testing.assert_allclose(mine, its, rtol, atol=1e-9, err_msg=name)
     for name in ("value", "std_error"):
         mine, its = getattr(model.objective_, name), getattr(whole.objective_, name)
         np.testing.assert_allclose(mine, its, rtol=rtol)
@@ -260,10 +253,9 @@ def test_a_class_that_is_set_aside_as_a_whole_is_warned_of():
     X = np.random.default_rng(0).normal(size=(900, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
     X[-5:], y[-5:] = 40, 3
+    scan = dm.scan([(X[:400], y[:400]), (X[400:], y[400:])])
     with pytest.warns(UserWarning, match="all rows of the class 3 were set aside"):
-        dm.RobustLogisticRegression(8, random_state=0, **SIZE).fit(
-            dm.scan([(X[:400], y[:400]), (X[400:], y[400:])])
-        )
+        dm.RobustLogisticRegression(8, random_state=0, **SIZE).fit(scan)
 
 
 def test_own_ids_name_the_outliers(tmp_path):
@@ -348,16 +340,22 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_changes(model, batches, er
 
 def test_labels_and_weights_beside_a_scan_are_refused():
     scan, (dX, dy, _) = dm.scan([(X_SMALL, Y_SMALL)]), arrays(X_SMALL, Y_SMALL, None)
-    with pytest.raises(TypeError, match=r"y cannot be passed beside .* dm.scan\(..., label=...\)"):
-        dm.RobustLogisticRegression().fit(scan, Y_SMALL)
-    with pytest.raises(TypeError, match=r"sample_weight cannot be passed beside .* weight=...\)"):
-        dm.RobustKMeans(2).fit(scan, sample_weight=Y_SMALL)
-    with pytest.raises(TypeError, match="y must be a Dask array or Series"):
-        dm.RobustLogisticRegression().fit(dX, Y_SMALL)
-    with pytest.raises(ValueError, match="labels are needed"):
-        dm.RobustLogisticRegression().fit(dX)
-    with pytest.raises(ValueError, match="values for 60 rows"):
-        dm.RobustLogisticRegression().fit(dX, dy[:50])
+    for model, X, y, weights, error, message in (
+        (
+            LOGISTIC(),
+            scan,
+            Y_SMALL,
+            None,
+            TypeError,
+            r"y cannot be passed beside .* dm.scan\(..., label=...\)",
+        ),
+        (KMEANS(2), scan, None, Y_SMALL, TypeError, r"sample_weight cannot be passed beside .* weight=...\)"),
+        (LOGISTIC(), dX, Y_SMALL, None, TypeError, "y must be a Dask array or Series"),
+        (LOGISTIC(), dX, None, None, ValueError, "labels are needed"),
+        (LOGISTIC(), dX, dy[:50], None, ValueError, "values for 60 rows"),
+    ):
+        with pytest.raises(error, match=message):
+            model.fit(X, y, sample_weight=weights)
 
 
 def test_text_is_not_a_label_of_a_regression(tmp_path):

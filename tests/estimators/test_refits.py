@@ -62,10 +62,8 @@ def test_classes_by_name():
     model = fitted(case, X, names)
     twin = fitted(case, X, y)
     before = state(model)
-    with pytest.raises(
-        ValueError,
-        match=r"y holds the class 'other', and the model knows \['high', 'low', 'middle'\]; call fit",
-    ):
+    unknown = r"y holds the class 'other', and the model knows \['high', 'low', 'middle'\]; call fit"
+    with pytest.raises(ValueError, match=unknown):
         model.absorb(X[:2], ["low", "other"])
     with pytest.raises(ValueError, match="the class 'middle' would be left; keep some, or fit again without"):
         model.forget(np.flatnonzero(names == "middle"))
@@ -117,9 +115,8 @@ def test_few_distinct_rows():
     X = np.repeat([[0.0, 0.0], [5.0, 5.0], [9.0, 0.0]], 50, axis=0)
     model = dm.RobustKMeans(3, n_outliers=0, updatable=True, random_state=0).fit(X)
     before = state(model)
-    with pytest.raises(
-        ValueError, match=r"2 distinct rows would be left for 3 clusters; .*n_clusters=2 or less"
-    ):
+    message = r"2 distinct rows would be left for 3 clusters; .*n_clusters=2 or less"
+    with pytest.raises(ValueError, match=message):
         model.forget(np.arange(50))
     assert_unchanged(model, before)
     with pytest.warns(ConvergenceWarning, match="pass n_clusters=3 or less"):

@@ -46,9 +46,7 @@ def run_check(estimator, check):
         pytest.skip("NumPy arrays are needed: scikit-learn runs this check only under SCIPY_ARRAY_API=1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of data with few distinct rows
-        warnings.filterwarnings(
-            "ignore", "all rows of the class"
-        )  # of three rows, of which one is an outlier
+        warnings.filterwarnings("ignore", "all rows of the class")  # of three rows, one of them an outlier
         check(estimator)
 
 
@@ -102,21 +100,21 @@ def test_in_a_pipeline_weights_and_all():
     assert model[-1].coreset_.total_weight == pytest.approx(weights.sum())
 
 
+def assert_are_distances(found, X, model):
+    np.testing.assert_allclose(found, np.linalg.norm(X[:, None] - model.cluster_centers_, axis=2), rtol=1e-9)
+
+
 def test_clusterings_transform_and_name_their_features():
     X, _, _ = CASES[5].data()
     frame = pd.DataFrame(X, columns=list("abc"))
     model = dm.RobustKMeans(2, coreset_size=500, random_state=0).set_output(transform="pandas")
     distances = model.fit_transform(frame)
     assert distances.columns.tolist() == ["robustkmeans0", "robustkmeans1"]
-    np.testing.assert_allclose(
-        distances, np.linalg.norm(X[:, None] - model.cluster_centers_[None], axis=2), rtol=1e-9
-    )
+    assert_are_distances(distances, X, model)
     np.testing.assert_array_equal(distances.to_numpy().argmin(axis=1), model.labels_)
     np.testing.assert_array_equal(model.predict(frame), model.labels_)
     median = dm.RobustKMedians(2, coreset_size=500, random_state=0).fit(X)
-    np.testing.assert_allclose(
-        median.transform(X), np.linalg.norm(X[:, None] - median.cluster_centers_[None], axis=2), rtol=1e-9
-    )
+    assert_are_distances(median.transform(X), X, median)
 
 
 @pytest.mark.parametrize("case", CASES[:5], ids=lambda case: case.name)

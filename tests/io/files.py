@@ -1,6 +1,7 @@
 """Tables written in every format, and read back whole."""
 
 import gzip
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +23,9 @@ def write_gzip(table, path):
     path.write_bytes(gzip.compress(plain.read_bytes()))
 
 
-def write_stream(table, path):
-    with ipc.new_stream(path, table.schema) as file:
+def write_arrow(table, path, new=ipc.new_file):
+    with new(path, table.schema) as file:
         file.write_table(table, max_chunksize=7)
-
-
-def write_file(table, path):
-    with ipc.new_file(path, table.schema) as file:
-        file.write_table(table, max_chunksize=5)
 
 
 def write_npz(table, path):
@@ -38,21 +34,26 @@ def write_npz(table, path):
 
 
 WRITERS = {
-    "a.parquet": lambda table, path: pq.write_table(table, path, row_group_size=11),
+    "a.parquet": lambda table, path: pq.write_table(table, path, row_group_size=max(11, len(table) // 4)),
     "a.csv": write_csv,
     "a.tsv": lambda table, path: write_csv(table, path, "\t"),
     "b.csv.gz": write_gzip,
-    "a.arrow": write_file,
-    "a.arrows": write_stream,
+    "a.arrow": write_arrow,
+    "a.arrows": lambda table, path: write_arrow(table, path, ipc.new_stream),
     "a.feather": lambda table, path: feather.write_feather(table, path, chunksize=6),
     "a.npz": write_npz,
 }
 
 
-def written(folder, name, table):
-    path = folder / name
-    WRITERS[name](table, path)
+def write(table, path):
+    """Write a table in the format of the suffix."""
+    writers = {name[1:]: writer for name, writer in WRITERS.items()}
+    writers["".join(path.suffixes)](table, path)
     return path
+
+
+def written(folder, name, table):
+    return write(table, folder / name)
 
 
 def gathered(encoding, table, n_rows=65536):
@@ -75,23 +76,7 @@ def _joined(parts, name):
     values = [getattr(part, name) for part in parts]
     if values[0] is None:
         return None
-    return (
-        [value for part in values for value in part]
-        if isinstance(values[0], list)
-        else np.concatenate(values)
-    )
-
-
-def same(one, other):
-    """Whether rows are equal to the last bit."""
-    assert one.X.dtype == other.X.dtype
-    np.testing.assert_array_equal(one.X, other.X)
-    for name in ("y", "weights", "ids"):
-        mine, its = getattr(one, name), getattr(other, name)
-        assert type(mine) is type(its)
-        if mine is not None:
-            np.testing.assert_array_equal(mine, its)
-    return True
+    return [*chain(*values)] if isinstance(values[0], list) else np.concatenate(values)
 
 
 def arrow_table(**columns):

@@ -40,8 +40,7 @@ def read(folder, content, n_rows=65536, name="data.csv", **roles):
     ],
 )
 def test_spellings_of_the_same_table(tmp_path, content):
-    table = table_of(tmp_path, content)
-    assert table.columns == ("a", "b")
+    assert table_of(tmp_path, content).columns == ("a", "b")
     assert read(tmp_path, content).X.tolist() == [[1, 2], [3, 4]]
 
 
@@ -130,12 +129,6 @@ def test_numbers_as_categories_may_go_on_as_text(tmp_path):
     assert numbers.names == ("a", "b=2", "b=3")
 
 
-def test_names_may_be_quoted(tmp_path):
-    table = table_of(tmp_path, '"a,b","c\n""d"""\n1,2\n')
-    assert table.columns == ("a,b", 'c\n"d"')
-    assert gathered(learn_encoding(table), table).X.tolist() == [[1, 2]]
-
-
 def test_a_pass_may_be_left_early(tmp_path):
     table = table_of(tmp_path, "\n".join(long_lines()))
     for _ in range(20):
@@ -174,9 +167,8 @@ def test_a_gzip_file_cut_short_is_refused(tmp_path, cut):
         ("a,b\n", ("a", "b")),
         ("a\n1\n", ("a",)),
         ('"a\n,b";y\n1;0\n', ("a\n,b", "y")),
+        ('"a,b","c\n""d"""\n1,2\n', ("a,b", 'c\n"d"')),
     ],
 )
 def test_the_delimiter_is_what_header_and_rows_agree_on(tmp_path, text, columns):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
-    assert open_table(path).columns == columns
+    assert table_of(tmp_path, text).columns == columns

@@ -10,27 +10,34 @@ THETA = np.zeros(3)
 
 
 @pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.SmoothHingeLoss()], ids=repr)
-def test_labels_of_the_wrong_kind(loss):
-    with pytest.raises(ValueError, match=r"takes labels -1 and \+1, or 0 and 1; row 1 has 2"):
-        loss.values(THETA, X, [1, 2, 0])
-    with pytest.raises(ValueError, match=r"but not both; row 1 has 0 and row 2 has -1"):
-        loss.values(THETA, X, [1, 0, -1])
-    with pytest.raises(ValueError, match=r"row 0 has 0.5"):
-        loss.values(THETA, X, [0.5, 0, 1])
-    with pytest.raises(TypeError, match=r"y holds 'yes' .* in row 0; encode it as numbers first"):
-        loss.values(THETA, X, ["yes", "no", "no"])
+@pytest.mark.parametrize(
+    "y, error, message",
+    [
+        ([1, 2, 0], ValueError, r"takes labels -1 and \+1, or 0 and 1; row 1 has 2"),
+        ([1, 0, -1], ValueError, r"but not both; row 1 has 0 and row 2 has -1"),
+        ([0.5, 0, 1], ValueError, r"row 0 has 0.5"),
+        (["yes", "no", "no"], TypeError, r"y holds 'yes' .* in row 0; encode it as numbers first"),
+    ],
+)
+def test_labels_of_the_wrong_kind(loss, y, error, message):
+    with pytest.raises(error, match=message):
+        loss.values(THETA, X, y)
 
 
 @pytest.mark.parametrize(
     "loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(1.0), dm.PoissonLoss()], ids=repr
 )
-def test_labels_are_needed(loss):
-    with pytest.raises(ValueError, match="needs labels; pass y, one label per row"):
-        loss.values(THETA, X)
-    with pytest.raises(ValueError, match="y has 2 values for 3 rows"):
-        loss.values(THETA, X, [0, 1])
-    with pytest.raises(ValueError, match="y has NaN in row 1"):
-        loss.values(THETA, X, [0, np.nan, 1])
+@pytest.mark.parametrize(
+    "y, message",
+    [
+        (None, "needs labels; pass y, one label per row"),
+        ([0, 1], "y has 2 values for 3 rows"),
+        ([0, np.nan, 1], "y has NaN in row 1"),
+    ],
+)
+def test_labels_are_needed(loss, y, message):
+    with pytest.raises(ValueError, match=message):
+        loss.values(THETA, X, y)
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None])

@@ -29,11 +29,9 @@ def problem(case, seed=0, n=120, weighted=False):
 
 def start(case, points, seed=0):
     theta = case.theta(np.random.default_rng(seed))
-    return (
-        theta
-        if case.label is not None or theta.ndim == 1
-        else points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
-    )
+    if case.label is not None or theta.ndim == 1:
+        return theta
+    return points.X[np.random.default_rng(seed).choice(len(points), len(theta), False)]
 
 
 def keep_theta(thetas, step):
@@ -46,23 +44,18 @@ def case(request):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_objective_never_rises(case, seed, weighted):
     points = problem(case, seed, weighted=weighted)
     for init in (None, start(case, points, seed)):
-        thetas: list[np.ndarray] = []
+        first = [] if init is None else [init]
+        thetas = first.copy()
         watch = partial(keep_theta, thetas)
         solution = dm.solve(points, case.loss, Z, init=init, random_state=seed, callback=watch)
-        first = [] if init is None else [init]
-        true = [
-            dm.trimmed_objective(points, theta, loss=case.loss, n_outliers=Z) for theta in (*first, *thetas)
-        ]
+        true = [dm.trimmed_objective(points, theta, loss=case.loss, n_outliers=Z) for theta in thetas]
         assert (np.diff(true) <= 1e-12 * np.abs(true[1:])).all()
-        np.testing.assert_allclose(
-            solution.history[-len(thetas) :] if thetas else [], true[len(first) :], rtol=1e-9
-        )
+        history = solution.history[len(solution.history) - len(thetas) + len(first) :]
+        np.testing.assert_allclose(history, true[len(first) :], rtol=1e-9)
         assert (np.diff(solution.history) <= 0).all()
 
 
@@ -160,8 +153,7 @@ def test_the_number_of_threads_does_not_matter(case, monkeypatch):
     for threads in ("1", "2", "5"):
         monkeypatch.setenv("DURAMEN_NUM_THREADS", threads)
         thetas.append(dm.solve(points, case.loss, Z, init=init).theta)
-    np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(thetas[0], thetas[2], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(thetas[0], thetas[-1], rtol=1e-6, atol=1e-8)
 
 
 def test_the_best_of_several_starts_is_kept(case):
@@ -219,5 +211,5 @@ def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, s
         left[..., :-1] -= X.mean(axis=0) * left[..., -1:]
     spread = np.append(X.std(axis=0), 1.0)[: slope.shape[-1]]
     several = isinstance(linear.loss, dm.SoftmaxLoss)
-    pulls = kept.sum() if several else np.abs(linear.loss.slopes(solution.theta, X, y)) @ kept
+    pulls = kept.sum() if several else np.abs(linear.loss.pulls(solution.theta, X, y)) @ kept
     assert np.abs(left / spread).max() <= 1e-4 * max(1.0, pulls)

@@ -1,5 +1,7 @@
 """What the k-means iteration remembers, against computing everything afresh after every move."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import duramen as dm
+from duramen.solvers import nearest
 from duramen.solvers.lloyd import KMeansFit
 from duramen.solvers.nearest import NearestCentres
 from duramen.solvers.problem import problem_of
@@ -42,9 +45,8 @@ class MovingCentres(RuleBasedStateMachine):
         self.z = share * self.points.total_weight
         # the checks of a problem are not at stake here: there may be fewer distinct points than centres
         problem = problem_of(self.points, dm.KMeansLoss(1), share)
-        self.fit = KMeansFit(problem)
-        if bounds:  # which only more rows would have
-            self.fit.nearest = NearestCentres(self.X)
+        with patch.object(nearest, "_FEW", 0 if bounds else nearest._FEW):  # bounds, as for more rows
+            self.fit = KMeansFit(problem)
         self.centres = self.X[self.rng.choice(n, k)] + 0.0
         self.place = self.fit.evaluate(self.centres)
 
@@ -85,29 +87,29 @@ class MovingCentres(RuleBasedStateMachine):
             return
         least, squared = naive(self.X, self.centres)
         slack = 1e-9 * (1 + squared.max() * 1e-4)
-        nearest = self.fit.nearest
-        chosen = squared[np.arange(len(self.X)), nearest.numbers]
+        found = self.fit.nearest
+        chosen = squared[np.arange(len(self.X)), found.numbers]
         np.testing.assert_allclose(chosen, least, rtol=1e-7, atol=slack)
-        if isinstance(nearest, NearestCentres):
-            self.check_bounds(nearest, least, squared)
+        if isinstance(found, NearestCentres):
+            self.check_bounds(found, least, squared)
         kept = kept_weights(chosen, self.weights, self.z)
         total = kept @ chosen
         assert self.place.objective == pytest.approx(total, rel=1e-6, abs=slack * len(self.X))
         assert self.place.kept.sum() == pytest.approx(self.weights.sum() - self.z)
         mass, means = self.fit.sums.means()
         for number in range(len(self.centres)):
-            mine = (nearest.numbers == number) & (self.place.kept > 0)
+            mine = (found.numbers == number) & (self.place.kept > 0)
             assert mass[number] == pytest.approx(self.place.kept[mine].sum(), rel=1e-9, abs=1e-9)
             if mine.any():
                 mean = np.average(self.X[mine], axis=0, weights=self.place.kept[mine])
                 np.testing.assert_allclose(means[number], mean, rtol=1e-9, atol=1e-6)
 
-    def check_bounds(self, nearest, least, squared):
-        reach = nearest.reach + nearest.moved[nearest.numbers]
+    def check_bounds(self, found, least, squared):
+        reach = found.reach + found.moved[found.numbers]
         assert (reach >= np.sqrt(least) * (1 - 1e-9) - 1e-6).all()
         others = squared.copy()
-        others[np.arange(len(self.X)), nearest.numbers] = np.inf
-        bound = nearest.slack + nearest.reach - nearest.travelled
+        others[np.arange(len(self.X)), found.numbers] = np.inf
+        bound = found.slack + found.reach - found.travelled
         assert (bound <= np.sqrt(others.min(axis=1)) * (1 + 1e-9) + 1e-6).all()
 
 
@@ -118,14 +120,14 @@ TestMovingCentres.settings = settings(max_examples=100, stateful_step_count=30, 
 def test_late_iterations_look_at_few_rows(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 4)) + 8 * rng.normal(size=(6, 4))[rng.integers(0, 6, 20_000)]
-    nearest = NearestCentres(X)
+    found = NearestCentres(X)
     centres = X[:6].copy()
-    assert len(nearest.move(centres)) == len(X)
+    assert len(found.move(centres)) == len(X)
     looked = []
-    settle = nearest._settle
-    monkeypatch.setattr(nearest, "_settle", lambda rows: looked.append(len(rows)) or settle(rows))
-    nearest.move(centres + 1e-6)
-    nearest.move(centres + 1.0)
+    settle = found._settle
+    monkeypatch.setattr(found, "_settle", lambda rows: looked.append(len(rows)) or settle(rows))
+    found.move(centres + 1e-6)
+    found.move(centres + 1.0)
     assert looked[0] < 0.01 * len(X) < looked[1]
 
 

@@ -12,7 +12,7 @@ from duramen.solvers import starts
 from duramen.solvers.problem import problem_of
 from duramen.solvers.seeding import SEEDINGS
 from duramen.solvers.starts import Subsampler
-from tests.conformance.cases import CASES, COSH
+from tests.conformance.cases import CASES
 
 
 def blobs(seed, n=3000, k=6, d=3, z=60):
@@ -60,11 +60,6 @@ def test_zeros_in_data_for_the_kl_divergence():
         assert (np.diff(solution.history) <= 0).all()
 
 
-def test_a_custom_divergence():
-    X = np.random.default_rng(0).normal(size=(300, 2))
-    assert dm.solve(dm.points(X), dm.BregmanLoss(3, COSH), 10, random_state=0).converged
-
-
 def test_subsets_find_what_zero_misses():
     """Outliers that pull together drag the way from zero along."""
     rng = np.random.default_rng(0)
@@ -79,33 +74,29 @@ def test_subsets_find_what_zero_misses():
     assert np.isin(np.arange(300), found.outliers).mean() > 0.9
 
 
+def anchor_beside_a_cluster(seed, d, z, far):
+    """Plant a tight cluster of the wrong label among points of two classes, and find an anchor."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(20_000, d))
+    y = np.where(2 * X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
+    X[:z] = far * np.eye(d)[0] + 0.1 * rng.normal(size=(z, d))
+    y[:z] = -1
+    points = dm.points(X, y)
+    return points, dm.find_anchor(points, dm.LogisticLoss(), z, random_state=seed)
+
+
 @pytest.mark.parametrize(("d", "share"), [(3, 0.15), (10, 0.15), (30, 0.05)])
 @pytest.mark.parametrize("far", [10.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_anchors_withstand_a_tight_cluster_far_out(d, share, far):
     """In however many columns: the central half holds none of it. From zero, all of these end in it."""
-    found = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(20_000, d))
-        y = np.where(2 * X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
-        z = int(share * 20_000)
-        X[:z] = far * np.eye(d)[0] + 0.1 * rng.normal(size=(z, d))
-        y[:z] = -1
-        anchor = dm.find_anchor(dm.points(X, y), dm.LogisticLoss(), z, random_state=seed)
-        found.append(anchor.theta[0] > 1)
-    assert sum(found) >= 3
+    found = [anchor_beside_a_cluster(seed, d, int(share * 20_000), far)[1] for seed in range(4)]
+    assert sum(anchor.theta[0] > 1 for anchor in found) >= 3
 
 
 def test_subsets_find_an_anchor_where_outliers_lie_among_the_others():
     found = []
     for seed in range(4):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(20_000, 3))
-        y = np.where(2 * X[:, 0] + rng.logistic(size=20_000) > 0, 1, -1)
-        X[:3000] = [2.0, 0.0, 0.0] + 0.1 * rng.normal(size=(3000, 3))
-        y[:3000] = -1
-        points = dm.points(X, y)
-        anchor = dm.find_anchor(points, dm.LogisticLoss(), 3000, random_state=seed)
+        points, anchor = anchor_beside_a_cluster(seed, 3, 3000, 2.0)
         at_anchor, at_truth = (
             dm.trimmed_objective(points, theta, loss=dm.LogisticLoss(), n_outliers=3000)
             for theta in (anchor.theta, [2.0, 0.0, 0.0, 0.0])
@@ -196,20 +187,12 @@ def test_rows_are_never_copied(form, kind, two_threads):
     n, d = 40_000, 200
     X = np.abs(rng.normal(size=(n, d)))
     y = np.where(rng.random(n) < 0.5, 1, -1)
-    if form == "F":
-        X = np.asfortranarray(X)
-    if form == "float32":
-        X = X.astype(np.float32)
-    if form == "csr":
-        X = sparse.csr_array(np.where(X > 0.7, X, 0.0))
+    make = {"F": np.asfortranarray, "float32": np.float32, "csr": lambda X: sparse.csr_array(X * (X > 0.7))}
+    X = make.get(form, np.asarray)(X)
     size = X.data.nbytes + X.indices.nbytes if form == "csr" else X.nbytes
-    loss, init = {
-        "linear": (dm.LogisticLoss(), np.zeros(d + 1)),
-        "means": (dm.KMeansLoss(3), None),
-        "medians": (dm.KMedianLoss(3), None),
-        "bregman": (dm.BregmanLoss(3, "kl"), None),
-    }[kind]
-    init = np.asarray(X[:3]) if init is None else init
+    centres = {"means": dm.KMeansLoss(3), "medians": dm.KMedianLoss(3), "bregman": dm.BregmanLoss(3, "kl")}
+    loss = centres.get(kind, dm.LogisticLoss())
+    init = np.asarray(X[:3]) if kind in centres else np.zeros(d + 1)
     points = dm.points(X, y)
     tracemalloc.start()
     try:
@@ -232,9 +215,8 @@ def test_a_damped_start_obeys_the_laws_of_weights(loss):
     ids = np.arange(n)
 
     def found(X, y, weights, ids):
-        return starts.damped_start(
-            problem_of(dm.points(X, y, weights=weights, ids=ids), loss, weights.sum() / 5)
-        )
+        points = dm.points(X, y, weights=weights, ids=ids)
+        return starts.damped_start(problem_of(points, loss, weights.sum() / 5))
 
     once = found(X, y, np.ones(n), ids)
     assert np.abs(once).max() > 0.01

@@ -1,26 +1,54 @@
-"""A life of a store: operations that follow from a seed, and the plain model that they are compared with."""
+"""A life of a store: operations that follow from a seed, the plain model of what they leave, and a dynamic coreset beside it."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import shutil
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
 import duramen as dm
+from tests.store.support import LeftError
+from tests.support import (
+    PROBLEMS,
+    Problem,
+    assert_identical_anchor,
+    assert_identical_array,
+    assert_same_coreset,
+    quietly,
+    weights_of,
+)
 
-COLUMNS = 6
-_RANKED = {"loss": dm.LogisticLoss(), "size": 30, "n_outliers": 3, "random_state": 5}
-_TREE = {"loss": dm.KMeansLoss(2), "size": 12, "n_outliers": 2, "random_state": 5, "engine": "tree"}
+
+class Truth(Problem):
+    """One vector of means, as long as a row."""
+
+    n_columns = 2
+
+
+ALL = {
+    **PROBLEMS,
+    "poisson": Problem("poisson", dm.PoissonLoss(), (0.1, -0.1, 0.0), "count"),
+    "truth": Truth("truth", dm.TruthDiscoveryLoss(), (0.5, -0.5)),
+}
+TREE = {"engine": "tree", "bucket_size": 16}
+
+_LOGISTIC = Problem("logistic", dm.LogisticLoss(), (0.0,) * 7, "sign")
+_HUBER = Problem("huber", dm.HuberLoss(), (0.0,) * 7, "real")
+_KMEANS = Problem("k-means", dm.KMeansLoss(2), ((0.0,) * 6, (1.0,) * 6))
+_RANKED = {"loss": _LOGISTIC.loss, "size": 30, "n_outliers": 3, "random_state": 5}
+_TREE = {"loss": _KMEANS.loss, "size": 12, "n_outliers": 2, "random_state": 5, **TREE}
 KINDS: dict[str, dict[str, Any]] = {
     "ranked": _RANKED,
     "ranked, names": {**_RANKED, "audit": True},
-    "tree": {**_TREE, "bucket_size": 16},
-    "tree, names": {**_TREE, "bucket_size": 16, "audit": True},
-    "fraction": {**_RANKED, "loss": dm.HuberLoss(), "n_outliers": 0.05},
+    "tree": _TREE,
+    "tree, names": {**_TREE, "audit": True},
+    "fraction": {**_RANKED, "loss": _HUBER.loss, "n_outliers": 0.05},
 }
 MOST = 150  # points
 
@@ -38,41 +66,48 @@ class Step(NamedTuple):
 
 @dataclass
 class Life:
-    """What a store of some kind should hold after its first ``k`` operations."""
+    """What a store should hold after its first ``k`` operations, and those to come.
 
-    kind: str
+    ``named`` is a kind of names: plain, of all alphabets, UUIDs, or None for numbers. With ``wild``, rows tie, and
+    weights are of all sizes.
+    """
+
+    problem: Problem | None
+    settings: dict[str, Any]
     seed: int
+    named: str | None = None
+    dtype: Any = float
+    wild: bool = False
     k: int = 0
     points: dict[Any, tuple] = field(default_factory=dict)
     next: int = 0
-    n_outliers: float = 0.0
     n_reanchored: int = 0
+    n_deleted: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
     was_many: bool = False
 
     def __post_init__(self):
-        self.n_outliers = KINDS[self.kind]["n_outliers"]
+        self.n_outliers = self.settings.get("n_outliers", 0)
 
-    @property
-    def named(self):
-        return "names" in self.kind
-
-    @property
-    def labelled(self):
-        return not isinstance(KINDS[self.kind]["loss"], dm.KMeansLoss)
+    @classmethod
+    def of(cls, kind, seed):
+        """Begin the life of a store of a kind."""
+        problem = next(one for one in (_LOGISTIC, _HUBER, _KMEANS) if one.loss == KINDS[kind]["loss"])
+        return cls(problem, KINDS[kind], seed, "plain" if "names" in kind else None)
 
     def copy(self):
-        return copy.copy(self)._parted()
-
-    def _parted(self):
-        self.points, self.notes = dict(self.points), dict(self.notes)
-        return self
+        made = copy.copy(self)
+        made.points, made.notes = dict(self.points), dict(self.notes)
+        return made
 
     # what comes next
 
+    def rng(self):
+        return np.random.default_rng([self.seed, self.k])
+
     def plan(self):
         """The next operation: one step, or several that are one transaction."""
-        rng = np.random.default_rng([self.seed, self.k])
+        rng = self.rng()
         ahead, steps = self.copy(), []
         for _ in range(int(rng.integers(2, 6)) if rng.random() < 0.2 else 1):
             steps.append(ahead._step(rng))
@@ -80,43 +115,59 @@ class Life:
         return steps
 
     def _step(self, rng):
-        n = len(self.points)
+        n, few = len(self.points), int(rng.choice([1, 1, 2, 7]))
         if n < 15:
-            return self.inserted(rng, int(rng.integers(5, 30)))
+            return self.inserted(rng, int(rng.integers(40, 60) if self.wild else rng.integers(5, 30)))
         if n > MOST:
             return Step("delete", ids=self.some(rng, n // 2))
-        what = rng.random()
-        if what < 0.35:
-            return self.inserted(rng, None)
-        if what < 0.45:
-            return self.inserted(rng, int(rng.integers(2, 40)))
-        if what < 0.6:
-            return Step("delete", ids=self.some(rng, 1))
-        if what < 0.68:
-            return Step("delete", ids=self.some(rng, int(rng.integers(2, 8))))
-        if what < 0.8:
-            return self.updated(rng, 1)
-        if what < 0.88:
-            return self.updated(rng, int(rng.integers(2, 8)))
-        if what < 0.94:
-            return Step("set_outliers", value=float(rng.choice([1, 2, 4, 0.02, 0.1])))
-        if what < 0.97 or not self.was_many:
-            return Step("note", value=int(rng.integers(1000)))
-        return Step("reanchor")
+        kinds = ["insert", "delete", "update", "set_outliers", "note", "reanchor", "merge"]
+        what = rng.choice(kinds, p=[0.44, 0.2, 0.18, 0.06, 0.03, 0.05, 0.04])
+        if what == "insert":
+            return self.inserted(rng, [None, None, None, 3, 40][rng.integers(5)])
+        if what == "delete":
+            return Step("delete", ids=self.some(rng, n if rng.random() < 0.05 else few))
+        if what == "update":
+            return self.updated(rng, few)
+        if what == "set_outliers":
+            total = sum(weight for _, _, weight in self.points.values())
+            return Step(what, value=float(rng.choice([z for z in (0, 0.02, 0.1, 1, 2, 4) if z < total])))
+        if what == "merge":
+            step = self.inserted(rng, few)
+            ids = step.ids or list(range(self.next + 100, self.next + 100 + few))
+            return step._replace(what="merge", ids=ids, value=self.settings)
+        if what == "note" or not self.was_many:
+            return Step("note", value=[None, 1, "a", [1, {"b": None}]][rng.integers(4)])
+        return Step("reanchor", value=None if rng.random() < 0.5 else self.problem.anchor())
 
     def some(self, rng, n):
         return [list(self.points)[one] for one in rng.choice(len(self.points), n, replace=False)]
 
     def rows(self, rng, n):
-        shape = (COLUMNS,) if n is None else (n, COLUMNS)
-        X = rng.normal(size=shape)
-        y = (X[..., 0] + rng.normal(size=shape[:-1]) > 0) * 1.0 if self.labelled else None
-        return X, y, rng.uniform(0.5, 2.0, size=shape[:-1])
+        """Make n rows with labels and weights; one alone if n is None."""
+        kind = (
+            str(rng.choice(["none", "whole", "real", "wild"], p=[0.5, 0.2, 0.2, 0.1]))
+            if self.wild
+            else "real"
+        )
+        X = self.problem.rows(rng, n or 1, self.wild and rng.random() < 0.5).astype(self.dtype)
+        y = (
+            rng.poisson(1.0, size=n or 1)
+            if self.problem.label == "count"
+            else self.problem.labels(rng, n or 1)
+        )
+        parts = X, y, weights_of(rng, n or 1, kind)
+        return tuple(part[0] if n is None and part is not None else part for part in parts)
+
+    def names(self, rng, n):
+        """Make names that were never there; None for numbers."""
+        numbers = range(self.next, self.next + n)
+        if self.named == "uuid":
+            return [UUID(int=one << 64 | int(rng.integers(2**62))) for one in numbers]
+        marks = ["", "ü", "名", "\ud800", "\x00", "😀", "'; --"] if self.named == "odd" else [""]
+        return [f"{marks[one % len(marks)]}row {one}" for one in numbers] if self.named else None
 
     def inserted(self, rng, n):
-        X, y, weights = self.rows(rng, n)
-        fresh = [f"row {self.next + one}" for one in range(n or 1)] if self.named else None
-        return Step("insert", fresh, X, y, weights)
+        return Step("insert", self.names(rng, n or 1), *self.rows(rng, n))
 
     def updated(self, rng, n):
         X, y, weights = self.rows(rng, n)
@@ -133,24 +184,26 @@ class Life:
         return after
 
     def take(self, step):
-        if step.what in ("insert", "update"):
+        if step.what in ("insert", "update", "merge"):
             X = np.atleast_2d(step.X)
-            ids = step.ids if step.ids is not None else list(range(self.next, self.next + len(X)))
+            ids = step.ids or range(self.next, self.next + len(X))
             y = [None] * len(X) if step.y is None else np.atleast_1d(step.y).tolist()
             weights = [None] * len(X) if step.weights is None else np.atleast_1d(step.weights).tolist()
             for one, row, label, weight in zip(ids, X, y, weights, strict=True):
-                kept = self.points[one][2] if weight is None else weight
-                self.points[one] = (row.tobytes(), label, kept)
-            self.next += len(X) if step.what == "insert" else 0
+                before = self.points.get(one, (None, None, 1.0))[2]
+                self.points[one] = (row.tobytes(), label, before if weight is None else weight)
+            if step.what != "update":
+                self.next = self.next + len(X) if self.named else ids[-1] + 1
         elif step.what == "delete":
+            self.n_deleted += len(step.ids)
             for one in step.ids:
                 del self.points[one]
         elif step.what == "set_outliers":
             self.n_outliers = step.value
         elif step.what == "reanchor":
-            self.n_reanchored += 1
+            self.n_reanchored += step.value is None
         elif step.what == "note":
-            self.notes["last"] = step.value
+            self.notes = {} if step.value is None else {"last": step.value}
         self.was_many = self.was_many or len(self.points) >= 60
 
     def held(self):
@@ -168,6 +221,10 @@ def perform(steps, dyn):
     for step in steps:
         if step.what == "insert":
             dyn.insert(step.X, step.y, step.weights, step.ids)
+        elif step.what == "merge":
+            other = dm.DynamicCoreset(**{**in_memory(step.value), "anchor": dyn.anchor})
+            other.insert(step.X, step.y, step.weights, step.ids)
+            dyn.merge(other)
         elif step.what == "delete":
             dyn.delete(step.ids if len(step.ids) > 1 else step.ids[0])
         elif step.what == "update":
@@ -175,7 +232,7 @@ def perform(steps, dyn):
         elif step.what == "set_outliers":
             dyn.set_outliers(step.value)
         elif step.what == "reanchor":
-            dyn.reanchor()
+            dyn.reanchor(step.value)
         elif step.what == "compact":
             if isinstance(dyn, dm.store.Store):
                 dyn.compact()
@@ -183,13 +240,25 @@ def perform(steps, dyn):
             dyn.note("last", step.value)
 
 
+def left(store, steps):
+    """Do steps in a transaction, and leave it with an error: it is undone."""
+    with store.transaction():
+        perform(steps, store)
+        raise LeftError
+
+
 def make(path, kind, **more):
     return dm.open_store(path, create=True, **KINDS[kind], **more)
 
 
+def in_memory(settings):
+    """Return those settings of a store that a dynamic coreset in memory has, too."""
+    return {name: value for name, value in settings.items() if name != "audit"}
+
+
 def mirror(kind):
     """A dynamic coreset in memory, with the settings of a store of this kind."""
-    return dm.DynamicCoreset(**{name: value for name, value in KINDS[kind].items() if name != "audit"})
+    return dm.DynamicCoreset(**in_memory(KINDS[kind]))
 
 
 def held(store):
@@ -205,19 +274,93 @@ def held(store):
     return points, store._n_outliers, n_found, store.notes
 
 
-def assert_equivalent(store, dyn):
-    """A store and a dynamic coreset that did the same are the same, seen from outside."""
-    assert (store.anchor is None) == (dyn.anchor is None)
-    if dyn.anchor is not None:
-        np.testing.assert_allclose(store.anchor.theta, dyn.anchor.theta, rtol=1e-9, atol=1e-12)
-        assert store.anchor.radius == dyn.anchor.radius
+def on_disk(path):
+    """What a reader finds in the file of a store."""
+    with dm.open_store(path, read_only=True) as reader:
+        assert reader.check()
+        return held(reader)
+
+
+class Pair:
+    """A store, the dynamic coreset that does all that it does, and the life that they may follow."""
+
+    def __init__(self, path, problem, *, seed=0, named=None, dtype=float, **settings):
+        self.path, self.settings = path, in_memory(settings)
+        self.store = dm.open_store(path, create=True, synchronous="normal", **settings)
+        self.dyn = dm.DynamicCoreset(**self.settings)
+        self.life = Life(problem, settings, seed, named, dtype, wild=True)
+
+    def do(self, what, *args, **kwargs):
+        """Do it to both; what one returns or raises, the other has to. Return what was raised."""
+        return self._both(self.dyn, lambda one: getattr(one, what)(*args, **kwargs))
+
+    def perform(self, steps):
+        """Do them all to both; or none, if one is refused."""
+        refused = self._both(copy.copy(self.dyn), lambda one: perform(steps, one))
+        if refused is None:
+            quietly(perform, steps, self.dyn)
+        self.life = self.life.took([] if refused else steps)
+
+    def _both(self, dyn, call):
+        (mine, wrong), (theirs, expected) = (_outcome(call, one) for one in (self.store, dyn))
+        assert type(wrong) is type(expected), (wrong, expected)
+        assert str(wrong) == str(expected)
+        if isinstance(theirs, np.ndarray):
+            np.testing.assert_array_equal(mine, theirs)
+        return wrong
+
+    def insert(self, n):
+        self.perform([self.life.inserted(self.life.rng(), n)])
+
+    def reopen(self, **needed):
+        """Close and open again; the solution is no part of what is kept."""
+        self.store.close()
+        self.store = dm.open_store(self.path, synchronous="normal", **needed)
+        self.dyn._solution = None
+
+    def assert_alike(self):
+        assert_alike(self.store, self.dyn)
+
+
+def _outcome(call, one):
+    try:
+        return quietly(call, one), None
+    except (ValueError, TypeError, KeyError) as error:
+        return None, error
+
+
+def assert_alike(store, dyn):
+    """Hold all that can be asked of one against the other, bit by bit."""
+    np.testing.assert_array_equal(store.ids, dyn.ids)
+    for name in ("n_points", "n_outliers", "total_weight", "n_suspected", "threshold", "columns", "engine"):
+        assert getattr(store, name) == getattr(dyn, name), name
+    for name in ("size", "seed", "loss", "anchor_after"):
+        assert getattr(store, name) == getattr(dyn, name), name
+    assert repr(store.anchor_report()) == repr(dyn.anchor_report())
+    assert_same_anchors(store.anchor, dyn.anchor)
+    assert next_id(store) == next_id(dyn)
+    if dyn._state is not None:
         assert store._state.sample == dyn._state.sample
-        assert store.n_suspected == dyn.n_suspected
-        np.testing.assert_allclose(store.threshold, dyn.threshold, rtol=1e-9)
     if len(dyn):
-        mine, theirs = store.coreset(), dyn.coreset()
-        np.testing.assert_array_equal(mine.ids, theirs.ids)
-        np.testing.assert_allclose(mine.weights, theirs.weights, rtol=1e-9)
+        for name in ("X", "weights", "ids", "y"):
+            assert_identical_array(getattr(store.points(), name), getattr(dyn.points(), name))
+        named = dyn._state.ids.names is not None
+        assert named == (store._state.ids.names is not None)
+        if named:
+            assert store.names_of(dyn.ids).tolist() == dyn.names_of(dyn.ids).tolist()
+    if dyn.total_weight > dyn.n_outliers:
+        assert_same_coreset(quietly(store.coreset), quietly(dyn.coreset), rtol=0)
+
+
+def assert_same_anchors(one, other):
+    """Check that two anchors are the same, bit for bit; a store does not keep the ids of the sample in its anchor."""
+    if one is not None and other is not None:
+        one, other = (dataclasses.replace(anchor, ids=()) for anchor in (one, other))
+    assert_identical_anchor(one, other)
+
+
+def next_id(dyn):
+    return dyn._first_id if dyn._state is None else dyn._state.ids.next
 
 
 # fixed scripts of operations, and the task of a child process that follows one
@@ -228,7 +371,7 @@ class Script:
 
     def __init__(self, kind, plans, begin=None):
         self.kind = kind
-        life, dyn = (Life(kind, 7), mirror(kind)) if begin is None else begin
+        life, dyn = (Life.of(kind, 7), mirror(kind)) if begin is None else begin
         self.operations, self.lives, self.cores = [], [life], [_seen(dyn)]
         for plan in plans:
             rng = np.random.default_rng(len(self.lives))

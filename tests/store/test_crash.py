@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import KINDS, Life, assert_equivalent, held, make, mirror, perform
+from tests.store.life import KINDS, Life, assert_alike, held, make, mirror, perform
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 LIVES = [  # the kind of store, a seed, and how often it is killed
@@ -31,7 +31,7 @@ def test_what_was_acknowledged_is_there_after_every_kill(kind, seed, kills, nurs
     rng = np.random.default_rng([seed, len(kind)])
     path, pickled = tmp_path / "a.duramen", tmp_path / "life"
     make(path, kind).close()
-    life, dyn, halves = Life(kind, seed), mirror(kind), 0
+    life, dyn, halves = Life.of(kind, seed), mirror(kind), 0
     for kill in range(kills):
         pickled.write_bytes(pickle.dumps(life))
         heard = int(rng.integers(0, 10))  # 0: while it opens
@@ -50,5 +50,5 @@ def test_what_was_acknowledged_is_there_after_every_kill(kind, seed, kills, nurs
                 perform(steps, dyn)
                 life, halves = life.took(steps), halves + 1
             assert held(store) == life.held()
-            assert_equivalent(store, dyn)
+            assert_alike(store, dyn)
     assert life.k > kills  # else nothing was shown

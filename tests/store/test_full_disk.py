@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import assert_equivalent, held, make, opened, order, scripts_of
+from tests.store.life import assert_alike, held, make, opened, order, scripts_of
 
 X = np.random.default_rng(0).normal(size=(4000, 6))
 
@@ -35,7 +35,7 @@ def test_a_disk_that_is_full_from_any_write_on_loses_nothing(which, scripts, wea
         with opened(task["path"], script, which) as store:
             assert store.check()
             assert held(store) == script.lives[-1].held()
-            assert_equivalent(store, script.cores[-1])
+            assert_alike(store, script.cores[-1])
     assert not wrong, f"{len(wrong)} wrong, {wrong[0]}"
     assert failed >= ({"open", "insert"} if which == "begun" else {"insert", "delete", "update"})
 

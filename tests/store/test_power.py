@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from tests.store.life import assert_equivalent, opened, order, scripts_of
+from tests.store.life import assert_alike, opened, order, scripts_of
 
 HOW = {"before": 1, "half": 2, "all lost": 3, "some lost": 4}
 STRIDE = {"before": 1, "half": 6, "all lost": 5, "some lost": 4}
@@ -62,7 +62,7 @@ def test_nothing_acknowledged_is_lost_at_any_call(
             assert found, f"at call {n}: half of an operation"
             assert {done, done + 1} & set(found), f"at call {n}: {done} were acknowledged, {found} are there"
             if n % 4 == 0 and len(store):
-                assert_equivalent(store, script.cores[found[-1]])
+                assert_alike(store, script.cores[found[-1]])
         shutil.rmtree(tmp_path / str(n))
     record_property(
         "figures", f"store: {script.kind}, {which}, {how}: failed at {len(chosen)} of {len(calls)} calls"
@@ -87,5 +87,5 @@ def test_without_waiting_a_power_cut_takes_the_latest_and_leaves_a_sound_store(w
             assert found, f"at call {n}: not the state after some operations"
             lost += found[-1] < max(ended.acknowledged, 0)
             if len(store):
-                assert_equivalent(store, script.cores[found[-1]])
+                assert_alike(store, script.cores[found[-1]])
     assert lost > 5

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import duramen as dm
-from tests.store.life import Life, held, make, perform
+from tests.store.life import Life, held, make, on_disk, perform
 from tests.store.nursery import Nursery
 from tests.store.support import MARK, X, files, left_in_files, start_script
 from tests.support import run_together
@@ -21,7 +21,7 @@ N = 60
 def written(kind, path):
     """A store, the operations to come, and all states that there will be."""
     make(path, kind).close()
-    life, operations = Life(kind, 3), []
+    life, operations = Life.of(kind, 3), []
     states = [life.held()]
     for _ in range(N):
         operations.append(life.plan())
@@ -86,11 +86,14 @@ def test_a_reader_stays_where_it_is_until_it_looks_again(tmp_path):
         assert not reader.refresh()
         before = reader.coreset()
         with store.transaction():
-            store.delete(range(30))
+            store.delete(range(20))
+            with store.transaction():
+                store.delete(range(20, 30))
             assert not reader.refresh()  # not committed
+            assert len(on_disk(path)[0]) == 80
         assert reader.coreset() is before
         assert reader.refresh()
-        assert reader.ids.tolist() == list(range(30, 80))
+        assert reader.ids.tolist() == store.ids.tolist() == list(range(30, 80))
         assert reader.check()
 
 

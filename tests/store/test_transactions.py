@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.store.life import Life, Step, assert_equivalent, held, make, mirror, perform
+from tests.store.life import Step, held, left, make, on_disk
 from tests.store.support import LeftError, X, sample
 from tests.support import run_together
 
@@ -25,58 +25,6 @@ def grown(path, kind="tree", n=60):
     names = [f"{one}" for one in range(n)] if "names" in kind else None
     store.insert(X[:n], None if "tree" in kind else (X[:n, 0] > 0) * 1.0, ids=names)
     return store
-
-
-def on_disk(path):
-    with dm.open_store(path, read_only=True) as reader:
-        assert reader.check()
-        return held(reader)
-
-
-def left(store, steps):
-    """Do them, and leave the block with an error."""
-    with store.transaction():
-        perform(steps, store)
-        raise LeftError
-
-
-@pytest.mark.parametrize(
-    "kind, n",
-    [
-        ("tree", 6),
-        *(pytest.param(one, 30, marks=pytest.mark.slow) for one in ("ranked, names", "tree", "fraction")),
-    ],
-)
-def test_an_error_that_leaves_the_block_undoes_all_of_it(kind, n, tmp_path):
-    """After each of the operations of a long transaction; then the whole, which is all there."""
-    path = tmp_path / "a.duramen"
-    life, dyn = Life(kind, 2), mirror(kind)
-    with make(path, kind) as store:
-        for _ in range(n):
-            steps = life.plan()
-            for end in range(len(steps) + 1):
-                with pytest.raises(LeftError):
-                    left(store, steps[:end])
-                assert held(store) == life.held() == on_disk(path)
-            perform(steps, store)
-            perform(steps, dyn)
-            life = life.took(steps)
-            assert held(store) == life.held() == on_disk(path)
-            assert_equivalent(store, dyn)
-            assert store.check()
-
-
-def test_others_see_nothing_of_a_transaction_before_its_end(tmp_path):
-    path = tmp_path / "a.duramen"
-    with grown(path) as store:
-        before = on_disk(path)
-        with store.transaction():
-            store.delete(range(20))
-            with store.transaction():
-                store.insert(X[:5])
-            assert len(store) == 45
-            assert on_disk(path) == before
-        assert on_disk(path) == held(store) != before
 
 
 def test_an_operation_that_is_refused_inside_may_be_caught(tmp_path):

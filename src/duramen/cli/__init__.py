@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from duramen.cli.options import check_output
 from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
 from duramen.cli.parser import Parser, add_group, walk
 
@@ -43,6 +44,8 @@ def _run(options: Namespace) -> int:
     try:
         with warnings.catch_warnings(), note_interrupts():
             _print_warnings(options.talk)
+            if hasattr(options, "output"):
+                check_output(options)
             options.run(options)
     except BrokenPipeError:
         raise

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,14 @@ import numpy as np
 
 from duramen.certificate import certify
 from duramen.cli.data import (
+    KINDS,
     CoreFile,
-    DataFile,
     advance,
     build_core,
     core_facts,
     core_of,
-    id_numbers,
     kind_of,
     learn_data,
-    load_core,
     open_data,
     options_of,
     read_core,
@@ -34,6 +33,7 @@ from duramen.cli.data import (
 )
 from duramen.cli.model import Model, make_model, predict_rows, read_model, write_model
 from duramen.cli.options import (
+    BUILDING,
     COLUMNS,
     add_columns,
     add_data,
@@ -43,8 +43,8 @@ from duramen.cli.options import (
     add_seed,
     at_least,
     check_loss,
+    check_same_loss,
     check_source,
-    check_target,
     column_settings,
     number,
     refuse_options,
@@ -53,6 +53,8 @@ from duramen.cli.output import Output, bar, fields_of, naming, standard_output
 from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
+from duramen.io.scan import Scan, TableSource
+from duramen.points import WeightedPoints
 from duramen.progress import Bar
 from duramen.store.store import open_store
 
@@ -69,14 +71,14 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     """Add the commands on coresets and models to the parser."""
     parser = add_command(commands, "build", build)
     add_data(parser)
-    add_output(parser, "the coreset to write, a Parquet file")
+    add_output(parser, "the coreset to write, a Parquet file", ".parquet")
     add_loss(parser, required=True)
     add_columns(parser)
     add_sampling(parser)
 
     parser = add_command(commands, "fit", fit)
     parser.add_argument("source", type=Path, metavar="CORE|STORE|DATA", help="what to learn from")
-    add_output(parser, "the model to write, a JSON file (default: none)", required=False)
+    add_output(parser, "the model to write, a JSON file (default: none)", ".json", required=False)
     add = parser.add_argument_group("solver").add_argument
     add("--l2", type=number, default=0.0, metavar="L", help="penalty on the coefficients (default: 0)")
     add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
@@ -91,7 +93,8 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     parser = add_command(commands, "predict", predict)
     parser.add_argument("model", type=Path, metavar="MODEL", help="a model written by duramen fit")
     add_data(parser)
-    add_output(parser, "the file to write: .parquet, .csv, or - for CSV on standard output")
+    predictions = "the file to write: .parquet, .csv, or - for CSV on standard output"
+    add_output(parser, predictions, ".parquet", ".csv", "-")
 
     parser = add_command(commands, "certify", run_certify)
     parser.add_argument("core", type=Path, metavar="CORE", help="a coreset written by duramen build")
@@ -108,7 +111,7 @@ def add_report(commands: Any) -> None:
     """Add the command to the parser."""
     parser = add_command(commands, "report", report)
     parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
-    add_output(parser, "the page to write, an HTML file")
+    add_output(parser, "the page to write, an HTML file", ".html", ".htm")
     parser.add_argument(
         "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
     )
@@ -126,7 +129,6 @@ def build(options: Namespace) -> None:
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
     """
     check_loss(options)
-    check_target(options.output, force=options.force, inputs=[options.data], suffixes=(".parquet",))
     start = time.perf_counter()
     file = build_core(options.data, options)
     write_core(options.output, file)
@@ -150,10 +152,8 @@ def fit(options: Namespace) -> None:
     """
     from duramen.solvers.solve import solve
 
-    if options.output is not None:
-        check_target(options.output, force=options.force, inputs=[options.source], suffixes=(".json",))
     start = time.perf_counter()
-    kind, file = load_core(options.source, options)
+    kind, file = _load_core(options.source, options)
     solution = solve(
         file.core,
         n_outliers=None if kind == "data" else options.outliers,
@@ -184,6 +184,26 @@ def fit(options: Namespace) -> None:
         seconds=time.perf_counter() - start,
         **{name: value for name, value in model.facts.items() if name != "made_by"},
     )
+
+
+def _load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
+    """Load the coreset of a file or of a store, or build that of data; return which kind it was, too."""
+    kind = kind_of(path)
+    if kind == "model":
+        raise ValueError(f"{path} is a model, fitted already; use it with duramen predict")
+    if kind == "data":
+        if options.loss is None:
+            raise ValueError(f"{path} is data, which needs a loss; pass --loss, such as --loss logistic")
+        check_loss(options)
+        return kind, build_core(path, options)
+    refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, which has its columns and size")
+    if kind == "core":
+        file = read_core(path)
+    else:
+        with open_store(path, read_only=True) as store:
+            file = core_of(store)
+    check_same_loss(options, file.core.loss, path)
+    return kind, file
 
 
 def _set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, Any]]:
@@ -227,16 +247,13 @@ def predict(options: Namespace) -> None:
 
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
-    inputs = [options.model, options.data]
-    check_source(*inputs)
+    check_source(options.model)
     to_stdout = str(options.output) == "-"
     if to_stdout:
         if sys.stdout is None or options.json:
             why = "where --json prints, too" if options.json else "which is closed"
             raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
         options.talk.aside = True
-    else:
-        check_target(options.output, force=options.force, inputs=inputs, suffixes=(".parquet", ".csv"))
     model = read_model(options.model)
     data = _data_for(model, options.data, options.talk)
     n_rows = 0
@@ -245,10 +262,10 @@ def predict(options: Namespace) -> None:
     def predictions(shown: Bar) -> Iterator[dict[str, list[Any]]]:
         nonlocal n_rows, columns
         for batch, rows in data.encoding.read(data.table):
-            ids = id_numbers(None, batch) if rows.ids is None else rows.ids
+            ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
             columns = {"id": ids, **predict_rows(model, rows.X)}
             yield {
-                name: part.tolist() if isinstance(part, np.ndarray) else part
+                name: part.tolist() if isinstance(part, np.ndarray) else list(part)
                 for name, part in columns.items()
             }
             n_rows += len(batch)
@@ -268,15 +285,15 @@ def predict(options: Namespace) -> None:
     )
 
 
-def _data_for(model: Model, path: Path, talk: Output) -> DataFile:
+def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
     """Open the file with the model's encoding, less what prediction does not need."""
     if model.encoding is None:
         data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
     else:
         table = open_data(path)
-        unnamed = () if model.encoding.id in table.columns else ("id",)
-        data = DataFile(table, model.encoding.without("label", "weight", *unnamed), talk)
-    width = len(data.encoding.names)
+        id = model.encoding.id if model.encoding.id in table.columns else None
+        data = TableSource(table, replace(model.encoding, label=None, weight=None, id=id))
+    width = len(data.names)
     if width != model.n_columns:
         raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
     return data
@@ -331,7 +348,7 @@ def run_certify(options: Namespace) -> None:
 
     example: duramen certify core.parquet rows.parquet
     """
-    check_source(options.core, options.data)
+    check_source(options.core)
     file = read_core(options.core)
     if file.encoding is not None:
         refuse_options(options, COLUMNS, f"{options.core} has its columns")
@@ -366,8 +383,12 @@ def _certify_on_data(
             "duramen store reanchor makes that of a store"
         )
     data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
-    with options_of(_LEARNING) if file.encoding else nullcontext():
-        points = data.all_points()
+    with options_of(_LEARNING) if file.encoding else nullcontext(), bar(options.talk, "reading") as shown:
+        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
+    parts = sorted(part for one in found for part in one.items())
+    if not parts:
+        raise ValueError(f"{options.data} has no rows")
+    points = WeightedPoints.concat([part for _, part in parts])
     return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
 
 
@@ -380,9 +401,6 @@ def report(options: Namespace) -> None:
 
     example: duramen report customers.duramen -o report.html
     """
-    inputs = [one for one in (options.source, options.data) if one is not None]
-    check_target(options.output, force=options.force, inputs=inputs, suffixes=(".html", ".htm"))
-    check_source(*inputs)
     kind = kind_of(options.source)
     if kind not in ("store", "core"):
         raise ValueError(
@@ -404,27 +422,26 @@ def report(options: Namespace) -> None:
 def _page(options: Namespace, kind: str) -> str:
     from duramen.report import report_html
 
-    title = options.title or options.source.name
-    if kind == "core":
-        file = read_core(options.source)
-        certificate = _certificate(options, file)
+    opened = open_store(options.source, read_only=True) if kind == "store" else nullcontext()
+    with opened as store:
+        file = read_core(options.source) if store is None else core_of(store)
         return report_html(
-            file.core, title=title, certificate=certificate, encoding=file.encoding, names=file.names
+            file.core if store is None else store,
+            title=options.title or options.source.name,
+            certificate=_certificate(options, file, store),
+            encoding=file.encoding,
+            names=file.names,
         )
-    with open_store(options.source, read_only=True) as store:
-        file = core_of(store)
-        certificate = _certificate(options, file, store)
-        return report_html(store, title=title, certificate=certificate, encoding=file.encoding)
 
 
-def _certificate(options: Namespace, file: CoreFile, store: Any = None) -> Certificate | None:
+def _certificate(options: Namespace, file: CoreFile, store: Any) -> Certificate | None:
     """Certify on --data; or a store on its own points, if that is quick or asked for."""
-    if options.data is not None and file.core.anchor is None:
-        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
-    if file.core.anchor is None or (options.data is None and store is None):
-        return None
     if options.data is not None:
-        return _certify_on_data(options, file, {})
+        if file.core.anchor is not None:
+            return _certify_on_data(options, file, {})
+        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
+    if file.core.anchor is None or store is None:
+        return None
     if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
         return None

@@ -6,9 +6,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.cli.demo_plot import save_picture
-from duramen.cli.options import check_target
+from duramen.cli.options import add_seed, at_least, check_target, outliers
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.estimate import Estimate
@@ -62,15 +61,15 @@ def add_parser(commands: Any) -> None:
         "everything; on a plain coreset; and on a robust one. Prints a table and saves a picture.",
         epilog="example: duramen demo --rows 200000 --outliers 1% --picture demo.png",
     )
-    parser.add_argument("--rows", type=int, default=_ROWS, help=f"how many rows to make (default: {_ROWS:,})")
-    parser.add_argument(
-        "--outliers", type=share, default=0.02, help="share of planted rows, as 0.02 or 2%% (default: 2%%)"
-    )
-    parser.add_argument(
-        "--size", type=int, help=f"rows of a coreset (default: {_SIZE:,}, or a fifth of few rows)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="decides all that is random (default: 0)")
-    parser.add_argument(
+    add = parser.add_argument
+    rows = f"how many rows to make (default: {_ROWS:,})"
+    add("--rows", type=at_least(_FEWEST_ROWS), default=_ROWS, help=rows)
+    share = "share of planted rows, as 0.02 or 2%% (default: 2%%)"
+    add("--outliers", type=outliers, default=0.02, help=share)
+    size = f"rows of a coreset (default: {_SIZE:,}, or a fifth of few rows)"
+    add("--size", type=at_least(_SMALLEST), help=size)
+    add_seed(parser)
+    add(
         "--picture",
         type=Path,
         default=Path("duramen-demo.png"),
@@ -105,22 +104,12 @@ def run(options: argparse.Namespace) -> None:
     print(f"in all {time.perf_counter() - start:.0f} seconds")
 
 
-def share(text: str) -> float:
-    """Read a share: 0.02, or 2%."""
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-
-
 def _check(options: argparse.Namespace, size: int) -> None:
     """Refuse impossible options before anything takes time."""
-    rows = options.rows
-    if rows < _FEWEST_ROWS:
-        raise ValueError(f"--rows {rows} is too few to show anything; take {_FEWEST_ROWS} or more")
     if not 0 < options.outliers <= 0.2:
         raise ValueError(f"--outliers {options.outliers:g} must be above 0 and at most 0.2 (20%)")
-    if not _SMALLEST <= size <= rows // 2:
-        raise ValueError(f"--size {size} must be between {_SMALLEST} and {rows // 2}, half the rows")
-    if options.seed < 0:
-        raise ValueError(f"--seed {options.seed} must be 0 or more")
+    if size > options.rows // 2:
+        raise ValueError(f"--size {size} must be at most {options.rows // 2}, half the rows")
     check_target(options.picture, force=True, suffixes=(".png",))
 
 
@@ -212,32 +201,30 @@ def compare(sample: Contaminated, size: int, seed: int, begin: Callable[[str], o
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     X, y, z = sample.X, sample.y, sample.z
+    planted = sample.planted
+    cores: dict[str, Coreset] = {}
 
-    def scikit_learn() -> tuple[Array, Sized]:
-        model = LogisticRegression().fit(X, y)
-        return np.append(model.coef_[0], model.intercept_), y
+    def theta_of(name: str) -> Array:
+        if name == FITS[0]:
+            model = LogisticRegression().fit(X, y)
+            return np.append(model.coef_[0], model.intercept_)
+        if name == FITS[1]:
+            return solve(points(X, y), _LOSS, z, random_state=seed).theta
+        if name == FITS[-1]:
+            return solve(points(X, y, weights=~planted), _LOSS).theta  # weight zero is the same as absent
+        asked: dict[str, Any] = {"n_outliers": 0, "suspects": 0} if name == FITS[2] else {"n_outliers": z}
+        core = cores[name] = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **asked)
+        return solve(core, random_state=seed).theta
 
-    def trimmed() -> tuple[Array, Sized]:
-        return solve(points(X, y), _LOSS, z, random_state=seed).theta, y
-
-    def on_coreset(**settings: Any) -> tuple[Array, Sized]:
-        core = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **settings)
-        return solve(core, random_state=seed).theta, core
-
-    def oracle() -> tuple[Array, Sized]:
-        clean = points(X, y, weights=~sample.planted)  # weight zero is the same as absent
-        return solve(clean, _LOSS).theta, y[~sample.planted]
-
-    plain, robust = partial(on_coreset, n_outliers=0, suspects=0), partial(on_coreset, n_outliers=z)
-    ways: tuple[Callable[[], tuple[Array, Sized]], ...] = (scikit_learn, trimmed, plain, robust, oracle)
-    fits, coresets = [], []
-    for name, fit in zip(FITS, ways, strict=True):
+    fits = []
+    for name in FITS:
         begin(name)
         start = time.perf_counter()
-        theta, rows = fit()
-        fits.append(_evaluate(name, len(rows), time.perf_counter() - start, theta, sample))
-        coresets += [rows] if isinstance(rows, Coreset) else []
-    core, data = coresets[1], points(X, y)
+        theta = theta_of(name)
+        seconds = time.perf_counter() - start
+        n_rows = len(cores.get(name, y)) - (z if name == FITS[-1] else 0)
+        fits.append(_evaluate(name, n_rows, seconds, theta, sample))
+    core, data = cores[FITS[3]], points(X, y)
     truth, best = (trimmed_objective(data, one.theta, loss=_LOSS, n_outliers=z) for one in fits[-2:])
     return Comparison(tuple(fits), core, core.estimate(fits[-1].theta), truth, best)
 

@@ -84,8 +84,8 @@ def make_model(file: CoreFile, solution: Solution, estimate: Estimate, l2: float
         **fields_of(solution, "total_weight", "n_outliers", "objective", "converged", "n_iter"),
         **fields_of(estimate, "std_error", "low", "high"),
     }
-    columns = file.core.columns if file.encoding is None else tuple(file.encoding.names)
-    return Model(solution.loss, solution.theta, columns, _classes_of(file), file.encoding, facts)
+    columns, classes = file.core.columns, _classes_of(file)
+    return Model(solution.loss, solution.theta, columns, classes, file.encoding, facts)
 
 
 def _classes_of(file: CoreFile) -> list[Any] | None:

@@ -7,48 +7,62 @@ import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from duramen.losses import Loss
+from duramen.losses import (
+    BregmanLoss,
+    HuberLoss,
+    KMeansLoss,
+    KMedianLoss,
+    LogisticLoss,
+    Loss,
+    PoissonLoss,
+    SmoothHingeLoss,
+    SoftmaxLoss,
+    SquaredLoss,
+    TruthDiscoveryLoss,
+)
 
-LOSSES = {
-    "logistic": "LogisticLoss",
-    "hinge": "SmoothHingeLoss",
-    "softmax": "SoftmaxLoss",
-    "squared": "SquaredLoss",
-    "huber": "HuberLoss",
-    "poisson": "PoissonLoss",
-    "kmeans": "KMeansLoss",
-    "kmedian": "KMedianLoss",
-    "bregman": "BregmanLoss",
-    "truth": "TruthDiscoveryLoss",
+LOSSES: dict[str, type[Loss]] = {
+    "logistic": LogisticLoss,
+    "hinge": SmoothHingeLoss,
+    "softmax": SoftmaxLoss,
+    "squared": SquaredLoss,
+    "huber": HuberLoss,
+    "poisson": PoissonLoss,
+    "kmeans": KMeansLoss,
+    "kmedian": KMedianLoss,
+    "bregman": BregmanLoss,
+    "truth": TruthDiscoveryLoss,
 }
 CLASSIFIERS = ("logistic", "hinge", "softmax")
-_CENTRES = ("kmeans", "kmedian", "bregman")
-_LINEAR = (*CLASSIFIERS, "squared", "huber", "poisson")
-_LOSSES_OF = {  # the losses that an option is for
-    "k": _CENTRES,
-    "classes": ("softmax",),
-    "huber_delta": ("huber",),
-    "divergence": ("bregman",),
-    "no_intercept": _LINEAR,
+_FIELDS = {  # options, and the fields of a loss that they set
+    "k": "k",
+    "classes": "n_classes",
+    "huber_delta": "delta",
+    "divergence": "divergence",
+    "no_intercept": "fit_intercept",
 }
 COLUMNS = ("label", "features", "weight", "id", "one_hot", "impute")
 BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
 """Options that decide how a coreset is built from data."""
 
 
-def add_output(parser: ArgumentParser, help: str, *, required: bool = True, replaces: bool = True) -> None:
+def add_output(
+    parser: ArgumentParser, help: str, *suffixes: str, required: bool = True, replaces: bool = True
+) -> None:
     """Add -o, where the result is written; and --force, if an existing file may be replaced."""
     parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
+    parser.set_defaults(suffixes=suffixes)
     if replaces:
         parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 
-def add_data(parser: ArgumentParser, help: str = "a Parquet, CSV, TSV, Arrow or .npz file") -> None:
+def add_data(parser: ArgumentParser, help: str = "the rows") -> None:
     """Add the file of rows."""
+    help += ": a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
     parser.add_argument("data", type=Path, metavar="DATA", help=help)
 
 
@@ -116,9 +130,13 @@ def column_settings(options: Namespace) -> dict[str, Any]:
 
 def refuse_options(options: Namespace, names: tuple[str, ...], why: str) -> None:
     """Raise ValueError if any of these options was given."""
-    given = [_flag(name) for name in names if getattr(options, name) not in (None, False)]
+    given = [_flag(name) for name in names if _is_given(options, name)]
     if given:
         raise ValueError(f"{why}; leave {' and '.join(given)} out")
+
+
+def _is_given(options: Namespace, name: str) -> bool:
+    return getattr(options, name) not in (None, False)
 
 
 def _flag(name: str) -> str:
@@ -183,12 +201,20 @@ def at_least(least: int) -> Any:
     return whole
 
 
-def check_target(
-    target: Path, *, force: bool | None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
-) -> None:
-    """Refuse an output that cannot be written, before anything takes time.
+def check_output(options: Namespace) -> None:
+    """Refuse an output of :func:`add_output` that cannot be written, before anything takes time."""
+    if options.output is None or str(options.output) in options.suffixes:
+        return
+    inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
+    check_target(options.output, getattr(options, "force", None), inputs, options.suffixes)
 
-    An existing file is refused unless ``force``, which is None where nothing is ever replaced.
+
+def check_target(
+    target: Path, force: bool | None = None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse a file that cannot be written.
+
+    An existing one is refused unless ``force``, which is None where nothing is ever replaced.
     """
     folder = target.absolute().parent
     if suffixes and target.suffix.lower() not in suffixes:
@@ -216,50 +242,48 @@ def check_source(*sources: Path) -> None:
             raise FileNotFoundError(f"{source}: no such file")
 
 
+def _takes(name: str, field: str) -> bool:
+    """Return whether a loss has a field; one with an intercept has labels."""
+    return field in {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
+
+
 def check_loss(options: Namespace) -> None:
     """Refuse options that the loss does not take, and labels that are missing or not wanted."""
     name = options.loss
-    for option, losses in _LOSSES_OF.items():
-        if name not in losses:
-            refuse_options(
-                options, (option,), f"{_flag(option)} is for {' and '.join(losses)}, not for {name}"
-            )
-    if name in _CENTRES and options.k is None:
+    for option, field in _FIELDS.items():
+        if not _takes(name, field):
+            takers = " and ".join(one for one in LOSSES if _takes(one, field))
+            refuse_options(options, (option,), f"{_flag(option)} is for {takers}, not for {name}")
+    if _takes(name, "k") and options.k is None:
         raise ValueError(f"--loss {name} needs the number of centres; pass --k")
-    if name not in _LINEAR and options.label is not None:
+    labelled = _takes(name, "fit_intercept")
+    if options.label is not None and not labelled:
         raise ValueError(f"--loss {name} takes no labels; leave --label out, and pass --features")
-    if name in _LINEAR and options.label is None:
+    if options.label is None and labelled:
         raise ValueError(f"--loss {name} needs labels; name their column with --label")
 
 
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss of the options; ``classes`` are those of the data, where they are known."""
-    import duramen as dm
-
     settings = _loss_settings(options)
     if options.loss == "softmax":
         n_classes = settings.setdefault("n_classes", len(classes or ()))
         if not n_classes:
             raise ValueError("--loss softmax needs the number of classes here; pass --classes")
-    made: Loss = getattr(dm, LOSSES[options.loss])(**settings)
-    return made
+    return LOSSES[options.loss](**settings)
 
 
 def _loss_settings(options: Namespace) -> dict[str, Any]:
     """Return the fields of a loss that are given by options."""
-    asked = {
-        "k": options.k,
-        "n_classes": options.classes,
-        "delta": options.huber_delta,
-        "divergence": options.divergence,
-        "fit_intercept": False if options.no_intercept else None,
-    }
-    return {field: value for field, value in asked.items() if value is not None}
+    given = {field: getattr(options, one) for one, field in _FIELDS.items() if _is_given(options, one)}
+    if options.no_intercept:
+        given["fit_intercept"] = False
+    return given
 
 
 def name_of(loss: Loss) -> str:
     """Return the name of a loss on the command line."""
-    return next((name for name, known in LOSSES.items() if known == type(loss).__name__), "")
+    return next((name for name, known in LOSSES.items() if known is type(loss)), "")
 
 
 def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:

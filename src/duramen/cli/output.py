@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +55,10 @@ class Output:
 @contextmanager
 def bar(output: Output, name: str) -> Iterator[Bar]:
     """Yield a progress bar; it stays hidden without a terminal, and with --quiet."""
-    made = Bar(shown=not output.quiet and sys.stderr.isatty(), each=check_interrupt)
-    made.begin(name)
-    try:
+    shown = not output.quiet and sys.stderr.isatty()
+    with closing(Bar(shown=shown, each=check_interrupt)) as made:
+        made.begin(name)
         yield made
-    finally:
-        made.close()
 
 
 def write(text: str = "") -> None:

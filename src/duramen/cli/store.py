@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from duramen.cli.data import (
-    DataFile,
     advance,
     core_facts,
     core_of,
@@ -44,6 +43,7 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
+from duramen.io.scan import TableSource
 from duramen.store.recovery import recover
 from duramen.store.store import open_store
 
@@ -79,7 +79,7 @@ def add_parser(commands: Any) -> None:
     add = _add(below, "set-outliers", set_outliers).add_argument
     add("outliers", type=outliers, metavar="OUTLIERS", help="2%%, 0.02, or a count")
     _add(below, "reanchor", reanchor)
-    add_output(_add(below, "coreset", coreset), "the coreset to write, a Parquet file")
+    add_output(_add(below, "coreset", coreset), "the coreset to write, a Parquet file", ".parquet")
     _add(below, "stats", stats)
     _add(below, "history", history)
     _add(below, "check", check)
@@ -139,7 +139,7 @@ def run_init(options: Namespace) -> None:
     """
     check_loss(options)
     path, settings, encoding = options.store, column_settings(options), None
-    check_target(path, force=None)
+    check_target(path)
     if options.like is not None:
         encoding = learn_data(options.like, settings, options.talk, options.loss, options.classes).encoding
     loss = make_loss(options, None if encoding is None else encoding.classes)
@@ -206,7 +206,7 @@ def update(options: Namespace) -> None:
         if new:
             raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
         if options.id is not None:
-            data = data._replace(encoding=replace(data.encoding, id=options.id))
+            data = TableSource(data.table, replace(data.encoding, id=options.id))
         if data.encoding.id is None:
             raise ValueError(
                 f"{options.store} numbered its rows itself; name the column of ids of the file with --id"
@@ -219,7 +219,7 @@ def update(options: Namespace) -> None:
         _print_change(options, store, "store update", f"{_rows(n)} updated", n_updated=n)
 
 
-def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
+def _data_for(store: Any, options: Namespace) -> tuple[TableSource, bool]:
     """Open the file with the store's encoding, or learn it if there is none yet; return whether it is new."""
     encoding = read_encoding(store.notes.get("encoding"))
     settings = store.notes.get("columns") or {}
@@ -227,7 +227,7 @@ def _data_for(store: Any, options: Namespace) -> tuple[DataFile, bool]:
         return read_data(options.data, encoding, settings, options.talk, store.loss), encoding is None
 
 
-def _feed(store: Any, data: DataFile, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
+def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
     """Apply every batch of rows to the store, and return the number of rows; Ctrl-C stops between two."""
     place = options.skip  # the rows of the file before it are done
     whole = store.transaction() if options.atomic else nullcontext()
@@ -325,14 +325,13 @@ def _read_ids(path: Path) -> tuple[list[Any], str | None]:
 
 def _read_column(path: Path) -> tuple[list[Any], str | None]:
     from duramen.io import Encoding
-    from duramen.io.learning import TEXT_IDS, check_kinds
+    from duramen.io.learning import has_text_ids
 
     table = open_data(path)
     if len(table.columns) != 1:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     name = table.columns[0]
-    check_kinds(table, (), frozenset(), None, None, name)
-    encoding = Encoding((), id=name, text_ids=table.kinds[name] in TEXT_IDS)
+    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
     ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
     return ids, None if table.typed else name
 
@@ -379,7 +378,6 @@ def coreset(options: Namespace) -> None:
 
     example: duramen store coreset customers.duramen -o core.parquet
     """
-    check_target(options.output, force=options.force, inputs=[options.store], suffixes=(".parquet",))
     with _open(options, read_only=True) as store:
         file = core_of(store)
     write_core(options.output, file)
@@ -508,7 +506,7 @@ def backup(options: Namespace) -> None:
 
     example: duramen store backup customers.duramen customers-copy.duramen
     """
-    check_target(options.copy, force=None, inputs=[options.store])
+    check_target(options.copy, inputs=[options.store])
     with _open(options, read_only=True) as store:
         store.backup(options.copy)
         facts = _facts(store)
@@ -530,7 +528,6 @@ def run_recover(options: Namespace) -> None:
     example: duramen store recover damaged.duramen -o saved.duramen
     """
     check_source(options.store)
-    check_target(options.output, force=None, inputs=[options.store])
     result = recover(options.store, options.output)
     lost = "it is not known how many were lost" if result.n_lost is None else f"{result.n_lost:,} lost"
     lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.passes import Plan, Summarizer, Summary, finish, merge, plan
+from duramen.coreset.passes import Plan, Summarizer, finish, merge, plan
 from duramen.coreset.settings import (
     ByDeltaSample,
     BySize,
     SizeRule,
-    are_few,
-    best_sampler,
     check_calibrate,
     check_plan,
     is_bare,
@@ -34,15 +32,15 @@ from duramen.coreset.view import (
     anchored_points,
     check_finite,
     check_points,
+    complete_anchor,
     find_anchor_and_sampler,
-    given_anchor,
     is_built_in,
 )
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
+from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.layered import UniformSampler
 from duramen.seeds import generator
 from duramen.trimming import outlier_weight
@@ -115,22 +113,16 @@ def streamed_coreset(
 
 
 def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
-    """Build the coreset of data that is scanned, with files read on all cores."""
+    """Build the coreset of data that is scanned, with files read on all cores: a summary for each thread."""
     step: Plan | Coreset = plan(**settings)
-    with data.shown() as shown:
-        while isinstance(step, Plan):
-            step = finish(_scan(data, step, shown))
+    while isinstance(step, Plan):
+        summarizers = data.passed(partial(Summarizer, step), _add_batch, step.number)
+        step = finish(reduce(merge, [summarizer.summary() for summarizer in summarizers]))
     return step if data.names is None else replace(step, columns=data.names)
 
 
-def _scan(data: Scan, step: Plan, shown: Callable[[int, float, int], Any]) -> Summary:
-    """Make one pass over the data, with a summary for each thread."""
-    summarizers = data.passed(
-        lambda: Summarizer(step),
-        lambda summarizer, first, points: summarizer.add(points, before=first),
-        lambda share, n_rows: shown(step.number, share, n_rows),
-    )
-    return reduce(merge, [summarizer.summary() for summarizer in summarizers])
+def _add_batch(summarizer: Summarizer, first: int, points: WeightedPoints) -> None:
+    summarizer.add(points, before=first)
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
@@ -327,11 +319,9 @@ def _find_anchor_and_sampler(
     seed: int,
 ) -> tuple[Anchor, Sampler]:
     """Find the anchor on a sample, with all that the sampler freezes, unless a complete one was given."""
-    anchor = given_anchor(given, loss, points.n_columns)
-    if anchor is not None:
-        chooser = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, points.n_columns))
-        if not isinstance(chooser, RankedSampler) or has_frozen(chooser, anchor):
-            return anchor, chooser
+    complete = complete_anchor(given, loss, plan, sampler, points.n_columns)
+    if complete is not None:
+        return complete
     n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
     sample = anchor_sample(points, seed)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from duramen.samplers.calibration import Calibration, CalibrationFeatures, calib
 from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
+_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 def loss_bins(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
@@ -66,6 +68,8 @@ def score_points(
     seed: int,
     cache: Array | None,
     features: CalibrationFeatures | None,
+    *,
+    refuse: bool = True,
 ) -> tuple[Array, Array | None, Any]:
     """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
     points = anchored.points
@@ -75,7 +79,7 @@ def score_points(
 
     def score(chunk: slice) -> tuple[Array | float]:
         part = anchored.take(chunk)
-        ranks[chunk] = compute_ranks(sampler, part, seed)
+        ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
             strata[chunk] = np.asarray(sampler.strata(part))
         if features is None:
@@ -84,7 +88,7 @@ def score_points(
         return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
 
     rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
-    with one_blas_thread():
+    with one_blas_thread() if len(points) > _FEW else nullcontext():
         (totals,) = sum_over_chunks(score, len(points), rows)
     return ranks, strata, totals
 
@@ -102,7 +106,7 @@ def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed
     """Choose the rows that represent the suspected outliers, from bins of similar loss."""
     size = int(min(size, len(ids)))
     if not size:
-        return _nothing()
+        return no_rows()
     groups, sizes, totals = loss_bins(losses, weights, size)
     found = draw(seed, uniforms(seed, ids) / weights, ids, groups, sizes)
     scaled = scale_weights(found, weights, groups, totals)
@@ -122,7 +126,7 @@ def choose_inliers(
     points = inner.points
     size = int(min(size, n_inner))
     if not size:
-        return _nothing(), False
+        return no_rows(), False
     features = None
     if calibrates and size < n_inner:
         features = calibration_features(inner.loss, inner.anchor, size, points)
@@ -148,14 +152,15 @@ def choose_by_black_box(sampler: Sampler, inner: AnchoredPoints, size: float, se
     live = np.flatnonzero(inner.points.weights > 0)
     few = int(min(size, len(live)))
     if not few:
-        return _nothing()
+        return no_rows()
     bound = sampler.bind(inner.loss, inner.anchor)
     rows, weights = reduce_rows(bound, inner.points.take(live), few, np.random.default_rng(seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == len(live) else np.nan)
     return Chosen(live[rows], weights, inclusion, np.zeros(len(rows), dtype=np.int32))
 
 
-def _nothing() -> Chosen:
+def no_rows() -> Chosen:
+    """Choose nothing."""
     return Chosen(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))
 
 

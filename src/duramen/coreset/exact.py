@@ -189,11 +189,15 @@ def sums_from_bytes(data: bytes) -> tuple[list[int], Array]:
 
 def sum_in_units(numbers: Array) -> int:
     """Add up finite floats, in units of the smallest float."""
+    if len(numbers) < 8:
+        return sum(map(in_units, numbers.tolist()))
+    if len(numbers) < 8:
+        return sum(map(in_units, numbers.tolist()))
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
     if size < 2.0**53 and np.array_equal(numbers, np.floor(numbers)):  # all integers below are floats
         return int(numbers.sum()) << _SMALLEST
-    if len(numbers) < 8 or not size < _TALL:
+    if not size < _TALL:
         return sum(map(in_units, numbers.tolist()))
     blocks = (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
     return sum(in_units(float(part)) for block in blocks for part in _parts(block, _largest(block)))

@@ -15,7 +15,7 @@ from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
 from duramen.samplers.calibration import CalibrationFeatures
 from duramen.solvers.anchor import _find_anchor
 from duramen.trimming import check_points_and_loss
@@ -139,6 +139,18 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     raise ValueError(
         f"id {name} has the loss {loss} at the anchor; scale the columns, pass float64, or raise n_outliers"
     )
+
+
+def complete_anchor(
+    given: Any, loss: Loss, plan: SizeRule, sampler: Sampler | None, n_columns: int
+) -> tuple[Anchor, Sampler] | None:
+    """Return the anchor given, and the sampler, if nothing has to be found or frozen on a sample."""
+    anchor = given_anchor(given, loss, n_columns)
+    if anchor is None:
+        return None
+    sampler = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, n_columns))
+    complete = not isinstance(sampler, RankedSampler) or has_frozen(sampler, anchor)
+    return (anchor, sampler) if complete else None
 
 
 def find_anchor_and_sampler(

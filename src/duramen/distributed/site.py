@@ -14,17 +14,16 @@ from duramen.ball import Anchor
 from duramen.coreset.candidates import Candidates, Inliers, InlierState
 from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
-from duramen.coreset.passes import PassSettings, Plan, Summarizer, Summary, summarize
-from duramen.coreset.settings import are_few, best_sampler
+from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View
-from duramen.dynamic.anchoring import Scorer, same_anchor
+from duramen.coreset.view import View, complete_anchor
+from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, has_frozen
+from duramen.samplers.base import AnchoredPoints
 
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 
@@ -274,9 +273,12 @@ class Site:
         made = summarize(self._parts(), plan)
         body = made.body
         assert isinstance(body, FirstPassResult)
-        if body.kept is None or _needs_sample(plan.problem, body.kept.points.n_columns):
+        problem = plan.problem
+        if body.kept is None or not isinstance(problem.anchor, Anchor):
             return made
         points, numbers, places = body.kept
+        if not complete_anchor(problem.anchor, problem.loss, problem.plan, problem.sampler, points.n_columns):
+            return made
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
         return Summary(plan, replace(body, kept=one))
 
@@ -330,13 +332,3 @@ def held_points(summary: Summary) -> list[WeightedPoints]:
         held, suspects = body.inliers.kept, body.suspects
         return [part.points for part in (held, suspects) if part is not None]
     return [] if body.kept is None else [body.kept.points]
-
-
-def _needs_sample(problem: PassSettings, n_columns: int) -> bool:
-    """Return whether an anchor must be found, or something frozen with the one that is given."""
-    place, sampler = problem.anchor, problem.sampler
-    if not isinstance(place, Anchor):
-        return True
-    if sampler is None:
-        sampler = best_sampler(problem.loss, place.radius > 0, are_few(problem.plan, problem.loss, n_columns))
-    return not (isinstance(sampler, RankedSampler) and has_frozen(sampler, place))

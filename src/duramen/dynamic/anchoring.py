@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, scratch_rows
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
-from duramen.coreset.view import anchored_points, find_anchor_and_sampler, given_anchor
+from duramen.coreset.view import find_anchor_and_sampler
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
-from duramen.parallel import for_each_chunk, one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, size_measures
-from duramen.samplers.calibration import CalibrationFeatures, calibration_features
-from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.ranks import uniforms
-from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.samplers.base import Sampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
 _ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing of others
-_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
 
 
 @dataclass(frozen=True)
@@ -173,24 +161,21 @@ class Settings:
         TypeError, ValueError
             If the problem, or the anchor given, does not allow for one.
         """
-        sampler, total = sampler_of(self.sampler, self.plan), points.total_weight
-        if sampler is not None:
-            sampler.check(self.loss, points)
-        is_given = given_anchor(given, self.loss, points.n_columns) is not None
+        total = points.total_weight
         try:
             return find_anchor_and_sampler(
                 given,
                 points,
                 self.loss,
                 self.plan,
-                sampler,
+                sampler_of(self.sampler, self.plan),
                 z=fraction * total,
                 total=total,
                 n_points=n_rows,
                 seed=self.seed,
             )
         except ValueError as error:
-            if is_given or isinstance(error, MissingPropertyError):
+            if given is not None or isinstance(error, MissingPropertyError):
                 raise
             raise NoAnchorError(str(error)) from error
 
@@ -215,98 +200,3 @@ def same_anchor(one: Anchor, other: Anchor) -> bool:
         return False
     names = set(one.frozen)
     return names == set(other.frozen) and all(np.array_equal(one.frozen[n], other.frozen[n]) for n in names)
-
-
-# the view from an anchor
-
-
-class Scored(NamedTuple):
-    """Scores of many points, or of one.
-
-    The cache is what the loss computed by the way; it is kept if it is one number
-    per point. A rank is infinite where the sampler gave no score.
-    """
-
-    losses: Any
-    cache: Any
-    ranks: Any
-    strata: Any
-
-
-class Scorer:
-    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
-
-    def __init__(self, settings: Settings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> None:
-        self.loss, self.seed = settings.loss, settings.seed
-        self.anchor, self.sampler = anchor, sampler
-        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
-        self.known: CalibrationFeatures | None = None
-        if settings.calibrate and not settings.tree and self.ranked is not None:
-            self.known = calibration_features(self.loss, anchor, settings.plan.size, probe)
-        first = self.score(probe.take(slice(0, 1)))
-        self.cache_type = None if first.cache is None else first.cache.dtype
-        self.strata_type = None if first.strata is None else first.strata.dtype
-        self.never_fails = _never_fails(self.loss, sampler, anchor)
-
-    def score(self, points: WeightedPoints) -> Scored:
-        """Score points; raise ValueError if the loss cannot take a row or a label."""
-        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
-        cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        losses = np.asarray(seen.losses, dtype=np.float64)
-        if self.ranked is None:
-            return Scored(losses, cache, None, None)
-        return Scored(losses, cache, *self._ranks(self.ranked, seen))
-
-    def _ranks(self, sampler: RankedSampler, seen: AnchoredPoints) -> tuple[Array, Array | None]:
-        """Compute ranks and strata, by chunks on all cores."""
-        ranks = uniforms(self.seed, seen.points.ids)
-        probe = sampler.strata(seen.take(slice(0, 1)))
-        strata = None if probe is None else np.empty(len(seen), dtype=_checked_strata(sampler, probe).dtype)
-
-        def work(chunk: slice) -> None:
-            part = seen.take(chunk)
-            _divide(ranks[chunk], sampler, part)
-            if strata is not None:
-                strata[chunk] = _checked_strata(sampler, sampler.strata(part))
-
-        with one_blas_thread() if len(seen) > _FEW else nullcontext():
-            for_each_chunk(work, len(seen), scratch_rows(seen.points.X))
-        return ranks, strata
-
-
-def _checked_strata(sampler: RankedSampler, strata: Any) -> Array:
-    numbers = np.asarray(strata)
-    if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
-    if numbers.dtype == np.uint64:
-        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
-            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
-        return numbers.astype(np.int64)
-    return numbers
-
-
-def _divide(ranks: Array, sampler: RankedSampler, seen: AnchoredPoints) -> None:
-    """Divide by weight times score; a score that is not a positive number makes an infinite rank."""
-    scores = np.asarray(sampler.scores(seen))
-    if scores.shape != (len(seen),):
-        raise ValueError(
-            f"{sampler!r} gave scores of shape {scores.shape} for {len(seen)} points; "
-            "one score per point is needed"
-        )
-    with np.errstate(invalid="ignore"):
-        ranks /= size_measures(seen.points.weights, scores)
-        ranks[~((scores > 0) & (scores < np.inf))] = np.inf
-
-
-def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
-    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
-    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
-        "duramen."
-    )
-    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
-    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
-
-
-def moderate(dtype: Any) -> float:
-    """Return a size below which numbers can be multiplied with each other, and squared, without overflow."""
-    return float(np.finfo(dtype).max ** 0.3)

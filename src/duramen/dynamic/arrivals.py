@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, refuse_nonfinite
-from duramen.dynamic.anchoring import moderate
+from duramen.dynamic.rows import moderate
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
@@ -32,24 +32,41 @@ class ValidRows(NamedTuple):
 
 
 class RowValidator:
-    """What rows must be like: the first ones determine the data type, the columns and the labels."""
+    """What rows must be like: the first ones determine the data type, the columns and the labels.
 
-    def __init__(self, loss: Loss, X: Any, y: Any) -> None:
-        rows = _rows(X)
-        self.loss = loss
-        self.n_columns, self.dtype = int(rows.shape[1]), rows.dtype
+    Until there are any, there are no columns.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        n_columns: int = 0,
+        dtype: Any = np.float64,
+        labelled: bool = False,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self.loss, self.n_columns, self.dtype, self.columns = loss, n_columns, np.dtype(dtype), columns
         self.needs_labels = isinstance(loss, (LinearLoss, SoftmaxLoss))
-        self.labelled = self.needs_labels or y is not None
-        self.columns = tuple(column_names(X)) if is_frame(X) else None
+        self.labelled = self.needs_labels or labelled
         self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
         self.classes: frozenset[float] = frozenset()
-        self._limit = moderate(rows.dtype)
+        self._limit = moderate(dtype)
+
+    @classmethod
+    def of(cls, loss: Loss, X: Any, y: Any) -> RowValidator:
+        """Learn from the first rows what others must be like."""
+        rows = _rows(X)
+        columns = tuple(column_names(X)) if is_frame(X) else None
+        return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
 
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
         """Check rows, one for each of ``n_ids`` points if that is given.
 
         Errors name the row, the value and the way out.
         """
+        one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
+        if one is not None:
+            return one
         self._check_columns(X)
         rows = _rows(X)
         if rows.shape[1] != self.n_columns:
@@ -67,7 +84,7 @@ class RowValidator:
         heavy = checked_weights(np.full(len(rows), weights) if np.ndim(weights) == 0 else weights, len(rows))
         return ValidRows(np.require(rows, requirements=["C", "A"]), labels, heavy)
 
-    def check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
+    def _check_one(self, X: Any, y: Any, weight: Any) -> ValidRows | None:
         """Check one row in the plainest form, quickly; None if it is not of that form, or may be wrong."""
         row = self._as_row(X)
         if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither

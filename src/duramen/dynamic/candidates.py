@@ -6,16 +6,17 @@ the same slots, put in place of the old ones when they are complete.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, assemble
+from duramen.coreset.choose import Chosen, assemble, no_rows
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.dynamic.anchoring import Scored, Scorer, Settings
-from duramen.dynamic.ranked import Ranked, SuspectLists, no_rows
+from duramen.dynamic.anchoring import Settings
+from duramen.dynamic.ranked import Ranked, Scored, Scorer, SuspectLists
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
 from duramen.dynamic.table import LossTable, Moves
@@ -74,17 +75,6 @@ class LiveCandidates:
     def __len__(self) -> int:
         return len(self.table)
 
-    # one at a time
-
-    def add_later(self, slot: int) -> None:
-        """Add a point that is in its slot, and score it together with others, later.
-
-        Only where the engine is ranked, and scoring never fails: the result is then the same.
-        """
-        self._waiting[slot] = None
-        if len(self._waiting) >= _WAITING:
-            self.catch_up()
-
     def catch_up(self) -> None:
         """Score the points that wait for it; every question about points begins with this."""
         if self._waiting:
@@ -102,50 +92,52 @@ class LiveCandidates:
         waiting = np.array([slot in self._waiting for slot in slots.tolist()])
         return waiting | grown(self.changed_since_anchor, self._slots.extent)[slots]
 
-    def add(self, slot: int, scored: Scored) -> None:
-        """Add a point that is in its slot, with its scores."""
-        self._note(slot, scored)
+    def _add_one(self, slot: int) -> None:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(weight)
-            side = self.suspects if self.table.add(slot, float(scored.losses)) else self.engine
+            side = self.suspects if self.table.add(slot) else self.engine
             side.add(slot)
             self._settle()
 
-    def remove(self, slot: int) -> None:
-        """Remove a point that is still in its slot, and overwrite its scores."""
+    def _remove_one(self, slot: int) -> None:
         if slot in self._waiting:
             del self._waiting[slot]
             return
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(-weight)
-            side = self.suspects if self.table.are_suspected(slot) else self.engine
+            side = self.suspects if self.table.remove(slot) else self.engine
             side.remove(slot)
-            self.table.remove(slot)
         self._overwrite(slot)
         self._settle()
 
-    # many at a time
+    def add_many(self, slots: Array, scored: Scored | None) -> None:
+        """Add points that are in their slots, in the order given.
 
-    def add_many(self, slots: Array, scored: Scored) -> None:
-        """Add points, in the order given."""
-        if isinstance(self.engine, Tree):  # which depends on the order of points
-            for slot, loss in zip(slots.tolist(), scored.losses.tolist(), strict=True):
-                self.add(slot, Scored(loss, None, None, None))
-            return
-        self.catch_up()
-        self._add_together(slots, scored)
+        Without scores, they are scored together with others, later: only where the
+        engine is ranked, and scoring never fails, so that the result is the same.
+        """
+        if scored is None:
+            self._waiting.update(dict.fromkeys(slots.tolist()))
+            if len(self._waiting) >= _WAITING:
+                self.catch_up()
+        elif len(slots) == 1 or isinstance(self.engine, Tree):  # which depends on the order of points
+            self._note(slots, scored)
+            for slot in slots.tolist():
+                self._add_one(slot)
+        else:
+            self.catch_up()
+            self._add_together(slots, scored)
 
     def _add_together(self, slots: Array, scored: Scored) -> None:
         """Add points at once: the same as one by one, but for their places in a tree."""
         self._note(slots, scored)
-        heavy = self._slots.weights[slots] > 0
-        slots, losses = slots[heavy], scored.losses[heavy]
+        slots = slots[self._slots.weights[slots] > 0]
         if not len(slots):
             return
         self.total.add_many(self._slots.weights[slots])
-        self.table.add_many(slots, losses)
+        self.table.add_many(slots)
         moves = self.table.settle(self._to_suspect())
         outer = self.table.are_suspected(slots)
         self.suspects.add_many(slots[outer])
@@ -156,10 +148,10 @@ class LiveCandidates:
             self._shift(Moves(moves.slots[~new[moves.slots]], moves.suspected))
 
     def remove_many(self, slots: Array) -> None:
-        """Remove points, in the order given."""
-        if isinstance(self.engine, Tree):
+        """Remove points that are still in their slots, in the order given, and overwrite their scores."""
+        if len(slots) == 1 or isinstance(self.engine, Tree):
             for slot in slots.tolist():
-                self.remove(slot)
+                self._remove_one(slot)
             return
         self.catch_up()
         heavy = slots[self._slots.weights[slots] > 0]
@@ -188,18 +180,14 @@ class LiveCandidates:
         size = min(sizes[1], n_inner)
         outer, inner = self.suspects.choose(min(sizes[0], n_outer)), self._choose(size)
         calibrates = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
-        if calibrates:  # in the order of the ids, as for fixed data: rounding depends on it
-            order = np.argsort(self._slots.ids[inner.rows])
-            inner = Chosen(*(column[order] for column in inner))
         slots, n = np.concatenate([outer.rows, inner.rows]), len(outer.rows)
         points, places = self._slots.points(slots), np.arange(len(slots))
-        if calibrates:
-            assert isinstance(self.engine, Ranked)
-            chosen = points.take_unchecked(places[n:], inner.weights)
-            inner = inner._replace(weights=self.engine.calibrated(slots[n:], chosen))
+        inner = inner._replace(rows=places[n:])
+        if calibrates and isinstance(self.engine, Ranked):
+            inner = self.engine.calibrated(points, inner)
         return assemble(
             points,
-            [outer._replace(rows=places[:n]), inner._replace(rows=places[n:])],
+            [outer._replace(rows=places[:n]), inner],
             loss=self.scorer.loss,
             anchor=self.scorer.anchor,
             threshold=self.table.threshold,
@@ -239,8 +227,7 @@ class LiveCandidates:
         ):
             assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: others than the {name} are"
             side.check()
-        total = float(self._slots.weights[order].sum())
-        assert abs(self.total.value - total) <= 1e-12 * total, "3: the total weight is another"
+        assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is another"
 
     # the edge
 
@@ -269,10 +256,13 @@ class LiveCandidates:
     def _note(self, slots: Any, scored: Scored) -> None:
         self.changed_since_anchor = grown(self.changed_since_anchor, self._slots.extent)
         self.changed_since_anchor[slots] = True
+        self.table.losses = grown(self.table.losses, self._slots.extent)
+        self.table.losses[slots] = scored.losses
         if isinstance(self.engine, Ranked):
             self.engine.note(slots, scored)
 
     def _overwrite(self, slots: Any) -> None:
         self.changed_since_anchor[slots] = False
+        self.table.losses[slots] = 0.0
         if isinstance(self.engine, Ranked):
             self.engine.forget(slots)

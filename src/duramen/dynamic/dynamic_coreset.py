@@ -22,8 +22,6 @@ from duramen.coreset.view import as_anchor
 from duramen.dynamic.anchoring import AnchorReport, Settings, same_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.candidates import LiveCandidates
-from duramen.dynamic.ids import Ids
-from duramen.dynamic.rows import Slots
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
@@ -136,7 +134,7 @@ class DynamicCoreset:
             raise TypeError(f"calibrate={calibrate!r} must be True or False")
         plan = plan_of(size, None, None, 0.1, suspects)
         assert isinstance(plan, BySize)
-        self._first_outliers = checked_outliers(n_outliers, math.inf)
+        n_outliers = checked_outliers(n_outliers, math.inf)
         seed = int(generator(random_state).integers(2**63))
         if anchor is not None:
             as_anchor(anchor)
@@ -146,8 +144,7 @@ class DynamicCoreset:
             loss, plan, sampler, seed, anchor, tree, bool(calibrate), bucket_size, height
         )
         self._lock = threading.RLock()
-        self._state: State | None = None
-        self._first_id = 0
+        self._state = State(self._settings, RowValidator(loss), n_outliers)
         self._core: tuple[int, Coreset] | None = None
         self._solution: Solution | None = None
         self._solved_at = (0, 0.0)
@@ -186,12 +183,13 @@ class DynamicCoreset:
 
     def __repr__(self) -> str:
         with self._lock:
-            width = "" if self._state is None else f" x {self._state.validator.n_columns}"
+            state = self._state
+            width = f" x {state.validator.n_columns}" if state.validator.n_columns else ""
             weight = f"weight {self.total_weight:,.6g}"
             first = f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"
-            if self._state is None or self._state.candidates is None:
+            if state.candidates is None:
                 return f"{first}\n  no anchor yet: the coreset is all points"
-            sampler = self._state.candidates.scorer.sampler
+            sampler = state.candidates.scorer.sampler
             return (
                 f"{first}\n  size {self.size:,}, {self.engine} by {sampler!r}; weight "
                 f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
@@ -200,28 +198,28 @@ class DynamicCoreset:
     @property
     def n_points(self) -> int:
         """The number of points."""
-        return 0 if self._state is None else len(self._state.slots)
+        return len(self._state.slots)
 
     @property
     def total_weight(self) -> float:
         """Their total weight."""
         with self._lock:
-            return 0.0 if self._state is None else self._state.total.value
+            return self._state.total.value
 
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The names of the columns, where the first rows had them."""
-        return None if self._state is None else self._state.validator.columns
+        return self._state.validator.columns
 
     @property
     def ids(self) -> Array:
         """Their ids, going up: (n,) int64."""
         with self._lock:
-            return np.empty(0, dtype=np.int64) if self._state is None else self._state.slots.index.keys()
+            return self._state.slots.index.keys()
 
     @property
     def _n_outliers(self) -> float:
-        return self._first_outliers if self._state is None else self._state.n_outliers
+        return self._state.n_outliers
 
     @property
     def n_outliers(self) -> float:
@@ -246,12 +244,12 @@ class DynamicCoreset:
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, with all that was frozen; None until there is one."""
-        return None if self._state is None else self._state.anchor
+        return self._state.anchor
 
     @property
     def anchor_after(self) -> int | None:
         """How many points the first anchor needs; None until rows show how many columns there are."""
-        if self._state is None:
+        if not self._state.validator.n_columns:
             return None
         return self._state.needed if self._settings.given is None else self.size + 1
 
@@ -265,8 +263,6 @@ class DynamicCoreset:
         """The number of bytes beyond the rows, labels and weights themselves."""
         with self._lock:
             state = self._state
-            if state is None:
-                return 0
             names = _NAME_BYTES * len(state.ids.names or ())
             return state.slots.nbytes + names + (0 if state.candidates is None else state.candidates.nbytes)
 
@@ -323,16 +319,12 @@ class DynamicCoreset:
             Naming the row and the way out; nothing has changed.
         """
         with self._lock:
-            state = self._state
-            validator = RowValidator(self.loss, X, y) if state is None else self._sound().validator
-            new = found = None
-            if state is not None and state.candidates is not None:
-                new = validator.check_one(X, y, sample_weight)
-                found = state.ids.new_one(ids, state.slots) if new else None
-            if new is None or found is None:
-                new = validator.check(X, y, sample_weight)
-            state = state or State(self._settings, validator, self._first_outliers, self._first_id)
-            numbers, names = found or state.ids.new(ids, len(new.rows), state.slots)
+            state = self._sound()
+            validator = state.validator if state.validator.n_columns else RowValidator.of(self.loss, X, y)
+            new = validator.check(X, y, sample_weight)
+            if validator is not state.validator:
+                state = State(self._settings, validator, state.n_outliers, state.ids.next)
+            numbers, names = state.ids.new(ids, len(new.rows), state.slots)
             if len(numbers):
                 state.insert(new, numbers, names)
                 self._state, self._core = state, None
@@ -375,17 +367,14 @@ class DynamicCoreset:
             If a row, label or weight is wrong; nothing has changed.
         """
         with self._lock:
-            slots = self._find(ids)
-            if self._state is None:
+            slots, state = self._find(ids), self._sound()
+            if not state.validator.n_columns:
                 return
-            state, new = self._sound(), None
             X = state.slots.rows(slots) if X is None else X
             if y is None and state.slots.y is not None:
                 y = state.slots.y[slots]
             weights = state.slots.weights[slots] if sample_weight is None else sample_weight
-            if len(slots) == 1 and state.candidates is not None:
-                new = state.validator.check_one(X, y, weights)
-            new = new or state.validator.check(X, y, weights, len(slots))
+            new = state.validator.check(X, y, weights, len(slots))
             if len(slots):
                 state.update(slots, new)
                 self._core = None
@@ -402,10 +391,7 @@ class DynamicCoreset:
         """
         with self._lock:
             checked = checked_outliers(n_outliers, self.total_weight or math.inf)
-            if self._state is None:
-                self._first_outliers = checked
-            else:
-                self._sound().set_outliers(checked)
+            self._sound().set_outliers(checked)
 
     def merge(self, other: DynamicCoreset) -> DynamicCoreset:
         """Insert all points of another, which does not change; return this one.
@@ -420,8 +406,6 @@ class DynamicCoreset:
         """
         with self._both_locked(other):
             self._check_mergeable(other)
-            if other._state is None:
-                return self
             theirs, before = other._sound(), self._settings.given
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
@@ -473,25 +457,19 @@ class DynamicCoreset:
 
     def _refuse_common(self, ids: Array) -> None:
         """Raise ValueError if one of these ids is here, too."""
-        if self._state is not None:
-            both = ids[self._state.slots.index.find_many(ids) >= 0]
-            if both.size:
-                names = self._state.ids.names
-                one = both[0] if names is None else repr(names[int(both[0])])
-                raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
+        both = ids[self._state.slots.find_many(ids) >= 0]
+        if both.size:
+            names = self._state.ids.names
+            one = both[0] if names is None else repr(names[int(both[0])])
+            raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
 
     def _skip_ids(self, after: int) -> None:
         """Reserve all ids below ``after``."""
-        if self._state is None:
-            self._first_id = max(self._first_id, after)
-        else:
-            self._state.ids.next = max(self._state.ids.next, after)
+        self._state.ids.next = max(self._state.ids.next, after)
 
     def _adopt(self, anchor: Any) -> None:
         """Use an anchor from elsewhere, in place of a first one."""
-        self._settings = replace(self._settings, given=anchor)
-        if self._state is not None:
-            self._state.settings = self._settings
+        self._settings = self._state.settings = replace(self._settings, given=anchor)
 
     # the anchor
 
@@ -517,9 +495,8 @@ class DynamicCoreset:
         """Report how well the anchor still fits the latest solution and the points."""
         with self._lock:
             state, candidates = self._state, self._current_candidates()
-            if state is None or candidates is None:
-                reason = "there are no points" if state is None else state.reason
-                return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, reason)
+            if candidates is None:
+                return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, state.reason)
             anchor, far = candidates.scorer.anchor, None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 far = distance(anchor.theta, match_centres(self.loss, self._solution.theta, anchor.theta))
@@ -557,7 +534,7 @@ class DynamicCoreset:
 
     def _now(self) -> tuple[int, float]:
         """Return how many changes there were, and the number of outliers."""
-        return 0 if self._state is None else self._state.n_changes, self.n_outliers
+        return self._state.n_changes, self.n_outliers
 
     @property
     def _has_moved_on(self) -> bool:
@@ -591,8 +568,7 @@ class DynamicCoreset:
             Naming the one that is broken.
         """
         with self._lock:
-            if self._state is not None:
-                self._sound().check()
+            self._sound().check()
 
     def __getstate__(self) -> bytes:
         with self._lock:  # the whole time: the state must not change while it is pickled
@@ -617,7 +593,7 @@ class DynamicCoreset:
 
     def _current_candidates(self) -> LiveCandidates | None:
         """Return the candidates, with every point scored; None before there is an anchor."""
-        candidates = None if self._state is None else self._state.candidates
+        candidates = self._state.candidates
         if candidates is not None:
             candidates.catch_up()
         return candidates
@@ -625,7 +601,6 @@ class DynamicCoreset:
     def _sound(self) -> State:
         """Return the state; raise RuntimeError if an operation was cut short in it."""
         state = self._state
-        assert state is not None
         if not state.consistent or not (state.candidates is None or state.candidates.consistent):
             raise RuntimeError(
                 "an operation on this dynamic coreset was interrupted halfway, so its state is not reliable; "
@@ -635,15 +610,13 @@ class DynamicCoreset:
 
     def _filled(self) -> State:
         """Return the state; raise ValueError if there are no points."""
-        if self._state is None or not len(self._state.slots):
+        if not len(self._state.slots):
             raise ValueError("there are no points here; insert some first")
         return self._sound()
 
     def _find(self, ids: Any) -> Array:
         """Find the slots of ids, all of which must be here."""
         state = self._state
-        if state is None:
-            return Ids().find(ids, Slots(1, np.float64, labelled=False))
         return state.ids.find(ids, state.slots)
 
 

@@ -3,105 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 from uuid import UUID
 
 import numpy as np
 
-from duramen.arrays import Array, is_frame
+from duramen.arrays import Array
 from duramen.dynamic.rows import Slots
-from duramen.points import checked_ids
+from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 
-Name: TypeAlias = str | UUID
-
-_KINDS = (str, UUID)  # a tuple: half the time of asking a union
-_POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is an int64 and not negative
 _LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
-def is_names(ids: Any) -> bool:
-    """Return whether ids are names: a string, a UUID, or a column that begins with one.
-
-    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
-    columns; a data frame, a dict and a set are not. Only the first entry is
-    looked at: :func:`numbers_of` checks the others. An array of text
-    is names even if it is empty.
-
-    Examples
-    --------
-    >>> is_names(["ann", "bob"]), is_names("ann"), is_names([1, 2])
-    (True, True, False)
-    """
-    if isinstance(ids, _KINDS):
-        return True
-    if isinstance(ids, bytes | dict) or not hasattr(ids, "__getitem__") or is_frame(ids):
-        return False
-    if getattr(ids, "ndim", 1) != 1:
-        return False
-    if getattr(getattr(ids, "dtype", None), "kind", "") in ("U", "T"):
-        return True
-    first: Any = next(iter(ids), None)
-    return isinstance(first.as_py() if hasattr(first, "as_py") else first, _KINDS)
-
-
-def numbers_of(names: Any) -> Array:
-    """Compute the number of each name: int64 (n,), from 0 to 2^63 - 1, a function of the name alone.
-
-    The 63 last bits of BLAKE2b's eight bytes for ``s`` and the text in UTF-8, or for
-    ``u`` and the sixteen bytes of the UUID. A UUID and its text are two names.
-
-    Strings and UUIDs may be mixed; any other entry, such as a number, None or NaN, raises TypeError.
-
-    Examples
-    --------
-    >>> numbers_of(["ann", "bob", "ann"])
-    array([6685440548919807615, 3731236293512980523, 6685440548919807615])
-    """
-    entries = _listed(names)
-    for row, entry in enumerate(entries):
-        if not isinstance(entry, _KINDS):
-            raise TypeError(
-                f"names must be strings or UUIDs; row {row} has {entry!r}, of type {type(entry).__name__}; "
-                "give every row a name, or use integers for all"
-            )
-    digests = b"".join([_digest(tagged(name)) for name in entries])
-    return (np.frombuffer(digests, dtype="<u8") & _POSITIVE).astype(np.int64)
-
-
-def _digest(tagged: bytes) -> bytes:
-    return blake2b(tagged, digest_size=8).digest()
-
-
-def tagged(name: Name) -> bytes:
-    """Return the bytes of a name, after a letter for its kind."""
-    if isinstance(name, str):
-        return b"s" + name.encode("utf-8", "surrogatepass")
-    return b"u" + name.bytes
-
-
-def _listed(names: Any) -> list[Any]:
-    """List the entries of a column as Python objects, by its own method."""
-    if isinstance(names, _KINDS):
-        return [names]
-    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
-        if hasattr(names, method):
-            return list(getattr(names, method)())
-    return [str(name) if isinstance(name, np.str_) else name for name in names]
-
-
-def numbered(ids: Any) -> tuple[Array, Sequence[Any] | None]:
+def numbered(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequence[Any] | None]:
     """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
+
+    ``here`` are names that others have, by number.
 
     Examples
     --------
     >>> numbered([7, 3])
     (array([7, 3]), None)
     """
+    one = _only_entry(ids)
+    if _is_whole(one) and _LEAST <= one <= _MOST:
+        return np.array([int(one)]), None
     if is_names(ids):
-        named = _listed(ids)
+        named = listed(ids)
         numbers = numbers_of(named)
-        _refuse_repeats(numbers, named)
+        _check_names(numbers, named, here or {})
         return numbers, named
     given = np.asarray(ids)
     if not given.size:
@@ -132,38 +62,19 @@ class Ids:
             if self.next + n - 1 > _MOST:
                 raise ValueError(f"the ids after {self.next - 1} are beyond int64; pass ids")
             return np.arange(self.next, self.next + n, dtype=np.int64), None
-        numbers, named = numbered(given)
+        numbers, named = numbered(given, self.names)
         if len(numbers) != n:
             raise ValueError(f"ids has {len(numbers)} values for {n} rows of X; their lengths must agree")
-        if named is not None:
-            self._refuse_collisions(numbers, named)
         if len(slots) and n:
             if (named is None) != (self.names is None):
                 kind = "numbers for ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
-            there = np.flatnonzero(slots.index.find_many(numbers) >= 0)
-            if there.size:
-                row = int(there[0])
+            found = slots.find_many(numbers)
+            if (found[0] if n == 1 else found.max()) >= 0:
+                row = int(np.argmax(found >= 0))
                 name = numbers[row] if named is None else repr(named[row])
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
         return numbers, named
-
-    def new_one(self, given: Any, slots: Slots) -> tuple[Array, list[Name] | None] | None:
-        """Check the id of one new point, quickly: its number and name; None if it may be wrong."""
-        given = _only_entry(given)
-        if isinstance(given, _KINDS):
-            number = numbers_of(given)
-            if self.names is None or slots.find(int(number[0])) >= 0:
-                return None
-            return number, [str(given) if isinstance(given, str) else given]
-        if self.names is not None:
-            return None
-        if given is None:
-            return (np.array([self.next]), None) if self.next <= _MOST else None
-        if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
-            return None
-        free = _LEAST <= given <= _MOST and slots.find(int(given)) < 0
-        return (np.array([int(given)]), None) if free else None
 
     def admit(self, numbers: Array, named: Sequence[Any] | None) -> None:
         """Add ids, with their names."""
@@ -177,14 +88,14 @@ class Ids:
         """Find the slots of ids; raise KeyError for the first that is not here."""
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
-        ids = _only_entry(ids)
-        if isinstance(ids, (int, np.integer)) and not isinstance(ids, bool):
-            slot = slots.find(int(ids)) if _LEAST <= ids <= _MOST else -1
+        one = _only_entry(ids)
+        if _is_whole(one):
+            slot = slots.find(int(one)) if _LEAST <= one <= _MOST else -1
             if slot < 0:
-                _refuse_missing(ids)
+                _refuse_missing(one)
             return np.array([slot])
         numbers, named = numbered(ids)
-        found = slots.index.find_many(numbers)
+        found = slots.find_many(numbers)
         missing = np.flatnonzero((found < 0) | (named is not None and self.names is None))
         if missing.size:
             row = int(missing[0])
@@ -215,31 +126,24 @@ class Ids:
             numbers = numbers_of(list(self.names.values())).tolist()
             assert numbers == list(self.names), "2: a name has another number"
 
-    def _refuse_collisions(self, numbers: Array, named: Sequence[Name]) -> None:
-        """Raise ValueError for names whose numbers belong to others, here or among themselves.
 
-        The chance that any two of n names share a number is about n^2 / 2^64:
-        one in 18 million for a million names.
-        """
-        fresh: dict[int, Name] = {}
-        here = self.names or {}
-        for number, name in zip(numbers.tolist(), named, strict=True):
-            holder = fresh.setdefault(number, here.get(number, name))
-            if holder != name:
-                raise ValueError(
-                    f"the names {holder!r} and {name!r} have the same number, {number}, "
-                    "by chance; rename one of them"
-                )
+def _check_names(numbers: Array, named: Sequence[Name], here: dict[int, Name]) -> None:
+    """Raise ValueError for a name that comes twice, or whose number is that of another.
 
-
-def _refuse_repeats(numbers: Array, named: Sequence[Any]) -> None:
+    The chance that any two of n names share a number is about n^2 / 2^64:
+    one in 18 million for a million names.
+    """
     first: dict[int, int] = {}
-    for row, number in enumerate(numbers.tolist()):
-        if number in first and named[first[number]] == named[row]:
+    for row, (number, name) in enumerate(zip(numbers.tolist(), named, strict=True)):
+        earlier = first.setdefault(number, row)
+        other = here.get(number, named[earlier])
+        if other != name:
             raise ValueError(
-                f"ids must be distinct; {named[row]!r} of row {first[number]} stands again in row {row}"
+                f"the names {other!r} and {name!r} have the same number, {number}, "
+                "by chance; rename one of them"
             )
-        first.setdefault(number, row)
+        if earlier < row:
+            raise ValueError(f"ids must be distinct; {name!r} of row {earlier} stands again in row {row}")
 
 
 def _refuse_large(ids: Array) -> None:
@@ -256,8 +160,13 @@ def _refuse_missing(one: Any) -> NoReturn:
 
 def _only_entry(ids: Any) -> Any:
     """Return the entry of a list or an array of one; anything else as it is."""
-    single = isinstance(ids, (list, np.ndarray)) and np.ndim(ids) == 1 and len(ids) == 1
-    return ids[0] if single else ids
+    if isinstance(ids, list):
+        return ids[0] if len(ids) == 1 else ids
+    return ids[0] if isinstance(ids, np.ndarray) and ids.shape == (1,) else ids
+
+
+def _is_whole(one: Any) -> bool:
+    return isinstance(one, (int, np.integer)) and not isinstance(one, bool)
 
 
 def _first(ids: Any) -> Any:

@@ -28,6 +28,8 @@ _SAMPLERS: dict[str, type[Sampler]] = {
     known.__name__: known for known in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
 }
 
+UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which version 0.1 writes and reads
+
 
 # what does not change
 
@@ -39,7 +41,7 @@ def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "loss": loss_state(dyn.loss),
         "size": plan.size,
         "suspects": plan.suspects,
-        "n_outliers": dyn._first_outliers,
+        "n_outliers": dyn._state.n_outliers,
         "sampler": _sampler_to_json(settings.sampler),
         "engine": dyn.engine,
         "calibrate": settings.calibrate,
@@ -57,16 +59,11 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     LossMismatchError, TypeError
         If a custom loss or sampler is needed and not given, or is another one.
     """
+    plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
+        **{name: state[name] for name in plain},
         "loss": loss_of(state["loss"], loss, None, 0, "dm.open_store(path, loss=...)"),
-        "size": int(state["size"]),
-        "suspects": float(state["suspects"]),
-        "n_outliers": float(state["n_outliers"]),
         "sampler": _sampler_from_json(state["sampler"], sampler),
-        "engine": str(state["engine"]),
-        "calibrate": bool(state["calibrate"]),
-        "bucket_size": state["bucket_size"],
-        "height": state["height"],
     }
 
 
@@ -116,11 +113,12 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
 def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert what changes with every operation, beside the points, to JSON types."""
     state = dyn._state
-    if state is None:
-        return {"n_outliers": dyn._first_outliers, "next_id": dyn._first_id, "gate": None}
+    if not state.validator.n_columns:
+        return {"n_outliers": state.n_outliers, "next_id": state.ids.next, "gate": None}
     engine = None if state.candidates is None else state.candidates.engine
     tree = engine if isinstance(engine, Tree) else None
     return {
+        **UNUSED,
         "n_outliers": state.n_outliers,
         "next_id": state.ids.next,
         "named": state.ids.names is not None,
@@ -128,8 +126,6 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "n_sample": state.n_sample,
         "try_at": state.try_at,
         "reason": state.reason,
-        "lightest": None,  # with "heaviest", the range of the weights: version 0.1 reads it
-        "heaviest": 0.0,
         "classes": sorted(state.validator.classes),
         "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
         "gate": {
@@ -159,16 +155,17 @@ def restore(
     ``changed``, (n,) bool, is which points changed since; it may be filled while ``parts`` are read.
     ``order`` are the ids as they stood in a tree.
     """
-    layout = saved["gate"]
-    dyn._first_outliers, dyn._first_id = float(saved["n_outliers"]), int(saved["next_id"])
-    dyn._state = dyn._core = dyn._solution = None
+    layout, validator = saved["gate"], RowValidator(dyn.loss)
+    if layout is not None:
+        columns = None if layout["columns"] is None else tuple(layout["columns"])
+        dtype = np.dtype(layout["dtype"]).newbyteorder("=")
+        validator = RowValidator(dyn.loss, int(layout["n_columns"]), dtype, layout["labelled"], columns)
+        validator.classes = frozenset(map(float, saved["classes"]))
+    state = State(dyn._settings, validator, float(saved["n_outliers"]), int(saved["next_id"]))
+    dyn._core = dyn._solution = None
     if layout is None:
+        dyn._state = state
         return
-    rows = np.empty((0, int(layout["n_columns"])), dtype=np.dtype(layout["dtype"]).newbyteorder("="))
-    validator = RowValidator(dyn.loss, rows, rows[:, 0] if layout["labelled"] else None)
-    validator.columns = None if layout["columns"] is None else tuple(layout["columns"])
-    validator.classes = frozenset(map(float, saved["classes"]))
-    state = State(dyn._settings, validator, dyn._first_outliers, dyn._first_id)
     state.slots.load(n, parts)
     weights = state.slots.weights[:n]
     state.n_weighted = int(np.count_nonzero(weights))
@@ -183,7 +180,7 @@ def restore(
         view = state.restore(anchor, sample, int(saved["n_sample"]))
         view.changed_since_anchor[:n] = changed
         if isinstance(view.engine, Tree):
-            slots = state.slots.index.find_many(order)
+            slots = state.slots.find_many(order)
             if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
                 raise ValueError("places in the tree are of other points")
             view.engine.buckets.restore(slots, *map(int, saved["buckets"]))

@@ -1,36 +1,103 @@
-"""Sampled lists of points: in every stratum the points stand in the order of their ranks."""
+"""Scores of points at an anchor, and lists of points: in every stratum in the order of their ranks."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, loss_bins_of, share_loss_bins
+from duramen.ball import Anchor
+from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, score_points, share_loss_bins
 from duramen.coreset.exact import ExactSum, ExactSums
-from duramen.coreset.view import refuse_infinite
-from duramen.dynamic.anchoring import Scored, Scorer
-from duramen.dynamic.rows import Slots
+from duramen.coreset.view import anchored_points, refuse_infinite
+from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.table import LossTable
+from duramen.losses.base import Loss
+from duramen.losses.centres import DistanceLoss
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Strata, allocate_size
-from duramen.samplers.calibration import Calibration, calibration_features
-from duramen.samplers.ranks import draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.base import RankedSampler, Sampler, Strata, allocate_size
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.sensitivity import SensitivitySampler
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
 
 
-def no_rows() -> Chosen:
-    """Choose nothing."""
-    none = np.empty(0)
-    return Chosen(none.astype(np.intp), none, none, none.astype(np.int32))
+class Scored(NamedTuple):
+    """Scores of points.
+
+    The cache is what the loss computed by the way; it is kept if it is one number
+    per point. A rank is infinite where the sampler gave no score.
+    """
+
+    losses: Any
+    cache: Any
+    ranks: Any
+    strata: Any
+
+    def take(self, which: slice) -> Scored:
+        """Select points."""
+        return Scored(*(None if column is None else column[which] for column in self))
+
+
+class Scorer:
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points.
+
+    ``size`` is that of a coreset whose weights are calibrated; None for any other.
+    """
+
+    def __init__(
+        self, loss: Loss, seed: int, anchor: Anchor, sampler: Sampler, probe: WeightedPoints, size: int | None
+    ) -> None:
+        self.loss, self.seed, self.anchor, self.sampler = loss, seed, anchor, sampler
+        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
+        self.known: CalibrationFeatures | None = None
+        if size is not None and self.ranked is not None:
+            self.known = calibration_features(loss, anchor, size, probe)
+        first = self.score(probe.take(slice(0, 1)))
+        self.cache_type = None if first.cache is None else first.cache.dtype
+        self.strata_type = None if first.strata is None else first.strata.dtype
+        self.never_fails = _never_fails(loss, sampler, anchor)
+
+    def score(self, points: WeightedPoints) -> Scored:
+        """Score points; raise ValueError if the loss cannot take a row or a label."""
+        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        cache = cache if cache is not None and np.ndim(cache) == 1 else None
+        ranks = strata = None
+        if self.ranked is not None:
+            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(self.ranked, strata)
+        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
+
+
+def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
+
+
+def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
+    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
+    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
+        "duramen."
+    )
+    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
+    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
 
 
 class RankLists(ABC):
@@ -141,8 +208,8 @@ class RankLists(ABC):
             assert numbers is None or (numbers == number).all(), (
                 f"1: a point of another stratum is in {number}"
             )
-            total, held = float(self._slots.weights[slots].sum()), self._weights[number].value
-            assert abs(held - total) <= 1e-12 * total, f"2: stratum {number} weighs {total}, not {held}"
+            total, held = math.fsum(self._slots.weights[slots]), self._weights[number].value
+            assert held == total, f"2: stratum {number} weighs {total}, not {held}"
 
     def _count(self, slot: int, sign: int) -> None:
         """Count a point that was added, or removed if ``sign`` is -1."""
@@ -276,14 +343,16 @@ class Ranked(RankLists):
         """The totals over the points here, of their calibration features."""
         return None if self.exact_totals is None else self.exact_totals.values
 
-    def calibrated(self, slots: Array, points: WeightedPoints) -> Array:
-        """Adjust the weights of chosen points, in the order of their ids, to the totals over all."""
+    def calibrated(self, points: WeightedPoints, chosen: Chosen) -> Chosen:
+        """Adjust the weights of chosen points to the totals over all."""
         totals = self.totals
         assert totals is not None
-        known = calibration_features(self._scorer.loss, self._scorer.anchor, len(slots), points)
-        cache = None if self._cache is None else self._cache[slots]
-        columns = known.columns_of(points.X, points.y, self._table.losses[slots], cache)
-        return Calibration(columns, points.weights).weights(totals[: known.n_columns])
+        rows, weights, *drawn = chosen
+        features = calibration_features(self._scorer.loss, self._scorer.anchor, len(rows), points)
+        found, weights = calibrate(
+            points, Draw(rows, *drawn), weights, features, totals[: features.n_columns]
+        )
+        return Chosen(found.rows, weights, found.inclusion, found.groups)
 
     @property
     def nbytes(self) -> int:

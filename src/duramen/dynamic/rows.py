@@ -65,23 +65,20 @@ class Slots:
             whole[: len(self._blocks[-1])] = self._blocks[-1]
             self._blocks = [*self._blocks[:-1], whole]
 
-    # one at a time
-
-    def add(self, row: Array, label: float | None, weight: float, name: int) -> int:
-        """Take a slot for a valid point; return it."""
+    def _add_one(self, row: Array, label: float | None, weight: float, name: int) -> int:
         if self._free:
             slot = self._free.pop()
         else:
             slot = self.extent
             self._extend(slot + 1)
         self._blocks[slot >> self._shift][slot & self._mask] = row
-        for column, value in zip(self._columns(), (name, weight, label), strict=False):
-            column[slot] = value
+        self.ids[slot], self.weights[slot] = name, weight
+        if self.y is not None:
+            self.y[slot] = label
         self.index.add(name, name, slot)
         return slot
 
-    def remove(self, slot: int) -> None:
-        """Free a slot, and overwrite what it held."""
+    def _remove_one(self, slot: int) -> None:
         name = int(self.ids[slot])
         self.index.remove(name, name)
         self._blocks[slot >> self._shift][slot & self._mask] = 0
@@ -93,14 +90,19 @@ class Slots:
         """Return the slot of an id, or -1."""
         return self.index.find(name, name)
 
+    def find_many(self, names: Array) -> Array:
+        """Return the slots of distinct ids; -1 where one is not here."""
+        return np.array([self.find(int(names[0]))]) if len(names) == 1 else self.index.find_many(names)
+
     def row(self, slot: int) -> Array:
         """View one row."""
         return self._blocks[slot >> self._shift][slot & self._mask]
 
-    # many at a time
-
     def add_many(self, rows: Array, labels: Array | None, weights: Array, names: Array) -> Array:
         """Take slots for valid points; return them."""
+        if len(rows) == 1:
+            label = None if labels is None else labels[0]
+            return np.array([self._add_one(rows[0], label, weights[0], int(names[0]))])
         again = min(len(rows), len(self._free))
         slots = np.arange(self.extent - again, self.extent - again + len(rows))
         if again:
@@ -132,6 +134,9 @@ class Slots:
 
     def remove_many(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
+        if len(slots) == 1:
+            self._remove_one(int(slots[0]))
+            return
         slots = np.sort(slots)  # in the order of memory
         self.index.remove_many(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
@@ -212,3 +217,8 @@ class Slots:
             if (np.diff(inside) == 1).all():  # most often: a slice is copied faster
                 inside = slice(int(inside[0]), int(inside[-1]) + 1)
             yield int(blocks[first]), inside, slice(first, end)
+
+
+def moderate(dtype: Any) -> float:
+    """Return a size below which numbers can be multiplied with each other, and squared, without overflow."""
+    return float(np.finfo(dtype).max ** 0.3)

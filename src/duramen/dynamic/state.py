@@ -8,7 +8,7 @@ short all the same (an interrupt, no memory), ``consistent`` stays False.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,29 +18,18 @@ from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
 from duramen.coreset.view import given_anchor
-from duramen.dynamic.anchoring import NoAnchorError, Scored, Scorer, Settings, rows_needed, sample_of
+from duramen.dynamic.anchoring import NoAnchorError, Settings, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
+from duramen.dynamic.ranked import Scored, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
+from duramen.samplers.base import Sampler
 from duramen.trimming import outlier_weight
 
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, from which on empty ones are given back
-
-
-class _FirstAnchor(NamedTuple):
-    """A first anchor: how many of the new rows come before it, the scorer, and the ids it was found on.
-
-    Or, where there is none yet: when to try again, and why.
-    """
-
-    before: int
-    scorer: Scorer | None
-    sample: Array
-    try_at: int
-    reason: str
 
 
 class State:
@@ -56,9 +45,6 @@ class State:
     def __init__(
         self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
-        given_anchor(
-            settings.given, settings.loss, validator.n_columns
-        )  # raises if it does not fit such rows
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
@@ -69,10 +55,13 @@ class State:
         self.sample: set[int] = set()
         self.n_sample = 0
         self.needed = settings.plan.size + 1
-        if settings.given is None:
-            self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
+        self.reason = "there are no points"
+        if validator.n_columns:
+            given = given_anchor(settings.given, settings.loss, validator.n_columns)
+            if given is None:
+                self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
+            self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
-        self.reason = f"{self.needed:,} points are needed for a first one"
         self.consistent = True
         self.version = 0  # counts changes, those of the anchor too
 
@@ -99,10 +88,7 @@ class State:
         else:
             scored = self._score(new, numbers)
             self._begin(new.weights)
-            if scored is None or len(numbers) == 1:
-                self._put(new, 0, int(numbers[0]), scored)
-            else:
-                self.candidates.add_many(self._add(_points(new, numbers)), scored)
+            self.candidates.add_many(self._add(new.rows, new.labels, new.weights, numbers), scored)
         self.validator.admit(new.labels)
         self.ids.admit(numbers, names)
         self.consistent = True
@@ -111,10 +97,7 @@ class State:
         """Delete points."""
         self._begin()
         self.ids.forget(self.slots.ids[slots])
-        if len(slots) == 1:
-            self._take(int(slots[0]))
-        else:
-            self._drop(slots)
+        self._drop(slots)
         self._compact()
         if not len(self.slots):  # no trace of them is left
             self.validator.classes = frozenset()
@@ -125,15 +108,13 @@ class State:
         numbers = self.slots.ids[slots]
         scored = None if self.candidates is None else self._score(new, numbers)
         self._begin(new.weights)
-        if self.candidates is not None and (self.settings.tree or len(slots) == 1):
-            for row, slot in enumerate(slots.tolist()):
-                self._take(slot)
-                self._put(new, row, int(numbers[row]), scored)
-        else:
-            self._drop(slots)
-            slots = self._add(_points(new, numbers))
-            if self.candidates is not None and scored is not None:
-                self.candidates.add_many(slots, scored)
+        steps = [slice(row, row + 1) for row in range(len(slots))] if self.settings.tree else [slice(None)]
+        for step in steps:
+            self._drop(slots[step])
+            labels = None if new.labels is None else new.labels[step]
+            added = self._add(new.rows[step], labels, new.weights[step], numbers[step])
+            if self.candidates is not None:
+                self.candidates.add_many(added, None if scored is None else scored.take(step))
         self.validator.admit(new.labels)
         self.consistent = True
 
@@ -153,38 +134,14 @@ class State:
             return None
         return scorer.score(_points(new, numbers))
 
-    # one at a time
+    def _add(self, rows: Array, labels: Array | None, weights: Array, numbers: Array) -> Array:
+        self.n_weighted += int(np.count_nonzero(weights))
+        self.total.add_many(weights)
+        self.n_changes += len(numbers)
+        return self.slots.add_many(rows, labels, weights, numbers)
 
-    def _put(self, new: ValidRows, row: int, number: int, scored: Scored | None) -> None:
-        assert self.candidates is not None
-        weight = float(new.weights[row])
-        label = None if new.labels is None else float(new.labels[row])
-        slot = self.slots.add(new.rows[row], label, weight, number)
-        self.n_weighted += weight > 0
-        self.total.add(weight)
-        self.n_changes += 1
-        if scored is None:
-            self.candidates.add_later(slot)
-        else:
-            self.candidates.add(slot, Scored(*(None if column is None else column[row] for column in scored)))
-
-    def _take(self, slot: int) -> None:
-        self.sample.discard(int(self.slots.ids[slot]))
-        weight = float(self.slots.weights[slot])
-        self.n_weighted -= weight > 0
-        self.total.add(-weight)
-        self.n_changes += 1
-        if self.candidates is not None:
-            self.candidates.remove(slot)
-        self.slots.remove(slot)
-
-    # many at a time
-
-    def _add(self, points: WeightedPoints) -> Array:
-        self.n_weighted += int(np.count_nonzero(points.weights))
-        self.total.add_many(points.weights)
-        self.n_changes += len(points)
-        return self.slots.add_many(points.X, points.y, points.weights, points.ids)
+    def _add_points(self, points: WeightedPoints) -> Array:
+        return self._add(points.X, points.y, points.weights, points.ids)
 
     def _drop(self, slots: Array) -> None:
         if self.sample:
@@ -227,8 +184,8 @@ class State:
             )
         anchor, sampler = self.settings.anchor(sample, given, z, self.n_weighted)
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        known = self.slots.index.find_many(anchor.ids) >= 0
-        scorer = Scorer(self.settings, anchor, sampler, sample)
+        known = self.slots.find_many(anchor.ids) >= 0
+        scorer = self._scorer(anchor, sampler, sample)
         self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
@@ -236,9 +193,14 @@ class State:
         """Score all points from the anchor that they were scored from before."""
         sampler = self.settings.sampler_of(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        candidates = self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        candidates = self._look_from(self._scorer(anchor, sampler, probe), sample, at_once=True)
         self.n_sample = n_sample
         return candidates
+
+    def _scorer(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
+        settings = self.settings
+        size = settings.plan.size if settings.calibrate and not settings.tree else None
+        return Scorer(settings.loss, settings.seed, anchor, sampler, probe, size)
 
     def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
         """Score all points; the old candidates stay until the new ones are complete."""
@@ -247,40 +209,33 @@ class State:
         return self.candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
-        """Insert points while there is no anchor, and find a first one if they complete what it takes."""
-        found = self._find_first_anchor(new)
-        rest = new.take(slice(found.before, None))
-        scored: Any = found.scorer.score(rest) if found.scorer is not None and len(rest) else None
-        self._begin(new.weights)
-        self.try_at, self.reason = found.try_at, found.reason
-        self._add(new.take(slice(0, found.before)))
-        if found.scorer is not None:
-            candidates = self._look_from(found.scorer, found.sample)
-            if len(rest):
-                candidates.add_many(self._add(rest), scored)
-
-    def _find_first_anchor(self, new: WeightedPoints) -> _FirstAnchor:
-        """Find a first anchor, if these rows complete what it takes.
+        """Insert points while there is no anchor, and find a first one if they complete what it takes.
 
         It is found on the points that are there when the last of those arrives, as
         if rows came one by one. Where they do not allow for one (all of one class,
         say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
-        try_at, reason = self.try_at, self.reason
+        before, scorer, try_at, reason = len(new), None, self.try_at, self.reason
         weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
         if len(weighted) and self.settings.is_ready(weighted):
             try_at = 1
-        while steps[-1] >= try_at:
+        while scorer is None and steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._all_with(new.take(slice(0, before)))
             try:
-                used = sample.ids[:0] if try_at == 1 else sample.ids  # one that is ready needs no points
-                return _FirstAnchor(before, self._first_scorer(sample), used, try_at, reason)
+                scorer = self._first_scorer(sample)
             except NoAnchorError as error:
+                before, try_at = len(new), 2 * try_at
                 reason = f"with {len(sample):,} points: {error}"
-            try_at *= 2
-        return _FirstAnchor(len(new), None, new.ids[:0], try_at, reason)
+        rest = new.take(slice(before, None))
+        scored = scorer.score(rest) if scorer is not None else None
+        self._begin(new.weights)
+        self.try_at, self.reason = try_at, reason
+        self._add_points(new.take(slice(0, before)))
+        if scorer is not None:
+            used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
+            self._look_from(scorer, used).add_many(self._add_points(rest), scored)
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
         """Return the points of positive weight that are there with new ones, in the order of their ids."""
@@ -293,7 +248,7 @@ class State:
         z = self.n_outliers
         fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
         anchor, sampler = self.settings.anchor(sample, self.settings.given, fraction, len(sample))
-        scorer = Scorer(self.settings, anchor, sampler, sample)
+        scorer = self._scorer(anchor, sampler, sample)
         scorer.score(sample)  # an invalid row shows here, before anything has changed
         return scorer
 
@@ -330,9 +285,9 @@ class State:
         self.slots.check()
         self.ids.check(self.slots.index.keys())
         weights = self.slots.weights[self.slots.in_use()]
-        n, total = int(np.count_nonzero(weights)), float(weights.sum())
+        n, total = int(np.count_nonzero(weights)), math.fsum(weights)
         assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, and {n} points have weight"
-        assert abs(self.total.value - total) <= 1e-12 * total, f"1: all weigh {total}, not {self.total.value}"
+        assert self.total.value == total, f"1: all weigh {total}, not {self.total.value}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if self.candidates is not None:
             self.candidates.check()

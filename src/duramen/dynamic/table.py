@@ -8,6 +8,7 @@ first. A change moves the edge past no more points than it must.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSum
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.sorted_list import Ordered, grown
+from duramen.dynamic.sorted_list import Ordered
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
@@ -62,11 +63,9 @@ class LossTable:
         losses, (loss, name) = self.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] >= name))
 
-    def add(self, slot: int, loss: float) -> bool:
-        """Add a point; return whether it is on the suspected side."""
-        self.losses = grown(self.losses, slot + 1)
-        self.losses[slot] = loss
-        self.order.add(loss, int(self._slots.ids[slot]), slot)
+    def add(self, slot: int) -> bool:
+        """Add a point, whose loss is known; return whether it is on the suspected side."""
+        self.order.add(float(self.losses[slot]), int(self._slots.ids[slot]), slot)
         suspected = bool(self.are_suspected(slot))
         if suspected:
             self.outer.add(float(self._slots.weights[slot]))
@@ -74,11 +73,10 @@ class LossTable:
         return suspected
 
     def remove(self, slot: int) -> bool:
-        """Remove a point and overwrite its loss; return whether it was suspected."""
+        """Remove a point; return whether it was suspected."""
         suspected = bool(self.are_suspected(slot))
         place = (float(self.losses[slot]), int(self._slots.ids[slot]))
         self.order.remove(*place)
-        self.losses[slot] = 0.0
         if suspected:
             self.outer.add(-float(self._slots.weights[slot]))
             self.n_suspected -= 1
@@ -86,18 +84,15 @@ class LossTable:
                 self._mend_edge()
         return suspected
 
-    def add_many(self, slots: Array, losses: Array) -> None:
-        """Add points."""
-        self.losses = grown(self.losses, int(slots.max(initial=-1)) + 1)
-        self.losses[slots] = losses
-        self.order.add_many(losses, slots)
+    def add_many(self, slots: Array) -> None:
+        """Add points, whose losses are known."""
+        self.order.add_many(self.losses[slots], slots)
         self._count(slots[self.are_suspected(slots)], 1)
 
     def remove_many(self, slots: Array) -> None:
-        """Remove points and overwrite their losses."""
+        """Remove points."""
         self._count(slots[self.are_suspected(slots)], -1)
         self.order.remove_many(self.losses[slots], slots)
-        self.losses[slots] = 0.0
         self._mend_edge()
 
     def settle(self, weight: float) -> Moves | None:
@@ -120,8 +115,8 @@ class LossTable:
         outer = order[self.are_suspected(order)]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         weights = self._slots.weights[outer]
-        total = float(weights.sum())
-        assert abs(self.outer.value - total) <= 1e-12 * total, "3: the suspected weigh something else"
+        total = math.fsum(weights)
+        assert self.outer.value == total, "3: the suspected weigh something else"
         assert len(outer) or self.edge == _NOWHERE, "2: the edge is not at a point"
         if len(outer):
             first = outer[0]

@@ -14,11 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from duramen.arrays import Array, Rows, as_rows, refuse_nonfinite
+from duramen.coreset.estimate import Estimate
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.estimators.fitting import (
     AllRows,
     FitResult,
     FitSettings,
+    LossesAtSolution,
     MemoryData,
     as_dynamic,
     check_updatable,
@@ -168,12 +170,14 @@ class RobustEstimator(BaseEstimator):
         self.coreset_size_ = data.n_points if core is None else len(core)
         self.size_trials_ = fitted.trials
         self.solution_ = fitted.solution
-        self.objective_ = fitted.objective
-        self.trimmed_loss_ = fitted.at_solution.trimmed_loss
-        self.outliers_ = fitted.at_solution.outliers
-        self.threshold_ = fitted.at_solution.threshold
+        found = data.evaluate(settings, fitted.solution.theta)
+        self.trimmed_loss_ = found.trimmed_loss
+        self.outliers_ = found.outliers
+        self.threshold_ = found.threshold
+        exactly = Estimate.of(found.trimmed_loss, 0.0)
+        self.objective_ = exactly if core is None else core.estimate(fitted.solution.theta)
         self.n_iter_ = max(1, fitted.solution.n_iter)
-        self._set_parameters(fitted, data)
+        self._set_parameters(found, data)
         self._print_sizes(fitted, settings)
         warn_of(
             fitted.solution,
@@ -184,8 +188,8 @@ class RobustEstimator(BaseEstimator):
         )
 
     @abstractmethod
-    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
-        """Set the attributes of this estimator alone."""
+    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+        """Set the attributes of this estimator alone, from ``solution_`` and the losses of all rows."""
 
     @atomic
     def forget(self: _Self, ids: Any) -> _Self:

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from duramen.arrays import Array
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, FitSettings, MemoryData, class_codes
+from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, MemoryData, class_codes
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.solvers.problem import is_number
@@ -212,27 +212,27 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _codes(self, y: Any) -> Array:
         """Return the number of the class of each label; -1 for unknown classes."""
         codes = {label: code for code, label in enumerate(self.classes_.tolist())}
-        labels, inverse = np.unique(np.asarray(y), return_inverse=True)
+        labels, inverse = class_codes(np.asarray(y))
         return np.array([codes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[inverse]
 
-    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
-        parameters, n_columns = np.atleast_2d(fitted.solution.theta), data.n_columns
+    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
         with_intercept = parameters.shape[1] > n_columns
         self.intercept_ = parameters[:, n_columns].copy() if with_intercept else np.zeros(len(parameters))
-        self._warn_of_lost_classes(fitted, data)
+        self._warn_of_lost_classes(found, data)
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        labels, inverse = class_codes(np.asarray(new.points.y))
+        labels: Any = new.points.y
         codes = self._codes(labels)
         if (codes < 0).any():
             raise ValueError(
                 f"y holds the class {_show(labels[np.argmin(codes)])}, and the model knows "
                 f"{self.classes_.tolist()}; call fit to learn other classes"
             )
-        return super()._as_fitted(new, dtype).replace(y=codes[inverse])
+        return super()._as_fitted(new, dtype).replace(y=codes)
 
     def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)
@@ -244,8 +244,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             )
         self._check_classes(data, self._fitted_settings.n_outliers)
 
-    def _warn_of_lost_classes(self, fitted: FitResult, data: AllRows) -> None:
-        outliers = fitted.at_solution
+    def _warn_of_lost_classes(self, outliers: LossesAtSolution, data: AllRows) -> None:
         if outliers.outlier_labels is None:
             return
         weights = data.class_weights(len(self.classes_))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, MemoryData
+from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData
 from duramen.estimators.out_of_core import ProfileSettings, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 from duramen.losses.base import check_k
@@ -103,12 +103,12 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
         return found
 
-    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
-        order = np.lexsort(fitted.solution.theta.T[::-1])  # so that numbers do not depend on the seed
+    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+        order = np.lexsort(self.solution_.theta.T[::-1])  # so that numbers do not depend on the seed
         numbers = np.minimum(np.arange(self._n_asked), len(order) - 1)
-        self.cluster_centers_ = fitted.solution.theta[order[numbers]]
-        if fitted.at_solution.cache is not None:
-            self.labels_ = np.argsort(order)[np.asarray(fitted.at_solution.cache)].astype(np.int32)
+        self.cluster_centers_ = self.solution_.theta[order[numbers]]
+        if found.cache is not None:
+            self.labels_ = np.argsort(order)[np.asarray(found.cache)].astype(np.int32)
 
     def _check_rows_left(self, data: MemoryData) -> None:
         super()._check_rows_left(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,18 +14,20 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.estimate import Estimate
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses.base import Loss
-from duramen.losses.centres import count_distinct
+from duramen.losses.centres import distinct_rows
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Bound, RankedSampler, Sampler, check_size
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, is_number
+from duramen.solvers.problem import Solution, is_number, outlier_rows
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
+
+if TYPE_CHECKING:
+    from duramen.estimators.out_of_core import OutOfCoreData
 
 SUBSAMPLE_SEED = 0
 """The seed of the sample that a scale is measured on: the same in every fit."""
@@ -75,9 +77,8 @@ class FitSettings:
 
     def coreset_arguments(self, size: int, anchor: Any) -> dict[str, Any]:
         """Return the arguments with which a coreset is built, in memory or in passes."""
-        names = ("loss", "n_outliers", "sampler")
-        own = {name: getattr(self, name) for name in names}
-        return {**own, "size": size, "anchor": anchor, "random_state": self.seed}
+        problem = {"loss": self.loss, "n_outliers": self.n_outliers, "sampler": self.sampler}
+        return {**problem, "size": size, "anchor": anchor, "random_state": self.seed}
 
 
 def seed_of(random_state: Any) -> int:
@@ -111,70 +112,39 @@ class LossesAtSolution(NamedTuple):
         cache: Array | None = None,
     ) -> LossesAtSolution:
         """Find the outliers among points, of which the weights ``kept`` are left."""
-        rows = np.flatnonzero(kept < points.weights)
-        rows = rows[np.lexsort((-points.ids[rows], -losses[rows]))]
+        rows = outlier_rows(points, losses, kept)
         labels = None if points.y is None else points.y[rows]
         threshold = float(losses[rows[-1]]) if len(rows) else np.inf
         return cls(trimmed_loss, points.ids[rows], labels, points.weights[rows], threshold, cache)
 
 
-class AllRows(Protocol):
-    """All the rows of positive weight, in memory or out of core, as a fit uses them."""
-
-    @property
-    def n_points(self) -> int:
-        """How many rows have positive weight."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows were passed to ``fit``; out of core, only those of positive weight are known."""
-
-    @property
-    def n_columns(self) -> int:
-        """How many columns there are."""
-
-    def with_class_codes(self) -> tuple[Array, AllRows]:
-        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
-
-    def map_rows(self, change: Callable[[Any], Any]) -> AllRows:
-        """Return the same data with all rows changed by a function that can be pickled."""
-
-    def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
-        """Build a coreset around an anchor; None finds one."""
-
-    def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
-        """Compute the losses of all rows at theta."""
-
-    def subsample(self) -> WeightedPoints:
-        """Sample rows before any change, always the same ones: enough to measure a scale."""
-
-    def class_weights(self, n_classes: int) -> Array:
-        """Sum the weights of each class; labels must be class numbers."""
-
-    def count_distinct(self, enough: int) -> int:
-        """Count the distinct rows, up to ``enough``."""
-
-
 @dataclass(frozen=True, eq=False)
 class MemoryData:
-    """Rows in memory: those of positive weight, and how many rows there were with the others."""
+    """Rows in memory: those of positive weight, and how many rows there were with the others.
+
+    ``OutOfCoreData`` has the same methods; of its rows only those of positive weight are known.
+    """
 
     points: WeightedPoints
     n_rows: int
 
     @property
     def n_points(self) -> int:
+        """How many rows have positive weight."""
         return len(self.points)
 
     @property
     def n_columns(self) -> int:
+        """How many columns there are."""
         return self.points.n_columns
 
     def with_class_codes(self) -> tuple[Array, MemoryData]:
+        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
         classes, codes = class_codes(np.asarray(self.points.y))
         return classes, self.replace(y=codes)
 
     def map_rows(self, change: Callable[[Any], Any]) -> MemoryData:
+        """Return the same data with all rows changed by a function that can be pickled."""
         return self.replace(X=change(self.points.X))
 
     def replace(self, **parts: Any) -> MemoryData:
@@ -182,16 +152,20 @@ class MemoryData:
         return replace(self, points=with_parts(self.points, **parts))
 
     def class_weights(self, n_classes: int) -> Array:
+        """Sum the weights of each class; labels must be class numbers."""
         codes = np.asarray(self.points.y).astype(np.intp)
         return np.bincount(codes, self.points.weights, minlength=n_classes)
 
     def count_distinct(self, enough: int) -> int:
-        return count_distinct(self.points.X, self.points.weights, enough)
+        """Count the distinct rows, up to ``enough``."""
+        return len(distinct_rows(self.points.X, np.arange(len(self.points)), enough))
 
     def subsample(self) -> WeightedPoints:
+        """Sample rows before any change, always the same ones: enough to measure a scale."""
         return anchor_sample(self.points, SUBSAMPLE_SEED)
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
+        """Build a coreset around an anchor; None finds one."""
         return robust_coreset(
             self.points.X,
             self.points.y,
@@ -201,11 +175,15 @@ class MemoryData:
         )
 
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
+        """Compute the losses of all rows at theta."""
         points = self.points
         losses, cache = settings.loss.values_and_cache(theta, points.X, points.y)
         z = outlier_weight(settings.n_outliers, points.total_weight)
         kept = kept_weights(losses, points.weights, z, points.ids)
         return LossesAtSolution.of(points, losses, kept, kept_sum(losses, kept), cache)
+
+
+AllRows: TypeAlias = "MemoryData | OutOfCoreData"
 
 
 def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
@@ -241,32 +219,20 @@ class Trial(NamedTuple):
     relative_error: float
 
 
-class _CoresetFit(NamedTuple):
-    """A coreset, the size that was asked for, the solution on it, and the sizes tried before it."""
-
-    coreset: Coreset
-    size: int
-    solution: Solution
-    trials: list[Trial]
-
-
 class FitResult(NamedTuple):
-    """A solution and where it comes from.
+    """A solution, the coreset it was found on, the size asked of that, and the sizes tried.
 
-    ``size`` is the size asked of the coreset; both are None after a fit to all rows.
-    ``objective`` estimates f_z from the coreset; ``at_solution`` has the exact f_z and the outliers.
+    Coreset and size are None after a fit to all rows.
     """
 
     solution: Solution
     coreset: Coreset | None
     size: int | None
     trials: list[Trial]
-    objective: Estimate
-    at_solution: LossesAtSolution
 
 
 def fit(settings: FitSettings, data: AllRows) -> FitResult:
-    """Fit on a coreset, or on everything, and find the outliers among all rows.
+    """Fit on a coreset, or on everything.
 
     Raises
     ------
@@ -274,10 +240,10 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
         As ``robust_coreset`` and ``solve`` do.
     """
     if settings.size is not None:
-        return _on_coreset(settings, data, _choose_size(settings, data))
+        return _choose_size(settings, data)
     assert isinstance(data, MemoryData)
     refuse_nonfinite(data.points.X)
-    return _on_everything(settings, data, _solve(settings, data.points))
+    return FitResult(_solve(settings, data.points), None, None, [])
 
 
 def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> FitResult | None:
@@ -287,15 +253,15 @@ def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: 
     ``tol`` and the size is "auto".
     """
     if core is None:
-        return _on_everything(settings, data, _solve_again(settings, data.points, start))
+        return FitResult(_solve_again(settings, data.points, start), None, None, [])
     if not _is_representative(core, settings.loss):
         return None
-    found = _CoresetFit(core, len(core), _solve_again(settings, core, start), [])
+    found = FitResult(_solve_again(settings, core, start), core, len(core), [])
     if settings.is_auto:
         found.trials.append(_measure(settings, found))
         if not _is_accurate(settings, found.trials[-1], data):
             return None
-    return _on_coreset(settings, data, found)
+    return found
 
 
 def rough_theta(settings: FitSettings, data: AllRows) -> Array:
@@ -303,18 +269,7 @@ def rough_theta(settings: FitSettings, data: AllRows) -> Array:
     return _choose_size(replace(settings, size=_MIN_SIZE, n_rounds=1), data).solution.theta
 
 
-def _on_everything(settings: FitSettings, data: MemoryData, solution: Solution) -> FitResult:
-    found = data.evaluate(settings, solution.theta)
-    return FitResult(solution, None, None, [], Estimate.of(found.trimmed_loss, 0.0), found)
-
-
-def _on_coreset(settings: FitSettings, data: AllRows, found: _CoresetFit) -> FitResult:
-    core, size, solution, trials = found
-    objective = core.estimate(solution.theta)
-    return FitResult(solution, core, size, trials, objective, data.evaluate(settings, solution.theta))
-
-
-def _choose_size(settings: FitSettings, data: AllRows) -> _CoresetFit:
+def _choose_size(settings: FitSettings, data: AllRows) -> FitResult:
     """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
     n, size = data.n_points, settings.size
     if settings.is_auto:
@@ -333,21 +288,21 @@ def _choose_size(settings: FitSettings, data: AllRows) -> _CoresetFit:
                 )
             size = 4 * size
             continue
-        found = _CoresetFit(core, int(size), _solve(settings, core), trials)
+        found = FitResult(_solve(settings, core), core, int(size), trials)
         if len(core) < core.n_points:
             for _ in range(int(settings.n_rounds) - 1):
                 found = _recentre(settings, data, found)
-        if not settings.is_auto:
-            return found
-        trials.append(_measure(settings, found))
-        if _is_accurate(settings, trials[-1], data):
+        if settings.is_auto:
+            trials.append(_measure(settings, found))
+        if not settings.is_auto or _is_accurate(settings, trials[-1], data):
             return found
         enough = _SAFETY * size * (trials[-1].relative_error / settings.tol) ** 2
         size = n if enough > n / 2 else int(max(enough, 2 * size))
 
 
-def _measure(settings: FitSettings, found: _CoresetFit) -> Trial:
+def _measure(settings: FitSettings, found: FitResult) -> Trial:
     """Measure the relative standard error of the objective on a coreset."""
+    assert found.coreset is not None
     estimate = found.coreset.estimate(found.solution.theta)
     if np.isnan(estimate.std_error):
         raise ValueError(
@@ -361,11 +316,11 @@ def _is_accurate(settings: FitSettings, trial: Trial, data: AllRows) -> bool:
 
 
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
-    problem: dict[str, Any] = {"loss": None, "n_outliers": None}  # which a coreset knows
-    problem.update(l2=settings.l2, max_iter=settings.max_iter, random_state=settings.seed)
+    problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
+    problem["random_state"] = settings.seed
     if isinstance(settings.loss, PredictorLoss) and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
-    if isinstance(on, WeightedPoints):
+    if isinstance(on, WeightedPoints):  # a coreset knows both
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
     if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
         everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
@@ -382,17 +337,18 @@ def _solve_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Arr
     return min(runs, key=lambda run: run.objective)
 
 
-def _recentre(settings: FitSettings, data: AllRows, found: _CoresetFit) -> _CoresetFit:
+def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:
     """Build the coreset around its solution, so that it agrees with all rows there, and solve from there.
 
     Where the coreset was fitted more closely than the data, it no longer is.
     """
     core, theta = found.coreset, found.solution.theta
+    assert core is not None
     assert core.anchor is not None
     again = data.build(settings, len(core), Anchor(theta, core.anchor.radius))
     if not _is_representative(again, settings.loss):
         return found
-    return _CoresetFit(again, len(core), _solve(settings, again, init=theta), found.trials)
+    return FitResult(_solve(settings, again, init=theta), again, len(core), found.trials)
 
 
 def _is_representative(core: Coreset, loss: Loss) -> bool:

@@ -19,18 +19,19 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.coreset.streaming import LargestLosses
-from duramen.distributed.dask.partitions import Parts, constant, parts_of, task
+from duramen.distributed.dask.coreset import merge_tree
+from duramen.distributed.dask.partitions import Parts, constant, naming, parts_of
 from duramen.estimators.fitting import SUBSAMPLE_SEED, FitSettings, LossesAtSolution, with_parts
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
+from duramen.losses.centres import distinct_rows
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
 from duramen.trimming import kept_weights, outlier_weight
 
 _BATCH = 1 << 16  # rows of a partition that are processed together
-_FAN_IN = 8  # summaries that one task merges
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
@@ -54,12 +55,7 @@ class ScanSource:
 
     def __init__(self, data: Scan) -> None:
         self._data, self._n_passes = data, 0
-        self.classes = data.classes
-
-    @property
-    def names(self) -> tuple[Any, ...] | None:
-        """The names of the columns."""
-        return self._data.names
+        self.classes, self.names = data.classes, data.names
 
     @one_blas_thread()
     def reduce(self, make: Callable[[], Reducer], prepare: Change, stage: str) -> Any:
@@ -71,8 +67,7 @@ class ScanSource:
             if len(batch):
                 reducer.add(batch, before=first if len(batch) == len(points) else None)
 
-        with self._data.shown() as shown:
-            found = self._data.passed(make, add, lambda share, n_rows: shown(self._n_passes, share, n_rows))
+        found = self._data.passed(make, add, self._n_passes)
         return _merge(make, [reducer.summary() for reducer in found])
 
 
@@ -82,23 +77,14 @@ class DaskSource:
     classes = None
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts.numbered()
-
-    @property
-    def names(self) -> tuple[Any, ...] | None:
-        """The names of the columns."""
-        return self._parts.layout.features
+        self._parts, self.names = parts.numbered(), parts.layout.features
 
     def reduce(self, make: Callable[[], Reducer], prepare: Change, stage: str) -> Any:
         """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
         name = f"duramen-fit-{stage}"
         shared = constant((make, prepare), f"{name}-plan")
         summaries = self._parts.each(_reduce_partition, shared, name)
-        merge = task(f"{name}-merge")
-        while len(summaries) > 1:
-            groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
-            summaries = [merge(_merge_on_worker, shared, group) for group in groups]
-        return self._parts.fetch(summaries[0])[0]
+        return self._parts.fetch(merge_tree(_merge_on_worker, summaries, shared, f"{name}-merge"))[0]
 
 
 def is_out_of_core(X: Any) -> bool:
@@ -119,16 +105,16 @@ def _source_of(X: Any, y: Any, sample_weight: Any) -> ScanSource | DaskSource:
 def _reduce_partition(points: WeightedPoints | None, shared: Any) -> Any:
     make, prepare = shared
     reducer = make()
-    for at in range(0, 0 if points is None else len(points), _BATCH):
-        assert points is not None
-        batch = prepare(points.take(slice(at, at + _BATCH)))
-        if len(batch):
-            reducer.add(batch, before=at)
+    if points is not None:
+        for at in range(0, len(points), _BATCH):
+            batch = prepare(points.take(slice(at, at + _BATCH)))
+            if len(batch):
+                reducer.add(batch, before=at)
     return reducer.summary()
 
 
-def _merge_on_worker(shared: Any, summaries: Sequence[Any]) -> Any:
-    with on_one_thread():
+def _merge_on_worker(shared: Any, name: str, summaries: Sequence[Any]) -> Any:
+    with naming(name), on_one_thread():
         return _merge(shared[0], summaries)
 
 
@@ -163,15 +149,15 @@ class TrimmedResult(NamedTuple):
 
     def evaluate(self, z: float) -> LossesAtSolution:
         """Trim weight z, after all rows were added."""
-        total = ExactSums(1)
-        total.absorb(self.rest)
         if self.largest is None:
             empty = np.empty(0)
-            return LossesAtSolution(float(total.values[0]), empty.astype(np.int64), None, empty, np.inf, None)
+            return LossesAtSolution(
+                float(self.rest.values[0]), empty.astype(np.int64), None, empty, np.inf, None
+            )
         points, losses = self.largest.points, self.largest.losses
         kept = kept_weights(losses, points.weights, z, points.ids)
-        total.add_rows((kept[kept > 0] * losses[kept > 0])[:, None])
-        return LossesAtSolution.of(points, losses, kept, float(total.values[0]))
+        self.rest.add_rows((kept[kept > 0] * losses[kept > 0])[:, None])
+        return LossesAtSolution.of(points, losses, kept, float(self.rest.values[0]))
 
 
 class TrimmedPass:
@@ -231,9 +217,8 @@ class DataProfile(NamedTuple):
     """The result of the first pass, before any change of the rows."""
 
     first_pass: Summary
-    classes: Array | None
-    class_weights: Array
-    distinct: Array | None
+    class_weights: dict[Any, float]
+    distinct: Array
     subsample: FirstPassResult | None
 
 
@@ -242,9 +227,8 @@ class Profiler:
 
     def __init__(self, step: Plan, needs: ProfileSettings) -> None:
         self._needs, self._summarizer = needs, Summarizer(step)
-        self._classes: Array | None = None
-        self._class_weights = np.empty(0)
-        self._distinct: Array | None = None
+        self._class_weights: dict[Any, float] = {}
+        self._distinct = np.empty((0, 0), dtype=np.float32)
         self._subsample = FirstPass(_ANY_LABELS, SUBSAMPLE_SEED) if needs.subsample else None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
@@ -253,7 +237,9 @@ class Profiler:
         self._summarizer.add(points, before)
         if self._needs.classes:
             assert points.y is not None
-            self._count_classes(points.y, points.weights)
+            classes = np.unique(points.y)
+            weights = np.bincount(np.searchsorted(classes, points.y), points.weights)
+            self._add_classes(dict(zip(classes, weights, strict=True)))
         if self._needs.distinct:
             self._collect_distinct(points.X)
         if self._subsample is not None:
@@ -261,9 +247,8 @@ class Profiler:
 
     def absorb(self, summary: DataProfile) -> None:
         self._summarizer.absorb(summary.first_pass)
-        if summary.classes is not None:
-            self._count_classes(summary.classes, summary.class_weights)
-        if summary.distinct is not None:
+        self._add_classes(summary.class_weights)
+        if len(summary.distinct):
             self._collect_distinct(summary.distinct)
         if self._subsample is not None and summary.subsample is not None:
             self._subsample.absorb(summary.subsample)
@@ -271,34 +256,21 @@ class Profiler:
     def summary(self) -> DataProfile:
         subsample = None if self._subsample is None else self._subsample.summary()
         first_pass = self._summarizer.summary()
-        return DataProfile(first_pass, self._classes, self._class_weights, self._distinct, subsample)
+        return DataProfile(first_pass, self._class_weights, self._distinct, subsample)
 
-    def _count_classes(self, labels: Array, weights: Array) -> None:
-        known = labels[:0] if self._classes is None else self._classes
-        codes = _codes(labels, known)
-        if (codes < 0).any():
-            found = np.unique(labels)
-            if found.dtype.kind == "f" and (found != np.floor(found)).any():
-                odd = found[found != np.floor(found)][0]
+    def _add_classes(self, weights: dict[Any, float]) -> None:
+        for label, weight in weights.items():
+            if label != np.floor(label):
                 raise ValueError(
-                    f"label {odd:g} is not a class; a classifier takes whole numbers, True and False, or text"
+                    f"label {label:g} is not a class; a classifier takes whole numbers, booleans, or text"
                 )
-            self._classes = np.union1d(known, found)
-            before, self._class_weights = self._class_weights, np.zeros(len(self._classes))
-            self._class_weights[_codes(known, self._classes)] = before
-            codes = _codes(labels, self._classes)
-        self._class_weights += np.bincount(codes, weights, minlength=len(self._class_weights))
+            self._class_weights[label] = self._class_weights.get(label, 0.0) + weight
 
     def _collect_distinct(self, X: Any) -> None:
-        """Keep as many distinct rows as are needed, looking at no more rows than that takes."""
-        enough, found = self._needs.distinct, X[:0] if self._distinct is None else self._distinct
-        stop = 4 * enough
-        while len(found) < enough:
-            found = np.unique(np.concatenate([found, X[:stop]]), axis=0)[:enough]
-            if stop >= len(X):
-                break
-            stop *= 8
-        self._distinct = found
+        """Keep as many distinct rows as are needed."""
+        if len(self._distinct) < self._needs.distinct:
+            both = np.concatenate([self._distinct.reshape(-1, X.shape[1]), X])
+            self._distinct = distinct_rows(both, np.arange(len(both)), self._needs.distinct)
 
 
 def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
@@ -308,21 +280,14 @@ def _map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedP
 def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
     """Replace the labels by the numbers of their classes."""
     assert points.y is not None
-    codes = _codes(points.y, classes)
-    if (codes < 0).any():
-        label = points.y[codes < 0][0].item()
+    codes = np.minimum(np.searchsorted(classes, points.y), len(classes) - 1)
+    unknown = classes[codes] != points.y
+    if unknown.any():
+        label = points.y[unknown][0].item()
         raise ValueError(
             f"label {label!r} was not in the data in the first pass; the data must not change between passes"
         )
     return with_parts(points, y=codes)
-
-
-def _codes(labels: Array, classes: Array) -> Array:
-    """Find labels among sorted classes; -1 for those that are missing."""
-    if not len(classes):
-        return np.full(len(labels), -1, dtype=np.intp)
-    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[codes] == labels, codes, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,8 +357,7 @@ class OutOfCoreData:
         return np.array(names, dtype=object)
 
     def with_class_codes(self) -> tuple[Array, OutOfCoreData]:
-        labels, names = self.profile.classes, self.source.classes
-        assert labels is not None
+        labels, names = np.array(sorted(self.profile.class_weights)), self.source.classes
         classes = labels if names is None else np.array(names)[labels.astype(np.intp)]
         return classes, replace(self, change=partial(_encode_labels, classes=labels))
 
@@ -417,11 +381,10 @@ class OutOfCoreData:
         return self.profile.subsample.sample()
 
     def class_weights(self, n_classes: int) -> Array:
-        return self.profile.class_weights
+        return np.array([weight for _, weight in sorted(self.profile.class_weights.items())])
 
     def count_distinct(self, enough: int) -> int:
-        assert self.profile.distinct is not None
-        return min(enough, len(self.profile.distinct))
+        return len(self.profile.distinct)
 
     def _reduce(self, make: Callable[[], Any], stage: str) -> Any:
         return self.source.reduce(make, partial(_prepare, labelled=self.labelled, change=self.change), stage)

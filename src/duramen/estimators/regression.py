@@ -11,7 +11,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from duramen.arrays import Array
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, FitSettings, rough_theta, weighted_median
+from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, rough_theta, weighted_median
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
 from duramen.solvers.problem import is_number
@@ -121,13 +121,13 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
 
-    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
-        theta, n_columns = fitted.solution.theta, data.n_columns
+    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+        theta, n_columns = self.solution_.theta, data.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
         self.__dict__.pop("delta_", None)  # of an earlier fit
-        if isinstance(fitted.solution.loss, HuberLoss):
-            self.delta_ = float(fitted.solution.loss.delta)
+        if isinstance(self.solution_.loss, HuberLoss):
+            self.delta_ = float(self.solution_.loss.delta)
 
     def _check_parameters(self) -> None:
         if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):

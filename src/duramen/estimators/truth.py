@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitResult, MemoryData, weighted_median
+from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData, weighted_median
 from duramen.estimators.out_of_core import ProfileSettings
 from duramen.losses import TruthDiscoveryLoss
 from duramen.solvers.problem import is_number
@@ -92,8 +92,8 @@ class TruthDiscovery(RobustEstimator):
         rows = self._new_rows(X)
         return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
 
-    def _set_parameters(self, fitted: FitResult, data: AllRows) -> None:
-        self.truth_ = fitted.solution.theta * self.scale_
+    def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
+        self.truth_ = self.solution_.theta * self.scale_
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
         return super()._as_fitted(new, dtype).map_rows(partial(_in_units, scale=self.scale_))

@@ -21,7 +21,6 @@ from duramen.io.columns import (
     checked_names,
     few,
     readable,
-    refuse_kind,
     refuse_large,
 )
 from duramen.io.table import Batch, Table
@@ -41,22 +40,18 @@ class NumpyColumn(Column):
         self.values, self.kind = values, kind
 
     def numbers(self) -> Array:
-        refuse_kind(self.kind, "numbers")
+        self._check("numbers")
         refuse_large(self.values)
         return self.values
 
     def texts(self) -> tuple[Array, list[str]]:
-        refuse_kind(self.kind, "text")
+        self._check("text")
         known, codes = np.unique(self.values, return_inverse=True)
         return codes.reshape(-1).astype(np.int64), known.tolist()
 
     def whole(self) -> Array:
-        refuse_kind(self.kind, "whole numbers")
+        self._check("whole numbers")
         return as_int64(self.values)
-
-    def words(self) -> list[str]:
-        refuse_kind(self.kind, "text")
-        return [str(value) for value in self.values.tolist()]
 
 
 class ArchiveTable(Table):
@@ -68,18 +63,34 @@ class ArchiveTable(Table):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.nbytes = path, path.stat().st_size
+        self.path = path
         self._loaded: dict[str, Array] = {}
         headers = _headers(path)
-        matrix = _matrix_key(path, headers)
-        names = self._matrix_names(headers, headers[matrix][0][1]) if matrix else []
-        used = "columns" if names else None
-        beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != used]
+        matrices = [key for key, (shape, _) in headers.items() if len(shape) > 1]
+        names: list[str] = []
+        sources: list[tuple[str, int | None]] = []  # of each column: its array, and its place there
+        for key in matrices:
+            shape = headers[key][0]
+            if len(shape) > 2:
+                raise ValueError(f"{path}: {key!r} has shape {shape}; rows and columns are needed")
+            names = self._matrix_names(headers, shape[1])
+            sources = [(key, place) for place in range(shape[1])]
+        if len(matrices) > 1:
+            raise ValueError(f"{path} has several matrices: {few(matrices)}; keep one in the file")
+        taken = "columns" if names else None
+        beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != taken]
         self.columns = checked_names(path, [*names, *beside])
-        sources = [*((str(matrix), place) for place in range(len(names))), *((key, None) for key in beside)]
+        sources += [(key, None) for key in beside]
         self._sources = dict(zip(self.columns, sources, strict=True))
-        self.n_rows = _common_length(path, headers, [key for key, _ in sources])
         self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}
+        lengths = {key: headers[key][0][0] for key, _ in sources}
+        (first, self.n_rows), *others = lengths.items()
+        for key, length in others:
+            if length != self.n_rows:
+                raise ValueError(
+                    f"{path}: {key!r} has {length} values, {first!r} has {self.n_rows} rows; "
+                    "every array needs one value per row"
+                )
 
     def _matrix_names(self, headers: _Headers, n_columns: int) -> list[str]:
         if "columns" not in headers:
@@ -131,27 +142,6 @@ def _headers(path: Path) -> _Headers:
             "save numbers, or text as fixed-width strings (astype(str))"
         )
     return headers
-
-
-def _matrix_key(path: Path, headers: _Headers) -> str | None:
-    deep = [key for key, (shape, _) in headers.items() if len(shape) > 2]
-    if deep:
-        raise ValueError(f"{path}: {deep[0]!r} has shape {headers[deep[0]][0]}; rows and columns are needed")
-    flat = [key for key, (shape, _) in headers.items() if len(shape) == 2]
-    if len(flat) > 1:
-        raise ValueError(f"{path} has several matrices: {few(flat)}; keep one in the file")
-    return flat[0] if flat else None
-
-
-def _common_length(path: Path, headers: _Headers, keys: Sequence[str]) -> int:
-    n_rows = headers[keys[0]][0][0]
-    for key in keys:
-        if headers[key][0][0] != n_rows:
-            raise ValueError(
-                f"{path}: {key!r} has {headers[key][0][0]} values, {keys[0]!r} has {n_rows} rows; "
-                "every array needs one value per row"
-            )
-    return n_rows
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:

@@ -26,12 +26,11 @@ from duramen.io.columns import (
     as_int64,
     checked_names,
     readable,
-    refuse_kind,
     refuse_large,
     shortened,
     too_large,
 )
-from duramen.io.table import Batch, Files, Mark, Shard, Table, check_same_columns, mark_of
+from duramen.io.table import Batch, Files, Mark, Reader, Table, check_same_columns, mark_of
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -67,9 +66,6 @@ class ArrowColumn(Column):
         self.kind = kind
         self.values = values.chunk(0) if values.num_chunks == 1 else _combined(values)
 
-    def _check(self, wanted: str) -> None:
-        refuse_kind(self.kind, wanted)
-
     def numbers(self) -> Array:
         self._check("numbers")
         values = self.values
@@ -85,18 +81,16 @@ class ArrowColumn(Column):
 
     def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
-        values = _as_text(self.values).dictionary_encode()
+        values = self.values
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        values = values.cast(pa.large_string()).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
     def whole(self) -> Array:
         self._check("whole numbers")
         self._refuse_missing()
         return as_int64(_numpy(self.values))
-
-    def words(self) -> list[str]:
-        self._check("text")
-        self._refuse_missing()
-        return list(_as_text(self.values).to_pylist())
 
     def _refuse_missing(self) -> None:
         if self.values.null_count:
@@ -175,12 +169,6 @@ def _combined(values: Any) -> Any:
     return combined if isinstance(combined, pa.Array) else combined.chunk(0)
 
 
-def _as_text(values: Any) -> Any:
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.cast(pa.large_string())
-
-
 def _numpy(values: Any) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
@@ -219,8 +207,8 @@ class ArrowTable(Table):
         self.columns = checked_names(path, schema.names)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
 
-    def type_of(self, name: str) -> str:
-        return str(self.schema.field(name).type)
+    def types(self) -> dict[str, str]:
+        return _types(self.schema) if self.typed else super().types()
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read record batches, each with the share of the file that is read."""
@@ -287,7 +275,6 @@ class ParquetTable(ArrowTable):
     what = "a Parquet file"
 
     def __init__(self, path: Path) -> None:
-        self.nbytes = path.stat().st_size
         with readable(path, self.what, *_ERRORS), _open_parquet(path) as file:
             self._set_schema(path, file.schema_arrow)
             self.index = _index_of(file.schema_arrow)
@@ -295,16 +282,16 @@ class ParquetTable(ArrowTable):
             self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
         self._groups: list[int] | None = None  # all of them
 
-    def shards(self) -> list[Table]:
+    def shards(self) -> list[Reader]:
         starts = list(accumulate(self._counts, initial=0))
         groups = groupby(range(len(self._counts)), key=lambda group: (starts[group + 1] - 1) // _SHARD)
         shards = [self._shard(list(some), starts) for _, some in groups]
-        return shards if len(shards) > 1 else [self]
+        return shards if len(shards) > 1 else [self.batches]
 
-    def _shard(self, groups: list[int], starts: Sequence[int]) -> Table:
-        part = copy(self)
-        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - starts[groups[0]]
-        return Shard(self, part, starts[groups[0]])
+    def _shard(self, groups: list[int], starts: Sequence[int]) -> Reader:
+        part, start = copy(self), starts[groups[0]]
+        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - start
+        return partial(self._read_shard, part.batches, start)
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with _open_parquet(self.path, len(columns)) as file:
@@ -360,29 +347,21 @@ class DatasetTable(ArrowTable):
     """
 
     def __init__(self, source: Any) -> None:
-        self._source = source
-        self._in_memory = isinstance(source, pa.Table)
-        fragments = [] if self._in_memory else _fragments(source)
+        from pyarrow.dataset import dataset  # takes time to import
+
+        self._source = dataset(source) if isinstance(source, pa.Table) else source
+        fragments = _fragments(self._source)
         files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
-        name = f"the Arrow {'table' if self._in_memory else 'dataset'}"
-        self._set_schema(files[0].parent if files else Path(name), source.schema)
-        check_same_columns(
-            [
-                (getattr(one, "path", "a part of the dataset"), _types(one.physical_schema))
-                for one in fragments
-            ]
-        )
-        self.n_rows = source.num_rows if self._in_memory else source.count_rows()
-        self.nbytes = sum(file.stat().st_size for file in files if file.exists()) or 1
+        self._set_schema(files[0].parent if files else Path("the Arrow data"), source.schema)
+        parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
+        check_same_columns([(part, _types(schema)) for part, schema in parts])
+        self.n_rows = self._source.count_rows()
         self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        if self._in_memory:
-            pieces = self._source.select([*columns]).to_batches(max_chunksize=n_rows)
-        else:
-            pieces = self._source.to_batches(
-                columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
-            )
+        pieces = self._source.to_batches(
+            columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
+        )
         for piece in pieces:
             yield piece, 1.0
             del piece
@@ -400,17 +379,19 @@ def _fragments(source: Any) -> list[Any]:
         return []
 
 
-class ArrowFiles(Files, ArrowTable):
+class ArrowFiles(ArrowTable, Files):
     """Several files that pyarrow reads: a batch may begin in one file and end in the next."""
 
-    def type_of(self, name: str) -> str:
-        return self.parts[0].type_of(name)
+    def __init__(self, path: Path, parts: Sequence[ArrowTable]) -> None:
+        super().__init__(path, parts)
+        self.column_type = parts[0].column_type
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        for part in self.parts:
+        for place, part in enumerate(self.parts):
             assert isinstance(part, ArrowTable)
+            count = 0
             for piece, done in part.pieces(n_rows, columns):
-                yield piece.select([*columns]), done
-
-    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        return ArrowTable._read(self, n_rows, columns, skip)
+                count += piece.num_rows
+                yield piece.select([*columns]), (place + done) / len(self.parts)
+                del piece
+            self._counts[place] = count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
@@ -47,6 +47,13 @@ class BadCellError(ValueError):
     def __init__(self, row: int | None, problem: str, way_out: str = "") -> None:
         super().__init__(problem)
         self.row, self.problem, self.way_out = row, problem, way_out
+
+
+def refuse_where(bad: Array, problem: str, way_out: str = "") -> None:
+    """Raise BadCellError about the first row where ``bad`` is true."""
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        raise BadCellError(int(rows[0]), problem, way_out)
 
 
 def few(names: Sequence[str], most: int = 8) -> str:
@@ -132,6 +139,11 @@ class Column(ABC):
 
     kind: Kind
 
+    def _check(self, wanted: str) -> None:
+        """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
+        if self.kind not in _KINDS_OF[wanted]:
+            raise BadCellError(None, f"holds {self.kind.value}, not {wanted}")
+
     @abstractmethod
     def numbers(self) -> Array:
         """Return a numeric array, NaN where a value is missing; copied only if it must be."""
@@ -144,9 +156,11 @@ class Column(ABC):
     def whole(self) -> Array:
         """Return ids that are whole numbers, exactly."""
 
-    @abstractmethod
     def words(self) -> list[str]:
         """Return ids that are text."""
+        codes, texts = self.texts()
+        refuse_where(codes < 0, "has no value")
+        return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""
@@ -164,19 +178,11 @@ class Column(ABC):
         if of == "text":
             codes, values = self.texts()
             return codes, list(values)
-        codes, numbers = codes_of_numbers(self.flags() if of == "flag" else self.numbers())
-        if of == "flag":
-            return codes, [bool(value) for value in numbers]
-        return codes, [plain_number(value) for value in numbers]
-
-
-def codes_of_numbers(values: Array) -> tuple[Array, Array]:
-    """Return a code for each value, -1 for NaN, and the distinct values, ascending."""
-    known, codes = np.unique(values, return_inverse=True)
-    kept = known[~np.isnan(known)] if known.dtype.kind == "f" else known
-    codes = codes.reshape(-1).astype(np.int64)
-    codes[codes >= len(kept)] = -1  # NaN sorts last
-    return codes, kept
+        numbers = self.flags() if of == "flag" else self.numbers()
+        known, codes = np.unique(numbers, return_inverse=True)
+        codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
+        plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
+        return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
 
 
 def refuse_large(values: Array) -> None:
@@ -212,12 +218,6 @@ _KINDS_OF = {
     "text": {Kind.TEXT, Kind.EMPTY},
     "whole numbers": {Kind.WHOLE},
 }
-
-
-def refuse_kind(kind: Kind, wanted: str) -> None:
-    """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
-    if kind not in _KINDS_OF[wanted]:
-        raise BadCellError(None, f"holds {kind.value}, not {wanted}")
 
 
 def plain_number(value: Any) -> Category:

@@ -16,7 +16,6 @@ import pyarrow.csv
 
 from duramen.io.arrow import ArrowTable, TextColumn, kind_of_texts, rebatched
 from duramen.io.columns import BadCellError, Kind, checked_names, readable, shortened
-from duramen.io.table import Table
 
 _BROKEN = (OSError, EOFError, zlib.error)  # what a damaged gzip file raises
 
@@ -123,9 +122,9 @@ class DelimitedTable(ArrowTable):
 
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
         self.path, self.nbytes = path, path.stat().st_size
-        with readable(path, self.what, *_BROKEN), _text(path) as file:
-            lines = list(islice((line for line in file if line.strip("\r\n")), 2))
         with readable(path, self.what, *_BROKEN):
+            with _text(path) as file:
+                lines = list(islice((line for line in file if line.strip("\r\n")), 2))
             self.delimiter = delimiter or _delimiter_of(path)
             self.columns = self._header(lines)
         self.kinds = dict.fromkeys(self.columns, Kind.EMPTY)
@@ -154,9 +153,6 @@ class DelimitedTable(ArrowTable):
                 "(a pandas index: to_csv(..., index=False))"
             )
         return checked_names(path, names)
-
-    def type_of(self, name: str) -> str:
-        return Table.type_of(self, name)
 
     def place(self, row: int) -> str:
         line = _line_of(self.path, self.delimiter, row)

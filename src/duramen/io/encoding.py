@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.io.columns import BadCellError, Category, Column, few, shortened
+from duramen.io.columns import BadCellError, Category, Column, few, refuse_where, shortened
 from duramen.io.table import Batch, Table, rows_in_memory
 
 IMPUTE = "fill it, drop the row, or impute it (--impute mean, median or zero; in Python impute=)"
 """What to do about a missing value."""
 
 LABEL = "the label is never imputed; drop the row"
-"""What to do about a missing label."""
+WEIGHT = "the weight is never imputed; drop the row"
+INFINITE = "is infinite", "correct it or drop the row"
 
 _FORMAT = 1
 _ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
@@ -87,13 +88,12 @@ class Choice:
         return {"kind": "choice", **vars(self), "categories": list(self.categories)}
 
 
-def _part_from_json(state: dict[str, Any]) -> Number | Choice:
-    if state["kind"] == "number":
-        fill = state["fill"]
-        return Number(str(state["name"]), None if fill is None else float(fill))
-    if state["kind"] != "choice" or state["of"] not in ("text", "number", "flag"):
-        raise ValueError(f"unknown part {state['kind']!r}")
-    return Choice(str(state["name"]), state["of"], tuple(state["categories"]), state["fill"])
+def _part_from_json(state: dict[str, Any]) -> Any:
+    kind = {"number": Number, "choice": Choice}[state["kind"]]
+    settings = {name: value for name, value in state.items() if name != "kind"}
+    if "categories" in settings:
+        settings["categories"] = tuple(settings["categories"])
+    return kind(**settings)
 
 
 @dataclass(frozen=True)
@@ -165,34 +165,27 @@ class Encoding:
         return tuple(name for part in self.parts for name in part.names)
 
     @property
+    def batch_rows(self) -> int:
+        """How many rows to read at once: at most 8 MB of numbers, categories one-hot, and 65,536 rows."""
+        return rows_in_memory(max(len(self.names), len(self.columns)))
+
+    @property
     def classes(self) -> list[Category] | None:
         """What the labels 0, 1, ... stand for; None where labels are numbers."""
         return list(self.label_choice.categories) if self.label_choice else None
 
-    def without(self, *roles: str) -> Encoding:
-        """Return the same encoding without the "label", "weight" or "id", for data that lack them."""
-        gone: dict[str, Any] = dict.fromkeys(roles)
-        if "label" in roles:
-            gone["label_choice"] = None
-        if "id" in roles:
-            gone["text_ids"] = False
-        return replace(self, **gone)
-
     def read(
         self, table: Table, n_rows: int | None = None, skip: int = 0
     ) -> Iterator[tuple[Batch, EncodedRows]]:
-        """Read the columns that are needed in batches, and encode each.
-
-        By default a batch has at most 8 MB of numbers, categories one-hot, and 65,536 rows.
+        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each.
 
         Examples
         --------
         >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
         ...     store.insert(rows.X, y=rows.y)
         """
-        if n_rows is None:
-            n_rows = rows_in_memory(max(len(self.names), len(self.columns)))
-        return ((batch, self.rows(batch)) for batch in table.batches(n_rows, self.columns, skip))
+        batches = table.batches(self.batch_rows if n_rows is None else n_rows, self.columns, skip)
+        return ((batch, self.rows(batch)) for batch in batches)
 
     def rows(self, batch: Batch) -> EncodedRows:
         """Encode a batch.
@@ -207,8 +200,9 @@ class Encoding:
         y = self._labels(batch)
         weights = None
         if self.weight is not None:
-            weights = _plain_numbers(batch, self.weight, "the weight")
-            _refuse_where(batch, self.weight, weights < 0, "is negative", "a weight is 0 or more")
+            with named(batch, self.weight):
+                weights = _plain_numbers(batch.column(self.weight), WEIGHT)
+                refuse_where(weights < 0, "is negative", "a weight is 0 or more")
         return EncodedRows(self._matrix(batch), y, weights, self._ids(batch))
 
     def _matrix(self, batch: Batch) -> Array:
@@ -247,10 +241,11 @@ class Encoding:
     def _labels(self, batch: Batch) -> Array | None:
         if self.label is None:
             return None
-        if self.label_choice is None:
-            return _plain_numbers(batch, self.label, "the label")
         with named(batch, self.label):
-            return self.label_choice.codes(batch.column(self.label), LABEL).astype(np.float64)
+            column = batch.column(self.label)
+            if self.label_choice is None:
+                return _plain_numbers(column, LABEL)
+            return self.label_choice.codes(column, LABEL).astype(np.float64)
 
     def _ids(self, batch: Batch) -> Array | list[str] | None:
         if self.id is None:
@@ -309,18 +304,12 @@ def _refuse(batch: Batch, name: str, row: int | None, problem: str, way_out: str
     raise ValueError(f"{batch.table.path}: column {name!r} {problem}{place}{advice}") from None
 
 
-def _plain_numbers(batch: Batch, name: str, role: str) -> Array:
+def _plain_numbers(column: Column, way_out: str) -> Array:
     """Read labels or weights: numbers, none of them missing or infinite."""
-    with named(batch, name):
-        values = np.array(batch.column(name).numbers(), dtype=np.float64)
-    _refuse_where(batch, name, np.isnan(values), "has no value", f"{role} is never imputed; drop the row")
-    _refuse_where(batch, name, np.isinf(values), "is infinite", "correct it or drop the row")
+    values = np.array(column.numbers(), dtype=np.float64)
+    refuse_where(np.isnan(values), "has no value", way_out)
+    refuse_where(np.isinf(values), *INFINITE)
     return values
-
-
-def _refuse_where(batch: Batch, name: str, bad: Array, problem: str, way_out: str) -> None:
-    if bad.any():
-        _refuse(batch, name, int(np.flatnonzero(bad)[0]), problem, way_out)
 
 
 def _fill(X: Array, numbers: dict[int, Array]) -> bool:

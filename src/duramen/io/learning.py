@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +23,13 @@ from duramen.io.columns import (
     column_roles,
     few,
     plain_number,
+    refuse_where,
 )
-from duramen.io.encoding import IMPUTE, LABEL, Choice, Encoding, Number, named
+from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Number, named
 from duramen.io.table import Batch, Table
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
-TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
+_TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
 _CODE = re.compile(r"[+-]?0[0-9]")
 
@@ -41,6 +43,7 @@ def learn_encoding(
     one_hot: Iterable[str] | str = (),
     impute: str | None = None,
     each: Callable[[Batch], Any] | None = None,
+    classes: bool = False,
 ) -> Encoding:
     """Decide how a table's columns become numbers.
 
@@ -67,6 +70,8 @@ def learn_encoding(
         Labels, weights and ids are never imputed.
     each : callable, optional
         Called with every batch of the pass, for progress.
+    classes : bool
+        Whether labels that are numbers become 0..k-1, too.
 
     Raises
     ------
@@ -92,18 +97,27 @@ def learn_encoding(
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
     if table.n_rows == 0:
         raise ValueError(f"{table.path} has no rows")
-    used = _features(table, {"label": label, "weight": weight, "id": id}, features)
+    roles = {"label": label, "weight": weight, "id": id}
+    used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
-    check_kinds(table, used, chosen, label, weight, id)
+    _check_kinds(table, used, chosen, roles)
+    text_ids = id is not None and has_text_ids(table, id)
     numbers = [name for name in used if name not in chosen]
-    learners: dict[str, _Learner] = {
-        name: _Categories(table, name, impute=impute is not None, way_out=IMPUTE) for name in chosen
+    learners: dict[str, Any] = {
+        name: _Categories(name, _values_of(table, name), impute=impute is not None) for name in chosen
     }
     if impute in ("mean", "median"):
         learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
     if label is not None and table.kinds[label] in _CHOICES:
-        learners[label] = _Categories(table, label, impute=False, way_out=LABEL)
-    _learn(table, learners, each)
+        learners[label] = _Classes(label, _values_of(table, label))
+    elif label is not None and classes:
+        learners[label] = _Classes(label, "number")
+    for batch in table.batches(columns=learners) if learners else ():
+        for name, learner in learners.items():
+            with named(batch, name):
+                learner.add(batch.column(name), batch.first)
+        if each is not None:
+            each(batch)
     found = {name: learner.result() for name, learner in learners.items()}
     for name, value in found.items():
         if value is None:
@@ -118,7 +132,7 @@ def learn_encoding(
         weight,
         id,
         found.get(label) if label is not None else None,
-        text_ids=id is not None and table.kinds[id] in TEXT_IDS,
+        text_ids=text_ids,
         single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
         impute=impute,
     )
@@ -126,22 +140,6 @@ def learn_encoding(
     if twice:
         raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
     return encoding
-
-
-def _learn(table: Table, learners: dict[str, _Learner], each: Callable[[Batch], Any] | None) -> None:
-    """Show all learners their columns, in one pass; in none, if there are no learners."""
-    if not learners:
-        return
-    empty = True
-    for batch in table.batches(columns=learners):
-        empty = False
-        for name, learner in learners.items():
-            with named(batch, name):
-                learner.add(batch.column(name), batch.first)
-        if each is not None:
-            each(batch)
-    if empty:
-        raise ValueError(f"{table.path} has no rows")
 
 
 def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
@@ -189,41 +187,39 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
     return frozenset(names)
 
 
-def check_kinds(
-    table: Table,
-    used: Sequence[str],
-    chosen: frozenset[str],
-    label: str | None,
-    weight: str | None,
-    id: str | None,
+def _check_kinds(
+    table: Table, used: Sequence[str], chosen: frozenset[str], roles: dict[str, str | None]
 ) -> None:
     """Refuse columns that cannot have the role they are given."""
+    label, weight = roles["label"], roles["weight"]
     for name in used:
-        _check_feature(table, name, one_hot=name in chosen, may_be_id=id is None)
+        kind = table.kinds[name]
+        if kind in (Kind.TIME, Kind.OTHER):
+            raise ValueError(
+                f"{_holds(table, name)}, which cannot be a feature; turn it into numbers first "
+                "(for instance days since a date), or leave it out of the features (--features)"
+            )
+        if kind not in NUMERIC and name not in chosen:
+            as_id = f"use it as the ids (--id {name}), " if roles["id"] is None and kind in _TEXT_IDS else ""
+            raise ValueError(
+                f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {as_id}"
+                "leave it out of the features (--features), or correct it"
+            )
     if label is not None and table.kinds[label] in (Kind.TIME, Kind.OTHER, Kind.MIXED):
         raise ValueError(f"{_holds(table, label, 'the label')}; labels are numbers, text or true/false")
     if weight is not None and table.kinds[weight] not in NUMERIC:
         raise ValueError(f"{_holds(table, weight, 'the weight')}, not numbers")
-    if id is not None and table.kinds[id] not in (Kind.WHOLE, *TEXT_IDS):
+
+
+def has_text_ids(table: Table, id: str) -> bool:
+    """Return whether ids are text; refuse what is neither text nor whole numbers."""
+    kind = table.kinds[id]
+    if kind is not Kind.WHOLE and kind not in _TEXT_IDS:
         raise ValueError(
             f"{_holds(table, id, 'the id')}; ids are whole numbers or text, "
             "so that no two become equal by rounding"
         )
-
-
-def _check_feature(table: Table, name: str, *, one_hot: bool, may_be_id: bool) -> None:
-    kind = table.kinds[name]
-    if kind in (Kind.TIME, Kind.OTHER):
-        raise ValueError(
-            f"{_holds(table, name)}, which cannot be a feature; turn it into numbers first "
-            "(for instance days since a date), or leave it out of the features (--features)"
-        )
-    if kind not in NUMERIC and not one_hot:
-        as_id = f"use it as the ids (--id {name}), " if may_be_id and kind in TEXT_IDS else ""
-        raise ValueError(
-            f"{_holds(table, name)}, not numbers; encode it one-hot (--one-hot {name}), {as_id}"
-            "leave it out of the features (--features), or correct it"
-        )
+    return kind in _TEXT_IDS
 
 
 def _holds(table: Table, name: str, what: str = "column") -> str:
@@ -233,14 +229,11 @@ def _holds(table: Table, name: str, what: str = "column") -> str:
     return f"{table.path}: {what} {name!r} holds {kind.value}{where}"
 
 
-class _Learner(Protocol):
-    """What one pass learns about a column."""
-
-    def add(self, column: Column, first: int) -> None:
-        """Take in the values of a batch whose first row has the number ``first``."""
-
-    def result(self) -> Any:
-        """Return what was learned; None if all values are missing."""
+def _values_of(table: Table, name: str) -> str | None:
+    """Return what the categories of a column are; None for a text file, where only the pass will tell."""
+    if not table.typed:
+        return None
+    return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
 
 
 class _Categories:
@@ -250,35 +243,44 @@ class _Categories:
     numbers or flags if all of them, in the end, are.
     """
 
-    def __init__(self, table: Table, name: str, *, impute: bool, way_out: str) -> None:
-        self.name, self.typed, self.impute, self.way_out = name, table.typed, impute, way_out
-        self.of = "text"
-        kind = table.kinds[name]
-        if table.typed and kind is not Kind.TEXT:
-            self.of = "flag" if kind is Kind.FLAG else "number"
+    way_out = IMPUTE
+    too_many = (
+        f"has more than {_MOST_CATEGORIES:,} categories",
+        "leave the column out, or group its values first",
+    )
+
+    def __init__(self, name: str, of: str | None, *, impute: bool = False) -> None:
+        self.name, self.of, self.impute = name, of, impute
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column, first: int) -> None:
-        codes, values = column.distinct(self.of)
-        missing = np.flatnonzero(codes < 0)
-        if missing.size and not self.impute:
-            raise BadCellError(int(missing[0]), "has no value", self.way_out)
+        codes, values = column.distinct(self.of or "text")
+        if not self.impute:
+            refuse_where(codes < 0, "has no value", self.way_out)
+        infinite = [code for code, value in enumerate(values) if value in (math.inf, -math.inf)]
+        refuse_where(np.isin(codes, infinite), *INFINITE)
         counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
         self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
         if len(self.counts) > _MOST_CATEGORIES:
-            raise BadCellError(
-                None,
-                f"has more than {_MOST_CATEGORIES} categories",
-                "leave the column out, or group its values first",
-            )
+            raise BadCellError(None, *self.too_many)
 
     def result(self) -> Choice | None:
-        of, counts = (self.of, self.counts) if self.typed else _parsed(self.counts)
+        of, counts = _parsed(self.counts) if self.of is None else (self.of, self.counts)
         if not counts:
             return None
         categories = tuple(sorted(counts))
         frequent = max(categories, key=counts.__getitem__)  # of equals, the first
         return Choice(self.name, of, categories, frequent if self.impute else None)
+
+
+class _Classes(_Categories):
+    """The values of a label."""
+
+    way_out = LABEL
+    too_many = (
+        f"has more than {_MOST_CATEGORIES:,} values, too many for classes",
+        "use a loss for numbers (--loss huber), or group its values first",
+    )
 
 
 def _parsed(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
@@ -309,7 +311,7 @@ def _flag(text: str) -> Category | None:
     return {"true": True, "false": False}.get(text.lower())
 
 
-def number_learner(impute: str, n_columns: int) -> _Learner:
+def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
     """Return what learns the mean or median of one of ``n_columns`` columns."""
     if impute == "mean":
         return _Mean()
@@ -319,9 +321,7 @@ def number_learner(impute: str, n_columns: int) -> _Learner:
 def _present(column: Column) -> tuple[Array, Array]:
     """Return the values that are not missing, and their rows; refuse infinity."""
     values = np.asarray(column.numbers(), dtype=np.float64)
-    infinite = np.flatnonzero(np.isinf(values))
-    if infinite.size:
-        raise BadCellError(int(infinite[0]), "is infinite", "correct it or drop the row")
+    refuse_where(np.isinf(values), *INFINITE)
     rows = np.flatnonzero(~np.isnan(values))
     return values[rows], rows
 

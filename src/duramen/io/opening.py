@@ -75,9 +75,14 @@ def open_table(path: Any) -> Table:
         if not files:
             raise FileNotFoundError(f"there are no Parquet files in {source}")
         return _open_all(source, files)
-    if not source.exists() and set(str(source)) & set("*?["):
+    if is_pattern(source):
         return _open_all(source, _matching(source))
     return _open_all(source, [source])
+
+
+def is_pattern(source: Path) -> bool:
+    """Return whether a path is not a file, but a pattern for several."""
+    return bool(set(str(source)) & set("*?[")) and not source.exists()
 
 
 def _matching(pattern: Path) -> list[Path]:
@@ -107,8 +112,10 @@ def _join(source: Path, parts: Sequence[Table]) -> Table:
         return Files(source, parts)
     from duramen.io.arrow import ArrowFiles, ArrowTable
 
-    typed = all(isinstance(part, ArrowTable) and part.typed for part in parts)
-    return ArrowFiles(source, parts) if typed else Files(source, parts)
+    arrow = [part for part in parts if isinstance(part, ArrowTable)]
+    if len(arrow) < len(parts):
+        raise ValueError(f"{source}: .npz files cannot be read together with files of other formats")
+    return ArrowFiles(source, arrow)
 
 
 def _open_file(path: Path) -> Table:

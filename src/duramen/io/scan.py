@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 
 import numpy as np
 
-from duramen.arrays import as_frame, column_names, is_frame, numbered
+from duramen.arrays import Array, as_frame, column_names, is_frame, numbered
+from duramen.io.columns import column_roles
 from duramen.parallel import side_by_side
-from duramen.points import WeightedPoints
+from duramen.points import WeightedPoints, numbers_of
 from duramen.progress import Bar
 
 if TYPE_CHECKING:
-    from duramen.io import Encoding, Table
+    from duramen.io import Batch, Encoding, Table
+    from duramen.io.table import Reader
 
 T = TypeVar("T")
-Part = Callable[[], Iterator[tuple[int, WeightedPoints]]]  # the rows before a batch, and the batch
+Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
 Progress = Callable[[int, float, int], Any]
+
+_MOST_IDS = 20_000_000  # ids that are compared over batches: 160 MB, 320 at the end; others are not checked
 
 
 @final
 class Scan:
     """Data that can be read batch by batch, as often as needed: what :func:`scan` returns."""
 
-    def __init__(self, source: _TableSource | _BatchSource, progress: bool | Progress) -> None:
+    def __init__(self, source: TableSource | _BatchSource, progress: bool | Progress) -> None:
         self._source, self._progress = source, progress
         self._counted = source.n_rows  # None until a pass has counted
 
@@ -40,7 +46,7 @@ class Scan:
     def __iter__(self) -> Iterator[WeightedPoints]:
         """Read all batches, in order, as points."""
         for part in self._source.parts():
-            for _, points in part():
+            for _, _, points in part():
                 yield points
 
     @property
@@ -59,10 +65,7 @@ class Scan:
         return self._source.n_rows
 
     def passed(
-        self,
-        begin: Callable[[], T],
-        take: Callable[[T, int, WeightedPoints], Any],
-        report: Callable[[float, int], Any],
+        self, begin: Callable[[], T], take: Callable[[T, int, WeightedPoints], Any], number: int = 1
     ) -> list[T]:
         """Make one pass over all batches, on all cores where files can be read in parts.
 
@@ -72,8 +75,8 @@ class Scan:
             Makes what one thread collects into.
         take : function
             Called with that, the number of rows before a batch, and the batch.
-        report : function
-            Called after every batch with the share that is done, and how many rows that were.
+        number : int
+            Which pass this is, for the progress.
 
         Returns
         -------
@@ -83,9 +86,8 @@ class Scan:
         Raises
         ------
         ValueError
-            If a file has changed since the scan was made.
+            If a file has changed since the scan was made, or an id is found twice.
         """
-        self._source.refuse_changed()
         found: dict[int, T] = {}
         lock = threading.Lock()
         n_rows = 0
@@ -93,36 +95,40 @@ class Scan:
         def read(part: Part) -> None:
             nonlocal n_rows
             mine = found.setdefault(threading.get_ident(), begin())
-            for first, points in part():
+            for first, done, points in part():
                 take(mine, first, points)
                 with lock:
                     n_rows += len(points)
-                    report(n_rows / max(1, self._counted or 2 * n_rows), n_rows)
+                    show(number, n_rows / self._counted if self._counted else done, n_rows)
 
-        side_by_side(read, self._source.parts())
-        self._source.refuse_changed()
+        with self._shown() as show, self._source.checked():
+            side_by_side(read, self._source.parts())
         self._counted = n_rows
         return list(found.values()) or [begin()]
 
     @contextmanager
-    def shown(self) -> Iterator[Progress]:
+    def _shown(self) -> Iterator[Progress]:
         """Yield what to call after every batch; a bar on standard error goes when the work is done."""
         if self._progress is not True:
             yield self._progress or _show_nothing
             return
-        bar, current = Bar(shown=True), 0
+        with closing(Bar(shown=True)) as bar:
+            yield bar.at_pass
 
-        def show(number: int, share: float, rows: int) -> None:
-            nonlocal current
-            if number != current:
-                bar.begin(f"pass {number}")
-                current = number
-            bar.at(share, rows)
+    def names_of(self, ids: Any) -> list[str]:
+        """Return the ids of rows as in the file, where they are text; ``ids`` are the numbers they stand for.
 
-        try:
-            yield show
-        finally:
-            bar.close()
+        This takes a pass over the column of ids.
+
+        Raises
+        ------
+        KeyError
+            If there is no such row, or the ids of the file are numbers.
+        """
+        with self._shown() as show:
+            return self._source.names_of(
+                np.asarray(ids), lambda batch: show(3, batch.done, batch.first + len(batch))
+            )
 
 
 def _show_nothing(number: int, share: float, rows: int) -> None:
@@ -156,8 +162,9 @@ def scan(
         (X, y) or (X, y, weights), a data frame or record batch, or points with ids
         that are distinct over all batches.
     label, weight, id : str, optional
-        The columns of labels, weights, and whole numbers that identify the rows. Without
-        ``id``, rows are numbered over all files or batches.
+        The columns of labels, weights, and ids: whole numbers, or text that becomes
+        numbers (``names_of`` of the result returns the text). Without ``id``, rows are
+        numbered over all files or batches.
     features : iterable of str, optional
         The columns of X; by default all that have no other role.
     one_hot, impute
@@ -200,12 +207,7 @@ def scan(
         from duramen.io import learn_encoding
 
         encoding = learn_encoding(table, features=columns, one_hot=one_hot, impute=impute, **roles)
-        if encoding.text_ids:
-            raise TypeError(
-                f"the column {id!r} holds text, and ids are whole numbers; omit id=, and core.ids are "
-                "row numbers"
-            )
-        return Scan(_TableSource(table, encoding), progress)
+        return Scan(TableSource(table, encoding), progress)
     if one_hot or impute:
         raise TypeError("one_hot= and impute= are for files and Arrow datasets; encode batches yourself")
     return Scan(_BatchSource(source, columns, roles), progress)
@@ -244,25 +246,76 @@ def _are_paths(source: Any) -> bool:
 
 
 @final
-class _TableSource:
-    """The rows of a table, encoded."""
+class TableSource:
+    """The rows of a table, encoded; a text that is an id becomes a number."""
 
     def __init__(self, table: Table, encoding: Encoding) -> None:
-        self._table, self._encoding = table, encoding
+        self.table, self.encoding = table, encoding
         self.names, self.classes, self.n_rows = encoding.names, encoding.classes, table.n_rows
         self.title = table.path.name
-        self.refuse_changed = table.refuse_changed
+        self._ids: list[Array] | None = None if encoding.id is None else []  # of the first pass
 
     def parts(self) -> list[Part]:
-        return [partial(self._read, shard) for shard in self._table.shards()]
+        return [partial(self._read, shard) for shard in self.table.shards()]
 
-    def _read(self, shard: Table) -> Iterator[tuple[int, WeightedPoints]]:
-        for batch, rows in self._encoding.read(shard):
-            first = shard.offset + batch.first
-            ids = np.arange(first, first + len(rows), dtype=np.int64) if rows.ids is None else rows.ids
+    def _read(self, shard: Reader) -> Iterator[tuple[int, float, WeightedPoints]]:
+        for batch in shard(self.encoding.batch_rows, self.encoding.columns):
+            rows, first = self.encoding.rows(batch), batch.first
+            ids = np.arange(first, first + len(rows)) if rows.ids is None else self._numbers(rows.ids)
+            if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
+                self._ids.append(ids)
             with numbered(first):
                 points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked
-            yield first, points
+            yield first, batch.done, points
+
+    def _numbers(self, ids: Any) -> Array:
+        return numbers_of(ids) if self.encoding.text_ids else ids
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Refuse files that change during a pass, and an id that the first pass finds twice."""
+        self.table.refuse_changed()
+        try:
+            yield
+        except ValueError:
+            self._refuse_duplicates()  # which may be the cause
+            raise
+        self._refuse_duplicates()
+        self.table.refuse_changed()
+
+    def _refuse_duplicates(self) -> None:
+        """Refuse ids of which one occurs twice; the message names both rows."""
+        if not self._ids:
+            return
+        ids = np.concatenate(self._ids)
+        self._ids = None
+        ids.sort()
+        again = ids[1:][ids[1:] == ids[:-1]]
+        if again.size:
+            found = list(islice(self._find(again[:1]), 2))
+            places = " and in ".join(batch.place(row) for _, _, batch, row in found)
+            raise ValueError(
+                f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
+                "ids must be distinct: correct them, or leave the id out (--id)"
+            )
+
+    def _find(
+        self, wanted: Array, each: Callable[[Batch], Any] = len
+    ) -> Iterator[tuple[int, Any, Batch, int]]:
+        """Find rows by the numbers of their ids, in a pass over these: number, id, batch and row."""
+        encoding = replace(self.encoding, parts=(), label=None, weight=None)
+        for batch, rows in encoding.read(self.table):
+            numbers = self._numbers(rows.ids)
+            ids: Any = rows.ids if self.encoding.text_ids else numbers.tolist()
+            for row in np.flatnonzero(np.isin(numbers, wanted)).tolist():
+                yield int(numbers[row]), ids[row], batch, row
+            each(batch)
+
+    def names_of(self, ids: Array, each: Callable[[Batch], Any]) -> list[str]:
+        found = {}
+        if self.encoding.text_ids:
+            found = {number: name for number, name, _, _ in self._find(ids, each)}
+        return [found[one] for one in ids.tolist()]
 
 
 @final
@@ -283,13 +336,17 @@ class _BatchSource:
         self._source, self._features, self._roles = source, features, roles
         self.names: tuple[str, ...] | None = None
 
-    def refuse_changed(self) -> None:
+    def checked(self) -> AbstractContextManager[None]:
         """Accept everything: changes in batches cannot be noticed."""
+        return nullcontext()
+
+    def names_of(self, ids: Array, each: Callable[[Batch], Any]) -> NoReturn:
+        raise KeyError("the ids of batches are numbers")
 
     def parts(self) -> list[Part]:
         return [self._read]
 
-    def _read(self) -> Iterator[tuple[int, WeightedPoints]]:
+    def _read(self) -> Iterator[tuple[int, float, WeightedPoints]]:
         batches = self._source() if callable(self._source) else self._source
         if not isinstance(batches, Iterable):
             raise TypeError(f"a function that is scanned must return an iterable; found {batches!r}")
@@ -300,45 +357,40 @@ class _BatchSource:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}: {error}") from error
             if points is not None:
-                yield first, points
+                yield first, 0.5, points  # nothing is known of those to come
                 first += len(points)
 
     def _points(self, batch: Any, first: int) -> WeightedPoints | None:
         """Read a batch as points; None if it has no rows."""
         if isinstance(batch, WeightedPoints):
             return batch
-        X, y, weights, ids = batch, None, None, None
         if is_frame(batch):
-            X, y, weights, ids = self._columns(batch)
+            parts = self._columns(batch)
         elif self._features is not None or any(name is not None for name in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
-        elif isinstance(batch, tuple):
-            if not 1 <= len(batch) <= 3:
+        else:
+            parts = batch if isinstance(batch, tuple) else (batch,)
+            if not 1 <= len(parts) <= 3:
                 raise TypeError(
-                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(batch)} parts; for rows "
+                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(parts)} parts; for rows "
                     "with ids pass dm.points(X, y, weights, ids)"
                 )
-            X, y, weights = (*batch, None, None)[:3]
+        X, y, weights, ids = (*parts, None, None, None)[:4]
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if not n_rows:
             return None
-        if ids is None:
-            ids = np.arange(first, first + n_rows, dtype=np.int64)
-        return WeightedPoints(X, y, weights, ids)
+        return WeightedPoints(X, y, weights, np.arange(first, first + n_rows) if ids is None else ids)
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
         """Return X, labels, weights and ids of a frame; the columns of X in the order of the first batch."""
-        there, others = column_names(batch), self._roles.values()
+        there = column_names(batch)
+        taken = column_roles(there, Path("the frame"), self._roles, self._features)
         wanted = self._features
         if wanted is None:
-            wanted = [name for name in there if name not in others]
-        if self.names is None:
-            self.names = tuple(wanted)
-        elif set(wanted) != set(self.names):
+            wanted = [name for name in there if name not in taken]
+        self.names = self.names or tuple(wanted)
+        if set(wanted) != set(self.names):
             raise ValueError(f"its columns are {wanted}, those of the batches before are {[*self.names]}")
-        for name in [*self.names, *(name for name in others if name is not None)]:
-            if name not in there:
-                raise ValueError(f"there is no column {name!r}; there are {there}")
         frame = as_frame(batch)
-        X = frame.select(*self.names)
-        return X, *(None if name is None else frame.get_column(name) for name in others)
+        others = self._roles.values()
+        return frame.select(*self.names), *(name and frame.get_column(name) for name in others)

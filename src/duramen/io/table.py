@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -13,6 +15,7 @@ from duramen.arrays import check_count
 from duramen.io.columns import NUMERIC, Column, Kind, absent, few
 
 Mark: TypeAlias = tuple[int, int, int, int]
+Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -84,14 +87,10 @@ class Table(ABC):
         What each column holds.
     n_rows : int or None
         None where only a pass over the file would tell.
-    nbytes : int
-        The size of the file.
     index : tuple of str
         Columns that were the index of a pandas frame: not features unless they are named.
     marks : dict of Path to Mark
         By which a file that changes between passes is noticed.
-    offset : int
-        For a shard, the number of its first row in the whole table.
     typed : bool
         Whether the file says what its columns hold, or it is guessed from the first rows of a text file.
     """
@@ -100,9 +99,7 @@ class Table(ABC):
     columns: tuple[str, ...]
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
-    nbytes: int
     index: tuple[str, ...] = ()
-    offset: int = 0
     typed: bool = True
     marks: Mapping[Path, Mark] = MappingProxyType({})
 
@@ -140,14 +137,19 @@ class Table(ABC):
             if mark_of(path) != mark:
                 raise ValueError(f"{path} changed while it was read; start again when it is complete")
 
-    def shards(self) -> list[Table]:
-        """Split the table into parts that can be read in parallel."""
-        return [self]
+    def shards(self) -> list[Reader]:
+        """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
+        return [self.batches]
 
-    def type_of(self, name: str) -> str:
-        """Return the type of a column, to compare it with that of another file."""
-        kind = self.kinds[name]
-        return "numbers" if kind in NUMERIC else kind.value
+    def _read_shard(self, read: Reader, start: int, n_rows: int, columns: Sequence[str]) -> Iterator[Batch]:
+        """Read a part of the table whose first row has the number ``start``."""
+        for batch in read(n_rows, columns):
+            yield replace(batch, table=self, first=start + batch.first)
+            del batch
+
+    def types(self) -> dict[str, str]:
+        """Return the types of the columns, to compare them with those of another file."""
+        return {name: "numbers" if kind in NUMERIC else kind.value for name, kind in self.kinds.items()}
 
     @abstractmethod
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
@@ -166,37 +168,6 @@ class Table(ABC):
         return f"<{type(self).__name__} {self.path.name}: {rows}, {len(self.columns)} columns>"
 
 
-class Shard(Table):
-    """A part of a table that can be read by itself.
-
-    Parameters
-    ----------
-    whole : Table
-        The table it is a part of; messages give a row's place in it.
-    part : Table
-        What reads the part.
-    offset : int
-        The number of its first row in the whole table.
-    """
-
-    def __init__(self, whole: Table, part: Table, offset: int) -> None:
-        self._whole, self._part = whole, part
-        self.path, self.columns, self.kinds = whole.path, whole.columns, whole.kinds
-        self.index, self.typed = whole.index, whole.typed
-        self.n_rows, self.nbytes, self.offset = part.n_rows, part.nbytes, offset
-
-    def place(self, row: int) -> str:
-        return self._whole.place(self.offset + row)
-
-    def why_text(self, name: str) -> str:
-        return self._whole.why_text(name)
-
-    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        for batch in self._part._read(n_rows, columns, skip):
-            yield replace(batch, table=self)
-            del batch
-
-
 class Files(Table):
     """The rows of several tables with the same columns, one after the other.
 
@@ -210,14 +181,11 @@ class Files(Table):
 
     def __init__(self, path: Path, parts: Sequence[Table]) -> None:
         first = parts[0]
-        check_same_columns(
-            [(part.path, {name: part.type_of(name) for name in part.columns}) for part in parts]
-        )
+        check_same_columns([(part.path, part.types()) for part in parts])
         self.path, self.parts = path, tuple(parts)
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
         self.kinds = {name: _kind(name, parts) for name in first.columns}
-        self.nbytes = sum(part.nbytes for part in parts)
         self._counts = [part.n_rows for part in parts]  # None until the rows of a file were counted
         self.n_rows = None if None in self._counts else sum(count or 0 for count in self._counts)
 
@@ -231,32 +199,23 @@ class Files(Table):
     def why_text(self, name: str) -> str:
         return next((why for part in self.parts if (why := part.why_text(name))), "")
 
-    def shards(self) -> list[Table]:
+    def shards(self) -> list[Reader]:
         if self.n_rows is None:
-            return [self]
-        shards: list[Table] = []
-        start = 0
-        for part in self.parts:
-            shards += [Shard(self, one, start + one.offset) for one in part.shards()]
-            start += part.n_rows or 0
-        return shards
+            return [self.batches]
+        starts = accumulate([part.n_rows or 0 for part in self.parts], initial=0)
+        return [
+            partial(self._read_shard, read, start)
+            for part, start in zip(self.parts, starts, strict=False)
+            for read in part.shards()
+        ]
 
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        first, done = 0, 0
-        for place, part in enumerate(self.parts):
-            count = self._counts[place]
-            if count is None and skip > first:
-                count = self._counts[place] = sum(map(len, part._read(1 << 16, columns[:1], 0)))
-            if count is None or first + count > skip:
-                end = max(skip - first, 0)
-                for batch in part._read(n_rows, columns, end):
-                    end = batch.first + len(batch)
-                    share = (done + batch.done * part.nbytes) / self.nbytes
-                    yield replace(batch, table=self, first=first + batch.first, done=share)
-                    del batch  # so that the next one is read without this one in memory
-                if count is None:
-                    count = self._counts[place] = end
-            first, done = first + (count or 0), done + part.nbytes
+        first = 0
+        for part in self.parts:
+            for batch in part._read(n_rows, columns, max(skip - first, 0)):
+                done = (first + batch.first + len(batch)) / (self.n_rows or 1)
+                yield replace(batch, table=self, first=first + batch.first, done=done)
+            first += part.n_rows or 0
 
 
 def _kind(name: str, parts: Sequence[Table]) -> Kind:

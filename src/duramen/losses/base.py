@@ -29,7 +29,7 @@ from scipy import sparse
 
 from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
 from duramen.ball import Ball, dual_norms
-from duramen.parallel import for_each_chunk, rows_per_chunk
+from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
 def check_k(k: Any, name: str = "k", of: str = "centres") -> int:
@@ -74,6 +74,8 @@ class Loss(ABC):
     """
 
     _takes_sparse: ClassVar[bool] = False
+    classifies: ClassVar[bool] = False
+    """Whether labels are two classes, above zero and not."""
 
     @property
     def convex(self) -> bool:
@@ -83,6 +85,10 @@ class Loss(ABC):
     @abstractmethod
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
+
+    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
+        """Compute the values for another theta on rows and labels that were checked before."""
+        return self.values(theta, X, y)
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
         """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
@@ -167,17 +173,15 @@ class Loss(ABC):
         theta = np.asarray(theta)
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
-        total = np.zeros(theta.shape)
-        step = rows_per_chunk(8 * theta.size)
-        for start in range(0, n, step):
-            chunk = slice(start, min(start + step, n))
+
+        def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
             if sparse.issparse(gradients):
-                total += gradients.T @ factors[chunk]
-            else:
-                total += np.tensordot(factors[chunk], gradients, axes=1)
-        return total
+                return (gradients.T @ factors[chunk],)
+            return (np.tensordot(factors[chunk], gradients, axes=1),)
+
+        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0])
 
     def _continuity_bounds(self, ball: Ball, X: Rows, y: Array | None) -> list[Array]:
         """Compute xi(l) by each kind of continuity that the loss has."""
@@ -217,19 +221,26 @@ class Loss(ABC):
             )
         return rows
 
-    def _parameters(self, theta: Any, rows: Rows) -> Array:
-        """Check theta against the rows, and convert it to their type."""
-        shape = self.parameter_shape(rows.shape[1])
+    def check_parameters(self, theta: Any, n_columns: int, name: str = "theta") -> Array:
+        """Check a theta for rows of ``n_columns`` columns, and return it as an array."""
+        shape = self.parameter_shape(n_columns)
         try:
             given = np.asarray(theta)
         except ValueError:  # NumPy's, of a ragged list
-            raise ValueError(f"theta has rows of different lengths; {self!r} needs shape {shape}") from None
-        if given.shape != shape:
+            raise ValueError(f"{name} has rows of different lengths; {self!r} needs shape {shape}") from None
+        if given.dtype.kind not in "biuf":
+            raise ValueError(f"{name}={theta!r} must be an array of numbers, a theta for {self!r}")
+        if shape is not None and given.shape != tuple(shape):
             raise ValueError(
-                f"theta has shape {given.shape}; {self!r} on {rows.shape[1]} columns needs shape {shape}"
+                f"{name} has shape {given.shape}; {self!r} on {n_columns} columns needs shape {tuple(shape)}"
             )
-        if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-            raise ValueError("theta must hold finite numbers; it has NaN, infinity or something else")
+        if not np.isfinite(given).all():
+            raise ValueError(f"{name} must hold finite numbers; it has NaN or infinity")
+        return given
+
+    def _parameters(self, theta: Any, rows: Rows) -> Array:
+        """Check theta against the rows, and convert it to their type."""
+        given = self.check_parameters(theta, rows.shape[1])
         with np.errstate(over="ignore"):
             typed = given.astype(rows.dtype, copy=False)
         if not np.isfinite(typed).all():

@@ -11,8 +11,8 @@ import numpy as np
 
 from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball
-from duramen.losses.base import MissingPropertyError, check_k, ignore_overflow, require_finite
-from duramen.losses.centres import CentreLoss
+from duramen.losses.base import MissingPropertyError, ignore_overflow, require_finite
+from duramen.losses.centres import KCentresLoss
 from duramen.losses.nearest import least_among, least_cost
 from duramen.losses.special import itakura_saito, relative_entropy
 from duramen.parallel import for_each_chunk, rows_per_chunk
@@ -86,8 +86,8 @@ class _SumOfTerms(Divergence):
 class SquaredDivergence(_SumOfTerms):
     """phi = |x|^2: the squared Euclidean distance, as in k-means."""
 
-    name: ClassVar[str] = "squared"
-    smooth: ClassVar[float | None] = 2.0
+    name = "squared"
+    smooth = 2.0
 
     def phi(self, X: Array) -> Array:
         return row_products(X, X)
@@ -113,8 +113,8 @@ class KLDivergence(_SumOfTerms):
     For counts and other non-negative data; a zero counts as 0 log 0 = 0.
     """
 
-    name: ClassVar[str] = "kl"
-    domain: ClassVar[str] = "0 or more in the data, more than 0 in the centres"
+    name = "kl"
+    domain = "0 or more in the data, more than 0 in the centres"
 
     def phi(self, X: Array) -> Array:
         return (X * np.log(np.where(X > 0, X, 1))).sum(axis=1)
@@ -147,8 +147,8 @@ class KLDivergence(_SumOfTerms):
 class ItakuraSaitoDivergence(_SumOfTerms):
     """phi = -sum log x: the Itakura-Saito divergence sum x/c - log(x/c) - 1, for spectra."""
 
-    name: ClassVar[str] = "itakura-saito"
-    domain: ClassVar[str] = "more than 0"
+    name = "itakura-saito"
+    domain = "more than 0"
 
     def phi(self, X: Array) -> Array:
         return -np.log(X).sum(axis=1)
@@ -196,8 +196,8 @@ class CustomDivergence(Divergence):
     array([0.        , 0.54308063])
     """
 
-    name: ClassVar[str] = "CustomDivergence"
-    domain: ClassVar[str] = "numbers where its potential is one"
+    name = "CustomDivergence"
+    domain = "numbers where its potential is one"
 
     potential: Callable[[Array], Array]
     potential_gradient: Callable[[Array], Array]
@@ -261,7 +261,7 @@ def divergence_of(given: Any) -> Divergence:
 
 
 @dataclass(frozen=True)
-class BregmanLoss(CentreLoss):
+class BregmanLoss(KCentresLoss):
     """Bregman clustering: the smallest divergence d(x, c_j) to k centres.
 
     theta is (k, d). The best centre of a cluster is its mean, for every
@@ -286,15 +286,17 @@ class BregmanLoss(CentreLoss):
     array([0.        , 1.38629436])
     """
 
-    k: int
     divergence: Any = "kl"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", check_k(self.k))
+        super().__post_init__()
         object.__setattr__(self, "divergence", divergence_of(self.divergence))
 
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        return (self.k, n_columns)
+    def outside(self, centres: Array) -> Array:
+        return self.divergence.outside_centres(centres)
+
+    def inside(self, centres: Array) -> Array:
+        return self.divergence.inside(centres)
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         rows = self._domain_rows(X)
@@ -355,7 +357,7 @@ class BregmanLoss(CentreLoss):
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         centres = self._parameters(theta, rows)
-        self._refuse_outside(self.divergence.outside_centres(centres), centres, "centre")
+        self._refuse_outside(self.outside(centres), centres, "centre")
         return centres
 
     def _domain_rows(self, X: Any) -> Array:

@@ -18,9 +18,22 @@ from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 class CentreLoss(Loss):
     """A loss of the nearest centre, whose number is the ``cache`` of :meth:`values_and_cache`."""
 
+    @property
+    def n_centres(self) -> int:
+        """The number of centres."""
+        return int(getattr(self, "k", 1))
+
     @abstractmethod
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         """Return the shape of theta for rows of ``n_columns`` columns."""
+
+    def outside(self, centres: Array) -> Array:
+        """Return a mask (k, d) of the entries of centres that the loss does not take."""
+        return np.zeros(centres.shape, dtype=bool)
+
+    def inside(self, centres: Array) -> Array:
+        """Move centres on the edge of the loss's domain just inside."""
+        return centres
 
     @abstractmethod
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
@@ -31,8 +44,8 @@ class CentreLoss(Loss):
         """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
 
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
-        rows, k = self._rows(X), getattr(self, "k", 1)
-        found = count_distinct(rows, weights, k) if k > 1 else k
+        rows, k = self._rows(X), self.n_centres
+        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k)) if k > 1 else k
         if found < k:
             raise ValueError(
                 f"k={k} is above the number of distinct points of positive weight, {found}; "
@@ -73,8 +86,6 @@ class CentreLoss(Loss):
                 pulls[factors[chunk] == 0] = 0.0
                 return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
 
-        if not len(rows):
-            return np.zeros(np.shape(theta))
         (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))
         return np.asarray(total).reshape(np.shape(theta))
 
@@ -82,15 +93,27 @@ class CentreLoss(Loss):
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
 
 
-def count_distinct(X: Array, weights: Array | None, enough: int) -> int:
-    """Count the distinct rows of positive weight, up to ``enough``, reading no more rows than necessary."""
-    heavy = np.arange(len(X)) if weights is None else np.flatnonzero(weights > 0)
+def distinct_rows(X: Array, rows: Array, enough: int) -> Array:
+    """Find the distinct ones among some rows of X, up to ``enough``, reading no more rows than necessary."""
     n = 4 * enough
     while True:
-        found = len(np.unique(X[heavy[:n]], axis=0))
-        if found >= enough or n >= len(heavy):
-            return min(found, enough)
+        found = np.unique(X[rows[:n]], axis=0)
+        if len(found) >= enough or n >= len(rows):
+            return found[:enough]
         n *= 8
+
+
+@dataclass(frozen=True)
+class KCentresLoss(CentreLoss):
+    """A loss of the nearest of k centres: theta is (k, d)."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", check_k(self.k))
+
+    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
+        return (self.k, n_columns)
 
 
 class DistanceLoss(CentreLoss):
@@ -145,24 +168,16 @@ class DistanceLoss(CentreLoss):
 
 
 @dataclass(frozen=True)
-class _CentresLoss(DistanceLoss):
-    """A loss of the distance to the nearest of k centres."""
-
-    k: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", check_k(self.k))
+class _KDistanceLoss(KCentresLoss, DistanceLoss):
+    """A loss of the distance to the nearest of k centres, convex if there is one."""
 
     @property
     def convex(self) -> bool:
         return self.k == 1
 
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        return (self.k, n_columns)
-
 
 @dataclass(frozen=True)
-class KMeansLoss(_CentresLoss):
+class KMeansLoss(_KDistanceLoss):
     """k-means: the squared Euclidean distance to the nearest of k centres.
 
     theta is (k, d). Not Lipschitz on unbounded data, and smooth (with constant
@@ -193,7 +208,7 @@ class KMeansLoss(_CentresLoss):
 
 
 @dataclass(frozen=True)
-class KMedianLoss(_CentresLoss):
+class KMedianLoss(_KDistanceLoss):
     """k-median: the Euclidean distance to the nearest of k centres.
 
     theta is (k, d). Each f is 1-Lipschitz in the largest move of a centre

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -18,7 +18,7 @@ from duramen.losses.special import exp_excess_near
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
 
-    classifies: ClassVar[bool] = True
+    classifies = True
 
     def check_labels(self, y: Array) -> None:
         whole = y.dtype.kind in "biu"
@@ -62,9 +62,9 @@ class LogisticLoss(_MarginLoss):
     array([6.93147181e-01, 0.00000000e+00, 1.00000000e+03])
     """
 
-    max_slope: ClassVar[float | None] = 1.0
-    max_curvature: ClassVar[float | None] = 0.25
-    max_third: ClassVar[float | None] = 1 / (6 * 3**0.5)
+    max_slope = 1.0
+    max_curvature = 0.25
+    max_third = 1 / (6 * 3**0.5)
 
     def pointwise(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -76,11 +76,7 @@ class LogisticLoss(_MarginLoss):
     def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
         s = y * m
         small = np.exp(-np.abs(s))
-        # -y / (1 + exp(s)), by the exponential that cannot overflow
-        slope = np.where(s > 0, small, 1)
-        slope /= 1 + small
-        slope *= -y
-        return np.log1p(small) + np.maximum(-s, 0), slope
+        return np.log1p(small) + np.maximum(-s, 0), _logistic_slope(s, y, small, 1 + small)
 
     def curvature(self, m: Array, y: Array) -> Array:
         return expit(m) * expit(-m)
@@ -89,12 +85,18 @@ class LogisticLoss(_MarginLoss):
         s = y * m
         small = np.exp(-np.abs(s))
         both = 1 + small
-        slope = np.where(s > 0, small, 1)
-        slope /= both
-        slope *= -y
+        slope = _logistic_slope(s, y, small, both)
         small /= both
         small /= both
         return slope, small
+
+
+def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
+    """Compute -y / (1 + exp(s)), by exp(-|s|), ``small``, which cannot overflow, and ``both`` = 1 + small."""
+    slope = np.where(s > 0, small, 1)
+    slope /= both
+    slope *= -y
+    return slope
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class SmoothHingeLoss(_MarginLoss):
     array([0.   , 0.125, 1.5  ])
     """
 
-    max_slope: ClassVar[float | None] = 1.0
-    max_curvature: ClassVar[float | None] = 1.0
+    max_slope = 1.0
+    max_curvature = 1.0
 
     def pointwise(self, m: Array, y: Array) -> Array:
         short = 1 - y * m
@@ -150,8 +152,8 @@ class SquaredLoss(LinearLoss):
     array([0., 8.])
     """
 
-    max_curvature: ClassVar[float | None] = 1.0
-    max_third: ClassVar[float | None] = 0.0
+    max_curvature = 1.0
+    max_third = 0.0
 
     def pointwise(self, m: Array, y: Array) -> Array:
         return (m - y) ** 2 / 2
@@ -184,7 +186,7 @@ class HuberLoss(LinearLoss):
     """
 
     delta: float = 1.35
-    max_curvature: ClassVar[float | None] = 1.0
+    max_curvature = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,7 +231,7 @@ class PoissonLoss(LinearLoss):
     array([1.00000000e+000, 0.00000000e+000, 1.01423205e+304])
     """
 
-    units_off: ClassVar[float] = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
+    units_off = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
 
     def check_labels(self, y: Array) -> None:
         negative = np.flatnonzero(y < 0)

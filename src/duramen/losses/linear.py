@@ -14,6 +14,7 @@ three bounds; see docs/losses.md.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -49,7 +50,9 @@ class PredictorLoss(Loss):
     """A convex loss of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
-    _takes_sparse: ClassVar[bool] = True
+    _takes_sparse = True
+    max_curvature: ClassVar[float | None] = None
+    """The largest second derivative of the loss in a predictor, where it is bounded."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -63,9 +66,8 @@ class PredictorLoss(Loss):
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         """Return the shape of theta for rows of ``n_columns`` columns."""
 
-    @abstractmethod
     def check_labels(self, y: Array) -> None:
-        """Raise ValueError naming the first label that this loss does not take."""
+        """Raise ValueError naming the first label that this loss does not take; here any will do."""
 
     @abstractmethod
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
@@ -74,6 +76,10 @@ class PredictorLoss(Loss):
     @abstractmethod
     def curvature_at_zero(self, y: Array) -> Array:
         """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
+
+    def encode_labels(self, y: Array, dtype: Any) -> Array:
+        """Convert checked labels to the form in which the loss is computed."""
+        return y.astype(dtype, copy=False)
 
     def check_classes(self, y: Array, weights: Array, z: float) -> None:
         """Raise ValueError if a class has no weight, or may be set aside as a whole."""
@@ -120,6 +126,53 @@ class PredictorLoss(Loss):
                 total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
         return total
 
+    def _over_rows(
+        self,
+        kernel: Any,
+        theta: Any,
+        X: Any,
+        y: Any,
+        *columns: Array,
+        shape: tuple[int, ...] = (),
+        results: int = 1,
+        check: bool = True,
+    ) -> list[Array]:
+        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores.
+
+        m is (b,), or (b, n_classes). The kernel returns one array (b, *shape), or ``results`` of them.
+        """
+        rows = self._rows(X)
+        parameters, labels = self._parameters(theta, rows), y
+        if check:
+            labels = self._labels(y, rows.shape[0])
+            _check_label_sizes(labels, rows.dtype)
+        n, d = rows.shape
+        weights = parameters[..., :d]
+        found = [np.empty((n, *shape), dtype=rows.dtype) for _ in range(results)]
+        nonfinite: list[slice] = []
+
+        def work(chunk: slice) -> None:
+            encoded = self.encode_labels(labels[chunk], rows.dtype)
+            with ignore_overflow():
+                if sparse.issparse(rows):
+                    m = np.asarray(rows[chunk] @ weights.T)
+                else:
+                    m = _predictors(dense_block(rows, chunk), weights)
+                if self.fit_intercept:
+                    m += parameters[..., d]
+                given = kernel(m, encoded, *(column[chunk] for column in columns))
+                for result, part in zip(found, given if results > 1 else [given], strict=True):
+                    result[chunk] = part
+            if not np.isfinite(m).all():  # as on every row with NaN or infinity
+                nonfinite.append(chunk)
+
+        few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
+        for_each_chunk(work, n, min(few, scratch_rows(rows)))
+        if nonfinite:
+            refuse_nonfinite(rows)
+            refuse_overflow(found[0])
+        return found
+
     def _labels(self, y: Any, n_rows: int) -> Array:
         if y is None:
             raise ValueError(f"{self!r} needs labels; pass y, one label per row")
@@ -150,12 +203,8 @@ class LinearLoss(PredictorLoss):
 
     fit_intercept: bool = field(default=True, kw_only=True)
 
-    classifies: ClassVar[bool] = False
-    """Whether labels are two classes, above zero and not."""
     max_slope: ClassVar[float | None] = None
     """The largest slope of psi, where it is bounded."""
-    max_curvature: ClassVar[float | None] = None
-    """The largest second derivative of psi, where it is bounded."""
     max_third: ClassVar[float | None] = None
     """The largest third derivative of psi, where it is bounded."""
     units_off: ClassVar[float] = 8.0
@@ -173,14 +222,11 @@ class LinearLoss(PredictorLoss):
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
-    def check_labels(self, y: Array) -> None:
-        """Accept any finite label, as in regression."""
-
     def check_classes(self, y: Array, weights: Array, z: float) -> None:
         if not self.classifies:
             return
         positive = y > 0
-        lower, upper = (float(np.einsum("i,i->", weights, side)) for side in (~positive, positive))
+        lower, upper = np.bincount(positive, weights, minlength=2)
         smaller = min(upper, lower)
         if not smaller > 0:
             only = y[positive if upper else ~positive][0]
@@ -204,10 +250,6 @@ class LinearLoss(PredictorLoss):
         """Compute both derivatives of psi together; override it where that is faster."""
         return self.slope(m, y), self.curvature(m, y)
 
-    def encode_labels(self, y: Array, dtype: Any) -> Array:
-        """Convert checked labels to what ``pointwise`` takes."""
-        return y.astype(dtype, copy=False)
-
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
 
@@ -215,23 +257,14 @@ class LinearLoss(PredictorLoss):
         return self._over_rows(self.pointwise, theta, X, y)[0]
 
     def values_again(self, theta: Any, rows: Rows, labels: Array) -> Array:
-        """Compute the values for another theta on rows and labels that were checked before."""
         return self._over_rows(self.pointwise, theta, rows, labels, check=False)[0]
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
         return values, _finite(slopes)
 
-    def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
-        return self._over_rows(self.slope, theta, X, y)[0]
-
-    def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
-        return self._over_rows(self.curvature, theta, X, y)[0]
-
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
-        return _finite(self.slopes(theta, X, y))
+        return _finite(self._over_rows(self.slope, theta, X, y)[0])
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
@@ -245,7 +278,7 @@ class LinearLoss(PredictorLoss):
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         with ignore_overflow():
-            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
+            return self._over_rows(self.curvature, theta, rows, y)[0] * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
@@ -272,47 +305,19 @@ class LinearLoss(PredictorLoss):
         bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
-    def _over_rows(
-        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, results: int = 1, check: bool = True
-    ) -> list[Array]:
-        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores: one array or a tuple."""
-        rows = self._rows(X)
-        parameters, labels = self._parameters(theta, rows), y
-        if check:
-            labels = self._labels(y, rows.shape[0])
-            _check_label_sizes(labels, rows.dtype)
-        n, d = rows.shape
-        weights, intercept = parameters[:d], parameters[d] if self.fit_intercept else None
-        found = [np.empty(n, dtype=rows.dtype) for _ in range(results)]
-        nonfinite: list[slice] = []
-
-        def work(chunk: slice) -> None:
-            encoded = self.encode_labels(labels[chunk], rows.dtype)
-            with ignore_overflow():
-                if sparse.issparse(rows):
-                    m = np.asarray(rows[chunk] @ weights)
-                else:
-                    m = row_products(dense_block(rows, chunk), weights)
-                if intercept is not None:
-                    m += intercept
-                given = kernel(m, encoded, *(column[chunk] for column in columns))
-                for result, part in zip(found, given if results > 1 else [given], strict=True):
-                    result[chunk] = part
-            if not np.isfinite(m).all():  # as on every row with NaN or infinity
-                nonfinite.append(chunk)
-
-        for_each_chunk(work, n, scratch_rows(rows))
-        if nonfinite:
-            refuse_nonfinite(rows)
-            refuse_overflow(found[0])
-        return found
-
     def _norm_power(self, X: Any, factor: float | None, power: int) -> Array | None:
         if factor is None:
             return None
         norms = self._norms(X)
         with ignore_overflow():
             return norms**power * factor if factor else np.zeros_like(norms)
+
+
+def _predictors(block: Array, weights: Array) -> Array:
+    """Compute the products of rows and weights, class by class: so a row's do not depend on its position."""
+    if weights.ndim == 1:
+        return row_products(block, weights)
+    return np.stack([row_products(block, one) for one in weights], axis=1)
 
 
 def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
@@ -336,8 +341,6 @@ def _weighted_sum(rows: Rows, pulls: Array) -> Array:
     """
     if sparse.issparse(rows):
         return np.asarray(rows.T @ pulls)
-    if not rows.shape[0]:
-        return np.zeros((rows.shape[1], *pulls.shape[1:]))
 
     def work(chunk: slice) -> tuple[Array]:
         block = dense_block(rows, chunk).astype(np.float64, copy=False)
@@ -361,6 +364,6 @@ def _check_label_sizes(labels: Array, dtype: Any) -> None:
 
 def refuse_overflow(values: Array) -> None:
     """Raise ValueError if a value is NaN, as where predictors of finite rows overflow."""
-    lost = np.flatnonzero(np.isnan(values))
+    lost = np.isnan(values).nonzero()[0]
     if lost.size:
         raise ValueError(f"the predictor of row {lost[0]} overflows {values.dtype}; scale the columns")

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from duramen.arrays import Array, dense_block, row_products
+from duramen.arrays import Array
 from duramen.ball import Ball, lengths
-from duramen.losses.base import check_k, ignore_overflow, require_finite
+from duramen.losses.base import check_k, ignore_overflow
 from duramen.losses.linear import PredictorLoss, refuse_overflow
-from duramen.parallel import for_each_chunk, rows_per_chunk
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,8 @@ class SoftmaxLoss(PredictorLoss):
     >>> dm.SoftmaxLoss(3).values(theta, [[0.0], [1000.0], [1000.0]], [0, 2, 0])
     array([1.09861229e+00, 0.00000000e+00, 2.00000000e+03])
     """
+
+    max_curvature = 0.25
 
     n_classes: int
     fit_intercept: bool = field(default=True, kw_only=True)
@@ -65,14 +65,17 @@ class SoftmaxLoss(PredictorLoss):
                 "its classes; lower n_classes and encode the labels that occur"
             )
 
+    def encode_labels(self, y: Array, dtype: Any) -> Array:
+        return y.astype(np.intp)
+
     def curvature_at_zero(self, y: Array) -> Array:
         share = 1 / self.n_classes
         return np.full(len(y), share * (1 - share))
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        short = self._shortfalls(theta, X, y)
-        refuse_overflow(short)
-        return _softplus(short)
+        values = self._over_rows(lambda m, y: _softplus(_shortfalls(m, y)), theta, X, y)[0]
+        refuse_overflow(values)
+        return values
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Compute the supremum: the label's predictor falls, and all others rise, by radius times |x|.
@@ -86,10 +89,14 @@ class SoftmaxLoss(PredictorLoss):
             reach = self._norms(rows) * rows.dtype.type(
                 2 * ball.radius + 4 * (rows.shape[1] + 8) * unit * size
             )
-            short = self._shortfalls(ball.theta, rows, y)
+
+        def kernel(m: Array, labels: Array, reach: Array) -> Array:
+            short = _shortfalls(m, labels)
             here, highest = _softplus(short), _softplus(short + reach)
             bound = (highest - here) + 16 * self.n_classes * unit * (1 + highest)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
+
+        return self._over_rows(kernel, ball.theta, rows, y, reach)[0]
 
     def lipschitz(self, X: Any, y: Any = None) -> Array:
         return 2 * self._norms(X)
@@ -98,55 +105,30 @@ class SoftmaxLoss(PredictorLoss):
         with ignore_overflow():
             return np.square(self._norms(X))
 
-    def _predictors_and_labels(self, theta: Any, X: Any, y: Any) -> tuple[Array, Array]:
-        """Compute m, (n, n_classes), class by class: so a row's do not depend on its position."""
-        rows = self._rows(X)
-        labels = self._labels(y, rows.shape[0]).astype(np.intp)
-        parameters, d = self._parameters(theta, rows), rows.shape[1]
-        m = np.empty((rows.shape[0], self.n_classes), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            with ignore_overflow():
-                if sparse.issparse(rows):
-                    m[chunk] = rows[chunk] @ parameters[:, :d].T
-                else:
-                    block = dense_block(rows, chunk)
-                    m[chunk] = np.stack([row_products(block, one) for one in parameters[:, :d]], axis=1)
-                if self.fit_intercept:
-                    m[chunk] += parameters[:, d]
-
-        for_each_chunk(work, rows.shape[0], rows_per_chunk(16 * self.n_classes))
-        return require_finite(m, rows), labels
-
-    def _shortfalls(self, theta: Any, X: Any, y: Any) -> Array:
-        """Compute log(sum over other classes of exp(m_j - m_y)): by how much the label's class is beaten."""
-        m, labels = self._predictors_and_labels(theta, X, y)
-        short = np.empty(len(m), dtype=m.dtype)
-
-        def work(chunk: slice) -> None:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-                own = np.arange(len(m[chunk])), labels[chunk]
-                gaps = m[chunk] - m[chunk][own][:, None]
-                gaps[own] = -np.inf
-                top = gaps.max(axis=1)
-                short[chunk] = top + np.log(np.exp(gaps - top[:, None]).sum(axis=1))
-
-        if self.n_classes == 1:
-            return np.full_like(short, -np.inf)
-        for_each_chunk(work, len(m), rows_per_chunk(32 * self.n_classes))
-        return short
-
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative of f in each predictor: the class's probability, less 1 for the label's."""
-        m, labels = self._predictors_and_labels(theta, X, y)
-        with ignore_overflow():
+
+        def kernel(m: Array, labels: Array) -> Array:
             pulls = np.exp(m - m.max(axis=1, keepdims=True))
             pulls /= pulls.sum(axis=1, keepdims=True)
-        pulls[np.arange(len(m)), labels] -= 1
+            pulls[np.arange(len(m)), labels] -= 1
+            return pulls
+
+        pulls = self._over_rows(kernel, theta, X, y, shape=(self.n_classes,))[0]
         refuse_overflow(pulls[:, 0])
         return pulls
 
 
+def _shortfalls(m: Array, labels: Array) -> Array:
+    """Compute log(sum over other classes of exp(m_j - m_y)): by how much the label's class is beaten."""
+    own = np.arange(len(m)), labels
+    gaps = m - m[own][:, None]
+    gaps[own] = -np.inf
+    if m.shape[1] == 1:
+        return gaps[:, 0]
+    top = gaps.max(axis=1)
+    return np.asarray(top + np.log(np.exp(gaps - top[:, None]).sum(axis=1)))
+
+
 def _softplus(short: Array) -> Array:
-    with ignore_overflow():
-        return np.log1p(np.exp(-np.abs(short))) + np.maximum(short, 0)
+    return np.log1p(np.exp(-np.abs(short))) + np.maximum(short, 0)

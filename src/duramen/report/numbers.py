@@ -32,100 +32,71 @@ _SAME = 1e-12  # of the mean: a smaller standard deviation is rounding
 _MAX_GROUPS = 8  # of a kind in the table of layers
 
 
-@dataclass(frozen=True, eq=False)
 class Findings:
-    """All that a page shows, computed once, and what is unknown and why.
+    """All that a page shows, computed once; what fails, in a custom loss for instance, becomes a reason.
 
     Attributes
     ----------
-    subject : Coreset or DynamicCoreset
+    live : DynamicCoreset or None
+        What the page is about, where it can change.
     core : Coreset or None
         None where there is none to build, for the reason ``no_core``.
-    losses : array (m,) or None
-        Of the coreset's rows at the anchor; None for the reason ``no_losses``.
-    estimate : Estimate or None
-        Of f_z at the anchor.
-    columns : tuple of str
-    label : str
-        What the labels are called.
-    classes : tuple of str
-        What the labels 0, 1, ... stand for; empty where they are numbers.
-    ids : list of str
-        Of the coreset's rows, as text.
+    source : Coreset or DynamicCoreset
+        The coreset, whose numbers are of one moment; what the page is about where there is none.
     anchor_report : AnchorReport or None
         Of a DynamicCoreset.
+    losses : array (m,) or None
+        Of the coreset's rows at the anchor; None for the reason ``no_losses``.
+    estimate, mean_loss : Estimate or None
+        Of f_z at the anchor, in total and per unit of kept weight.
+    columns, ids : sequences of str
+        Of the coreset.
+    label, classes : str and tuple of str
+        What the labels are called, and what 0, 1, ... stand for; empty where they are numbers.
     """
 
-    subject: Coreset | DynamicCoreset
-    core: Coreset | None
-    no_core: str
-    losses: Array | None
-    no_losses: str
-    estimate: Estimate | None
-    columns: tuple[str, ...]
-    label: str
-    classes: tuple[str, ...]
-    ids: list[str]
-    anchor_report: AnchorReport | None
+    def __init__(self, subject: Any, encoding: Any, names: Mapping[int, str] | None) -> None:
+        if not isinstance(subject, (Coreset, DynamicCoreset)):
+            raise TypeError(
+                f"report_html takes a Coreset or a DynamicCoreset; found {type(subject).__name__}: pass what "
+                "dm.robust_coreset, dm.load_coreset or dm.DynamicCoreset returns"
+            )
+        self.live = None if isinstance(subject, Coreset) else subject
+        self.core = subject if isinstance(subject, Coreset) else None
+        self.anchor_report, self.no_core = None, ""
+        names = names or {}
+        if self.live is not None:
+            with self.live._lock:  # all numbers must be of one moment
+                self.anchor_report = self.live.anchor_report()
+                try:
+                    self.core = self.live.coreset()
+                    names = dict(zip(self.core.ids.tolist(), self.live.names_of(self.core.ids), strict=True))
+                except KeyError:  # the ids are numbers, without names
+                    pass
+                except ValueError as error:
+                    self.no_core = str(error)
+        self.label = cut(getattr(encoding, "label", None) or "y", 40)
+        self.classes = tuple(map(str, getattr(encoding, "classes", None) or ()))
+        core = self.core
+        self.source = subject if core is None else core
+        self.losses, self.no_losses = (None, "") if core is None else _losses(core, self.anchor_report)
+        self.estimate = None if core is None or self.losses is None else at_anchor(core)
+        self.columns = () if core is None else _columns(core, encoding)
+        self.ids = [] if core is None else [cut(names.get(one, one), 60) for one in core.ids.tolist()]
 
     @property
-    def live(self) -> DynamicCoreset | None:
-        """The subject, where it can change."""
-        return None if isinstance(self.subject, Coreset) else self.subject
-
-    @property
-    def source(self) -> Coreset | DynamicCoreset:
-        """The coreset, whose numbers are of one moment; the subject where there is none."""
-        return self.subject if self.core is None else self.core
+    def mean_loss(self) -> Estimate | None:
+        """f_z at the anchor per unit of kept weight."""
+        there, kept = self.estimate, self.source.total_weight - self.source.n_outliers
+        return (
+            None if there is None or not kept > 0 else Estimate.of(there.value / kept, there.std_error / kept)
+        )
 
     def label_text(self, value: float) -> str:
         """Write a label as the data did."""
         if value == int(value) and 0 <= value < len(self.classes):
             return cut(self.classes[int(value)], 40)
         return short(value)
-
-
-def find(subject: Coreset | DynamicCoreset, encoding: Any, names: Mapping[int, str] | None) -> Findings:
-    """Compute everything; what fails, in a custom loss for instance, becomes a reason."""
-    if not isinstance(subject, (Coreset, DynamicCoreset)):
-        raise TypeError(
-            f"report_html takes a Coreset or a DynamicCoreset; found {type(subject).__name__}: pass what "
-            "dm.robust_coreset, dm.load_coreset or dm.DynamicCoreset returns"
-        )
-    core, no_core, ids, report = _contents(subject, names or {})
-    losses, no_losses = (None, "") if core is None else _losses(core, report)
-    classes = getattr(encoding, "classes", None)
-    return Findings(
-        subject,
-        core,
-        no_core,
-        losses,
-        no_losses,
-        estimate=None if core is None or losses is None else at_anchor(core),
-        columns=() if core is None else _columns(core, encoding),
-        label=cut(getattr(encoding, "label", None) or "y", 40),
-        classes=() if classes is None else tuple(map(str, classes)),
-        ids=[cut(one, 60) for one in ids],
-        anchor_report=report,
-    )
-
-
-def _contents(
-    subject: Coreset | DynamicCoreset, names: Mapping[int, str]
-) -> tuple[Coreset | None, str, list[Any], AnchorReport | None]:
-    """Return the coreset or why there is none, the ids of its rows, and how its anchor fits."""
-    if isinstance(subject, Coreset):
-        return subject, "", [names.get(one, one) for one in subject.ids.tolist()], None
-    with subject._lock:  # all numbers must be of one moment
-        report = subject.anchor_report()
-        try:
-            core = subject.coreset()
-        except ValueError as error:
-            return None, str(error), [], report
-        try:
-            return core, "", list(subject.names_of(core.ids)), report
-        except KeyError:  # the ids are numbers, without names
-            return core, "", core.ids.tolist(), report
 
 
 def _losses(core: Coreset, report: AnchorReport | None) -> tuple[Array | None, str]:
@@ -264,7 +235,7 @@ def _of_predictor(
     if loss.classifies:
         kind, upward = "margin", -loss.encode_labels(y, np.float64)
     else:
-        kind, upward = "predictor", np.where(np.asarray(loss.slopes(theta, X, y)) < 0, -1.0, 1.0)
+        kind, upward = "predictor", np.where(np.asarray(loss.pulls(theta, X, y)) < 0, -1.0, 1.0)
     leads = upward[:, None] * theta[:d]
     if isinstance(loss, (SquaredLoss, HuberLoss)):  # the label is a part of the residual
         kind, columns = "residual", (*columns, label)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from duramen.arrays import Array
 from duramen.coreset.plot import Scene
-from duramen.report.markup import Markup, join, percent, short, tag
+from duramen.report.markup import join, percent, short, tag
 
 _LOG_FROM = 20.0  # the largest over the middle: then most of a linear axis would be empty
 _DECADES = 9.0  # of a logarithmic axis, at most

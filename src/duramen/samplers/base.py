@@ -212,11 +212,17 @@ def size_measures(weights: Any, scores: Any) -> Any:
 
 
 def compute_ranks(
-    sampler: RankedSampler, anchored: AnchoredPoints, seed: int, *, steady: bool = False
+    sampler: RankedSampler,
+    anchored: AnchoredPoints,
+    seed: int,
+    *,
+    steady: bool = False,
+    refuse: bool = True,
 ) -> Array:
     """Compute the ranks, u over weight times score; refuse scores that are not positive numbers.
 
-    If ``steady``, the rank of a point has the same bits whichever others are with it.
+    If ``steady``, the rank of a point has the same bits whichever others are with it. Without
+    ``refuse``, the rank is infinite where the score is not a positive number.
     """
     weights = anchored.points.weights
     steady = steady and _still_holds(sampler, "steady_scores", "scores")
@@ -227,13 +233,14 @@ def compute_ranks(
             "one score per point is needed"
         )
     if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
-        wrong = np.flatnonzero(~((scores > 0) & (scores < np.inf)) & (weights > 0))
-        if wrong.size:
+        valid = (scores > 0) & (scores < np.inf)
+        wrong = np.flatnonzero(~valid & (weights > 0))
+        if wrong.size and refuse:
             raise ValueError(
                 f"{sampler!r} gave the score {scores[wrong[0]]} to id {anchored.points.ids[wrong[0]]}; "
                 "scores must be positive numbers"
             )
-        scores = np.where(weights > 0, scores, 1.0)
+        scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
     measures = np.where(weights > 0, size_measures(weights, scores), 0.0)
     ranks = uniforms(seed, anchored.points.ids)
     with np.errstate(divide="ignore", over="ignore"):

@@ -15,16 +15,15 @@ from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss, KMeansLoss
+from duramen.losses.centres import CentreLoss, DistanceLoss, KMeansLoss
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
-from duramen.solvers.lloyd import BregmanFit, DistanceFit, KMeansFit
+from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
 from duramen.solvers.newton import NewtonFit, SoftmaxFit
 from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
-from duramen.trimming import kept_sum
 
 _NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
+_CENTRE_FITS = {KMeansLoss: KMeansFit, DistanceLoss: DistanceFit, CentreLoss: MeanFit}
 _SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
 _ALL_DIGITS = 1e-13  # a tolerance that asks for theta's last digits, too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
@@ -48,26 +47,24 @@ class Run(NamedTuple):
     """The result of one alternation."""
 
     theta: Array
-    objective: float
     history: list[float]
     status: Status
+
+    @property
+    def objective(self) -> float:
+        """The objective in the end."""
+        return self.history[-1]
 
 
 def fit_of(problem: Problem) -> Fit:
     """Choose how to refit: by Newton steps, by means of clusters, or by L-BFGS where neither applies."""
-    loss = problem.loss
-    if isinstance(loss, LinearLoss):
-        most = _NEWTON_COLUMNS // (2 if sparse.issparse(problem.X) else 1)
-        return NewtonFit(problem) if problem.points.n_columns <= most else GradientFit(problem)
-    if isinstance(loss, KMeansLoss):
-        return KMeansFit(problem)
-    if isinstance(loss, DistanceLoss):
-        return DistanceFit(problem)
-    if isinstance(loss, BregmanLoss):
-        return BregmanFit(problem)
-    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(problem.points.n_columns)) <= _SOFTMAX:
+    loss, n_columns = problem.loss, problem.points.n_columns
+    if isinstance(loss, LinearLoss) and n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X)):
+        return NewtonFit(problem)
+    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(n_columns)) <= _SOFTMAX:
         return SoftmaxFit(problem)
-    return GradientFit(problem)
+    fits = (fit for kind, fit in _CENTRE_FITS.items() if isinstance(loss, kind))
+    return next(fits, GradientFit)(problem)
 
 
 def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
@@ -90,24 +87,27 @@ def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | Non
 
 def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
     here = fit.evaluate(theta)
-    history, little = [here.objective], 0
+    history, little, status = [here.objective], 0, Status.MAX_ITER
     for n_iter in range(1, stopping.max_iter + 1):
         there = fit.evaluate(fit.refit(here))
         if not there.objective < here.objective:
             there = _shorter(fit, here, there)
         gain = here.objective - there.objective
         if not gain > 0:
-            return Run(here.theta, here.objective, history, Status.SETTLED)
+            status = Status.SETTLED
+            break
         here = there
         history.append(here.objective)
-        if _is_stopped(stopping, n_iter, here):
-            return Run(here.theta, here.objective, history, Status.STOPPED)
         little = little + 1 if gain <= stopping.tol * here.objective else 0
+        if _is_stopped(stopping, n_iter, here):
+            status = Status.STOPPED
+            break
         if little and (fit.sure or little == _PATIENCE):
-            return Run(here.theta, here.objective, history, Status.CONVERGED)
+            status = Status.CONVERGED
+            break
         if _is_unbounded(fit.problem, here, _NOTHING):
             break
-    return Run(here.theta, here.objective, history, Status.MAX_ITER)
+    return Run(here.theta, history, status)
 
 
 def _is_stopped(stopping: Stopping, n_iter: int, here: Iterate) -> bool:
@@ -132,12 +132,11 @@ def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
 
     Then twice the theta costs less, though not nothing.
     """
-    linear = isinstance(problem.loss, PredictorLoss)
-    if not linear or problem.l2 or not 0 < here.objective <= small * problem.kept_weight:
+    is_small = 0 < here.objective <= small * problem.kept_weight
+    if not is_small or problem.l2 or not isinstance(problem.loss, PredictorLoss):
         return False
     try:
-        losses = problem.loss.values(2 * here.theta, problem.X, problem.y)
+        twice = problem.cost(2 * here.theta)
     except ValueError:  # so far out that predictors overflow
         return False
-    twice = kept_sum(losses, problem.trimmer()(losses))
     return 0 < twice < 0.9 * here.objective

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.losses.bregman import BregmanLoss
-from duramen.losses.centres import DistanceLoss
+from duramen.losses.centres import CentreLoss
 from duramen.losses.nearest import sum_by_centre
 from duramen.parallel import rows_per_chunk, sum_over_chunks
 from duramen.solvers.nearest import nearest_of
@@ -19,14 +20,38 @@ _CORRECTIONS = 64  # after so many, sums are computed from scratch
 _CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
 
 
-class DistanceFit(Fit):
-    """Weighted means of the points each centre owns."""
+class MeanFit(Fit):
+    """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        assert isinstance(problem.loss, DistanceLoss)
-        self.loss = problem.loss
-        self.nearest = nearest_of(problem.X, int(getattr(problem.loss, "k", 1)))
+        assert isinstance(problem.loss, CentreLoss)
+        self.loss: Any = problem.loss
+        self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
+
+    def losses(self, theta: Array) -> Array:
+        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
+        self.numbers = numbers.astype(np.intp)
+        return values
+
+    def refit(self, here: Iterate) -> Array:
+        centres = here.theta.reshape(-1, self.problem.points.n_columns)
+        mass, means = self.means(centres, here.kept)
+        return self.loss.inside(refill(means, mass, here, self.problem)).reshape(here.theta.shape)
+
+    def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
+        """Compute the weight of each cluster, and the weighted mean of its points."""
+        mass, total = cluster_sums(self.problem.X, self.numbers, weights, centres)
+        return mass, centres + total / np.where(mass > 0, mass, 1.0)[:, None]
+
+
+class DistanceFit(MeanFit):
+    """Means in which points count by the slope of their loss: Weiszfeld's iteration and its kin."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.nearest = nearest_of(problem.X, self.loss.n_centres)
+        self.numbers = self.nearest.numbers
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
         self.kink = float(self.loss.pull(np.array([1e-200]))[0]) * 1e-100
@@ -35,19 +60,15 @@ class DistanceFit(Fit):
         self.nearest.restart()
 
     def losses(self, theta: Array) -> Array:
-        self.nearest.move(self._centres(theta))
+        self.nearest.move(theta.reshape(-1, self.problem.points.n_columns))
         self.squared = self.nearest.squared()
         return self.loss.height(self.squared)
 
-    def refit(self, here: Iterate) -> Array:
-        centres = self._centres(here.theta)
-        pulls = here.kept * self.loss.pull(self.squared)
+    def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
+        pulls = weights * self.loss.pull(self.squared)
         if self.kink > 1e-50:
-            means, mass = self._past_kinks(centres, here.kept, pulls)
-        else:
-            mass, total = cluster_sums(self.problem.X, self.nearest.numbers, pulls, centres)
-            means = centres + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return refill(means, mass, here, self.problem).reshape(here.theta.shape)
+            return self._past_kinks(centres, weights, pulls)
+        return super().means(centres, pulls)
 
     def _past_kinks(self, centres: Array, kept: Array, pulls: Array) -> tuple[Array, Array]:
         """Compute weighted means where a point under or beside a centre holds it back.
@@ -57,7 +78,7 @@ class DistanceFit(Fit):
         Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only,
         so it takes the free way there too. Where the points beside it do hold it, they pull like any other.
         """
-        numbers, k = self.nearest.numbers, len(centres)
+        numbers, k = self.numbers, len(centres)
         distances = np.sqrt(self.squared)
         scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
         beside = np.flatnonzero(distances <= _BESIDE * scale)
@@ -73,10 +94,7 @@ class DistanceFit(Fit):
             under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
-        return means, mass + held
-
-    def _centres(self, theta: Array) -> Array:
-        return theta.reshape(-1, self.problem.points.n_columns)
+        return mass + held, means
 
 
 def _free_step(total: Array, mass: Array, held: Array) -> Array:
@@ -85,26 +103,6 @@ def _free_step(total: Array, mass: Array, held: Array) -> Array:
     free = pull > held
     part = np.where(free, 1 - np.divide(held, pull, out=np.zeros_like(pull), where=free), 0.0)
     return part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
-
-
-class BregmanFit(Fit):
-    """Means of the points each centre owns, for any Bregman divergence."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        assert isinstance(problem.loss, BregmanLoss)
-        self.loss = problem.loss
-        self.numbers = np.empty(0, dtype=np.intp)
-
-    def losses(self, theta: Array) -> Array:
-        values, numbers = self.loss.values_and_cache(theta, self.problem.X)
-        self.numbers = numbers.astype(np.intp)
-        return values
-
-    def refit(self, here: Iterate) -> Array:
-        mass, total = cluster_sums(self.problem.X, self.numbers, here.kept, here.theta)
-        means = here.theta + total / np.where(mass > 0, mass, 1.0)[:, None]
-        return self.loss.divergence.inside(refill(means, mass, here, self.problem))
 
 
 def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
@@ -142,28 +140,21 @@ def refill(centres: Array, mass: Array, here: Iterate, problem: Problem) -> Arra
     return centres
 
 
-class KMeansFit(Fit):
+class KMeansFit(DistanceFit):
     """Means of the kept points of each cluster, updated by the rows that changed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.nearest = nearest_of(problem.X, getattr(problem.loss, "k", 1))
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
-        self.sums = _ClusterSums(problem.X)
+        self.sums = _ClusterSums(problem.X, self.numbers, self.kept)
 
     def restart(self) -> None:
-        self.sums = _ClusterSums(self.problem.X)
-        self.nearest.restart()
-
-    def losses(self, theta: Array) -> Array:
-        self.nearest.move(theta)
-        return self.nearest.squared()
+        super().restart()
+        self.sums.corrections = _CORRECTIONS
 
     def evaluate(self, theta: Array) -> Iterate:
-        moved = self.nearest.move(theta)
-        rows, before = self._trim(moved)
-        self.sums.update(rows, before, self.kept, self.nearest.numbers, theta)
+        self.sums.update(*self._trim(self.nearest.move(theta)), theta)
         return Iterate(theta, np.empty(0), self.kept, self.sums.cost(theta))
 
     def refit(self, here: Iterate) -> Array:
@@ -192,32 +183,34 @@ class KMeansFit(Fit):
 
 
 class _ClusterSums:
-    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares."""
+    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares.
 
-    def __init__(self, X: Array) -> None:
-        self.X = X
-        self.owners = np.empty(0, dtype=np.intp)  # the cluster that each row is counted in
-        self.corrections = 0
+    ``numbers`` and ``kept``, the cluster of each row and its kept weight, change in place.
+    """
+
+    def __init__(self, X: Array, numbers: Array, kept: Array) -> None:
+        self.X, self.numbers, self.kept = X, numbers, kept
+        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
         self.sums: list[Array] = []
 
-    def update(self, rows: Array, before: Array, kept: Array, numbers: Array, centres: Array) -> None:
+    def update(self, rows: Array, before: Array, centres: Array) -> None:
         """Follow what happened to ``rows``, of which ``before`` was kept; all others are as they were."""
-        if not len(self.owners) or self.corrections >= _CORRECTIONS:
-            self._fill(kept, numbers, centres)
+        if self.corrections >= _CORRECTIONS:
+            self._fill(centres)
             return
-        changed = ((self.owners.take(rows) != numbers.take(rows)) | (before != kept.take(rows))).nonzero()[0]
-        rows, before = rows.take(changed), before.take(changed)
-        if rows.size > len(kept) // 8:
-            self._fill(kept, numbers, centres)
+        numbers, kept = self.numbers.take(rows), self.kept.take(rows)
+        changed = ((self.owners.take(rows) != numbers) | (before != kept)).nonzero()[0]
+        if changed.size > len(self.kept) // 8:
+            self._fill(centres)
             return
-        if rows.size:
-            owners = np.concatenate((self.owners.take(rows), numbers.take(rows)))
-            weights = np.concatenate((-before, kept.take(rows)))
-            self.owners[rows] = owners[len(rows) :]
+        if changed.size:
+            rows, numbers = rows.take(changed), numbers.take(changed)
+            owners = np.concatenate((self.owners.take(rows), numbers))
+            weights = np.concatenate((-before.take(changed), kept.take(changed)))
+            self.owners[rows] = numbers
             parts = self._sum(np.concatenate((rows, rows)), owners, weights)
             self.sums = [one + other for one, other in zip(self.sums, parts, strict=True)]
         self.corrections += 1
-        self.kept, self.numbers = kept, numbers
 
     def means(self) -> tuple[Array, Array]:
         """Compute the weight of each cluster (zero where it keeps no point), and the mean of its points."""
@@ -229,7 +222,7 @@ class _ClusterSums:
         """Evaluate the cost of all kept points."""
         cost, terms = self._cost(centres)
         if cost * _CANCELLED < terms:
-            self._fill(self.kept, self.numbers, centres)
+            self._fill(centres)
             cost, _ = self._cost(centres)
         return max(float(cost), 0.0)
 
@@ -241,10 +234,10 @@ class _ClusterSums:
         squares = float(total[:, -1].sum())
         return squares - cross + shift, squares + abs(cross) + shift
 
-    def _fill(self, kept: Array, numbers: Array, centres: Array) -> None:
+    def _fill(self, centres: Array) -> None:
         self.origins, self.corrections = centres, 0
-        self.kept, self.numbers, self.owners = kept, numbers, numbers.copy()
-        self.sums = self._sum(None, numbers, kept)
+        self.owners = self.numbers.copy()  # the cluster that each row is counted in
+        self.sums = self._sum(None, self.numbers, self.kept)
 
     def _sum(self, rows: Array | None, numbers: Array, weights: Array) -> list[Array]:
         """Sum over ``rows`` (None for all), for each cluster.

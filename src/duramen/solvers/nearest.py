@@ -13,7 +13,6 @@ by one product: these have their own class.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -41,7 +40,7 @@ def nearest_of(X: Array, k: int) -> ScreenedCentres | NearestCentres:
     return NearestCentres(X)
 
 
-class _MovingCentres(ABC):
+class _MovingCentres:
     """The nearest centre of each row, its ``numbers``, as ``centres`` move."""
 
     def __init__(self, X: Array) -> None:
@@ -49,17 +48,8 @@ class _MovingCentres(ABC):
         self.centres = np.empty((0, X.shape[1]))
         self.numbers = np.zeros(len(X), dtype=np.intp)
 
-    @abstractmethod
     def restart(self) -> None:
         """Forget all that depends on earlier moves."""
-
-    @abstractmethod
-    def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
-
-    @abstractmethod
-    def beyond(self, level: float) -> tuple[Array, Array]:
-        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
@@ -92,10 +82,8 @@ class ScreenedCentres(_MovingCentres):
         # what rounding makes of a score, at most, relative to |x|^2 + |c|^2; doubled, for a difference
         self.unit = 2 * 8 * (X.shape[1] + 8) * float(np.finfo(np.float64).eps)
 
-    def restart(self) -> None:
-        """Do nothing: no bounds are kept."""
-
     def move(self, centres: Array) -> Array:
+        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
         if self.centres.shape != centres.shape:
             self._begin(centres)
         self.centres = centres.copy()
@@ -119,6 +107,7 @@ class ScreenedCentres(_MovingCentres):
         return rows
 
     def beyond(self, level: float) -> tuple[Array, Array]:
+        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
         return self._at_least(level, (self.least + self.most >= level - self.spare).nonzero()[0])
 
     def _begin(self, centres: Array) -> None:
@@ -157,6 +146,7 @@ class NearestCentres(_MovingCentres):
         self.far_rows = np.empty(0, dtype=np.intp)  # may lie beyond the level until travelled so far
 
     def move(self, centres: Array) -> Array:
+        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
         before, self.centres = self.centres, centres.copy()
         if not len(before):
             self.moved = np.zeros(len(centres))
@@ -169,6 +159,7 @@ class NearestCentres(_MovingCentres):
         return self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
 
     def beyond(self, level: float) -> tuple[Array, Array]:
+        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
         # the rows that may be are found with a margin, and serve until the centres have moved by it
         if self.far_level != level or self.travelled > self.far_until:
             distance = float(np.sqrt(level))

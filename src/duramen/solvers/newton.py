@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -11,8 +14,6 @@ from scipy.special import softmax
 
 from duramen.arrays import Array, Rows
 from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.solvers.problem import Fit, Iterate, Problem
 
@@ -26,23 +27,40 @@ _LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
 
 
 class DampedNewton(Fit):
-    """Damped Newton steps on a loss of linear predictors; a subclass computes the derivatives."""
+    """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
 
-    def __init__(self, problem: Problem, max_curvature: float) -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.max_curvature = max_curvature  # of the loss in a predictor
+        self.loss: Any = problem.loss
         self.frame = problem.coordinates
         self.ridge = problem.ridge
         self.units = np.broadcast_to(self.frame.units(), self.ridge.shape).ravel()
         self.damping = 0.0
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
 
+        n, p = len(problem.points), self.ridge.shape[-1]
+        self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
+        self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
+
     @abstractmethod
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        """Weigh the slopes of rows in their predictors m, like m, and sum the Hessian in the parameters."""
+
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
 
         q is the number of parameters, one predictor's after the other's.
         """
+        inside = self.frame.from_theta(theta)
+
+        def work(chunk: slice) -> tuple[Array, Array, float]:
+            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
+            with ignore_overflow():
+                pull, hessian = self.pull_and_hessian(block, block @ inside.T, labels, kept[chunk])
+                return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
+
+        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
+        return gradient, hessian, pulls
 
     def losses(self, theta: Array) -> Array:
         if self.ready is not None and self.ready[0] is theta:
@@ -51,9 +69,9 @@ class DampedNewton(Fit):
 
     @one_blas_thread()
     def refit(self, here: Iterate) -> Array:
-        slope, bend, system = self._system(here)
+        slope, bend, solve = self._system(here)
         for _ in range(_ATTEMPTS):
-            move = -system.solve(slope, self.damping)
+            move = -solve(self.damping)
             downhill = float(-(slope @ move))
             there = self._after(here.theta, move)
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
@@ -75,8 +93,7 @@ class DampedNewton(Fit):
     def polish(self, theta: Array) -> Array:
         here, last = self.evaluate(theta), np.inf
         for _ in range(_FINISHING):
-            slope, _, system = self._system(here)
-            move = -system.solve(slope, 0.0)
+            move = -self._system(here)[2](0.0)
             length = float(np.linalg.norm(move / self.units))
             there = self.evaluate(self._after(here.theta, move)) if length < last else here
             if not there.objective <= here.objective * (1 + _SAME):
@@ -84,16 +101,22 @@ class DampedNewton(Fit):
             here, last = there, length
         return here.theta
 
-    def _system(self, here: Iterate) -> tuple[Array, Array, _DampedSystem]:
-        """Compute the gradient, the Hessian, and the system to solve."""
+    def _system(self, here: Iterate) -> tuple[Array, Array, Callable[[float], Array]]:
+        """Compute the gradient, the Hessian, and a function from a damping to the Newton step's negative."""
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         _add_to_diagonal(bend, self.ridge.ravel())
-        steepest = self.problem.kept_weight * self.max_curvature / self.units**2
-        return slope, bend, _DampedSystem(bend, steepest, _LEVEL * pulls / self.units)
+        steepest = self.problem.kept_weight * (self.loss.max_curvature or 1.0) / self.units**2
+        level = _LEVEL * pulls / self.units
+        return slope, bend, partial(_solve_damped, bend, slope, steepest, level)
 
     def _after(self, theta: Array, move: Array) -> Array:
         return theta + self.frame.to_theta(move.reshape(theta.shape))
+
+    def _part(self, chunk: slice) -> tuple[Rows, Array]:
+        """Return the rows of a chunk, and their labels."""
+        labels: Any = self.problem.y
+        return self._block(chunk), self.loss.encode_labels(labels[chunk], np.float64)
 
     def _block(self, chunk: slice) -> Rows:
         """Return the rows of a chunk, less the middle and with a column of ones for the intercept."""
@@ -109,47 +132,18 @@ class DampedNewton(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self._values(theta)
+            return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 
-    def _values(self, theta: Array) -> Array:
-        """Compute the losses of rows and labels that were checked before."""
-        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
-
 
 class NewtonFit(DampedNewton):
-    """Damped Newton steps on a linear loss: one pass over the data for each."""
+    """Damped Newton steps on a loss of one linear predictor."""
 
-    def __init__(self, problem: Problem) -> None:
-        assert isinstance(problem.loss, LinearLoss)
-        assert problem.y is not None
-        super().__init__(problem, problem.loss.max_curvature or 1.0)
-        self.loss, self.labels = problem.loss, problem.y
-        n, p = len(problem.points), len(self.ridge)
-        self.chunk_rows = max(rows_per_chunk(16 * p), 8 * p)
-        self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
-
-    def _values(self, theta: Array) -> Array:
-        return self.loss.values_again(theta, self.problem.X, self.labels)
-
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.from_theta(theta)
-
-        def work(chunk: slice) -> tuple[Array, Array, float]:
-            block, labels = self._part(chunk) if self.only_chunk is None else self.only_chunk
-            with ignore_overflow():
-                slope, curvature = self.loss.slope_and_curvature(block @ inside, labels)
-                pull = _weigh(slope, kept[chunk])
-                scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept[chunk])))
-                return block.T @ pull, _product(scaled, scaled), float(np.abs(pull).sum())
-
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
-        return gradient, hessian, pulls
-
-    def _part(self, chunk: slice) -> tuple[Rows, Array]:
-        """Return the rows of a chunk, and their labels."""
-        return self._block(chunk), self.loss.encode_labels(self.labels[chunk], np.float64)
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
+        return _weigh(slope, kept), _product(scaled, scaled)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -172,33 +166,25 @@ def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
     matrix.flat[:: len(matrix) + 1] += values
 
 
-class _DampedSystem:
+def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
     """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of its steepest.
 
     Undamped, directions in which B is singular are left out where g is level too.
     """
-
-    def __init__(self, bend: Array, steepest: Array, level: Array) -> None:
-        self.bend, self.level = bend, level
-        diagonal = np.diag(bend)
-        self.plain = np.where(diagonal > 0, diagonal, steepest)
-        self.floored = np.maximum(diagonal, _FLAT * steepest)
-        flat = diagonal < _FLAT * steepest
-        # where the loss is all but flat along some columns, it is their steps that go too far
-        self.share = np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))
-
-    def solve(self, slope: Array, damping: float) -> Array:
-        """Compute v for ``slope`` g."""
-        units = 1 / np.sqrt(self.floored if damping else self.plain)
-        scaled, right = self.bend * units * units[:, None], slope * units
-        if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
-            return np.full_like(slope, np.nan)
-        if damping == 0:
-            answer = _by_cholesky(scaled, right)
-            return units * (_by_spectrum(scaled, right, self.level * units) if answer is None else answer)
-        _add_to_diagonal(scaled, damping * self.share)
-        answer = _by_cholesky(scaled, right, least=0.0)
-        return np.full_like(slope, np.nan) if answer is None else units * answer
+    diagonal = np.diag(bend)
+    floored = np.maximum(diagonal, _FLAT * steepest)
+    units = 1 / np.sqrt(floored if damping else np.where(diagonal > 0, diagonal, steepest))
+    scaled, right = bend * units * units[:, None], slope * units
+    if not (np.isfinite(scaled).all() and np.isfinite(right).all()):
+        return np.full_like(slope, np.nan)
+    if damping == 0:
+        answer = _by_cholesky(scaled, right)
+        return units * (_by_spectrum(scaled, right, level * units) if answer is None else answer)
+    # where the loss is all but flat along some columns, it is their steps that go too far
+    flat = diagonal < floored
+    _add_to_diagonal(scaled, damping * (np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))))
+    answer = _by_cholesky(scaled, right, least=0.0)
+    return np.full_like(slope, np.nan) if answer is None else units * answer
 
 
 def _by_cholesky(scaled: Array, right: Array, least: float = _SOLID) -> Array | None:
@@ -219,28 +205,12 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
 
 
 class SoftmaxFit(DampedNewton):
-    """Damped Newton steps on a softmax loss: for each one pass, and a product for each pair of classes."""
+    """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem, max_curvature=0.25)
-        assert isinstance(problem.loss, SoftmaxLoss)
-        assert problem.y is not None
-        self.labels, self.classes = problem.y, np.arange(problem.loss.n_classes)
-
-    def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
-        inside = self.frame.from_theta(theta)
-
-        def work(chunk: slice) -> tuple[Array, Array, float]:
-            block = self._block(chunk)
-            with ignore_overflow():
-                shares = softmax(block @ inside.T, axis=1)
-                pull = _weigh(shares - (self.labels[chunk, None] == self.classes), kept[chunk, None])
-                hessian = _softmax_hessian(block, shares, kept[chunk])
-            return (block.T @ pull).T.ravel(), hessian, float(np.abs(pull).sum())
-
-        rows = max(rows_per_chunk(16 * theta.size), 8 * theta.shape[1])
-        gradient, hessian, pulls = sum_over_chunks(work, len(kept), rows)
-        return gradient, hessian, pulls
+    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
+        shares = softmax(m, axis=1)
+        pull = _weigh(shares - (labels[:, None] == np.arange(m.shape[1])), kept[:, None])
+        return pull, _softmax_hessian(block, shares, kept)
 
 
 def _softmax_hessian(block: Rows, shares: Array, kept: Array) -> Array:

@@ -250,16 +250,22 @@ class Problem:
 
     @cached_property
     def coordinates(self) -> Coordinates:
-        """The coordinates to take steps in, for a linear loss."""
+        """The coordinates to take steps in: those of theta itself, unless the loss is linear."""
         if self.frame is not None:
             return self.frame
-        assert isinstance(self.loss, PredictorLoss)
+        if not isinstance(self.loss, PredictorLoss):
+            return Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
         share = self.z / self.points.total_weight
         return measure_coordinates(self.X, self.points.weights, share, self.loss.fit_intercept)
 
     def penalty(self, theta: Array) -> float:
         """Evaluate the penalty."""
         return float((self.ridge * theta**2).sum()) / 2 if self.l2 else 0.0
+
+    def cost(self, theta: Array) -> float:
+        """Evaluate the objective without its penalty."""
+        losses = self.loss.values(theta, self.X, self.y)
+        return kept_sum(losses, self.trimmer()(losses))
 
     def trimmer(self) -> Trimmer:
         """Return a function from losses to kept weights."""
@@ -289,6 +295,12 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
 def is_number(value: Any) -> bool:
     """Return whether a value is a real number, other than True and False."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def outlier_rows(points: WeightedPoints, losses: Array, kept: Array) -> Array:
+    """Find the rows of which weight is set aside, the largest loss first."""
+    rows = np.flatnonzero(kept < points.weights)
+    return rows[np.lexsort((-points.ids[rows], -losses[rows]))]
 
 
 class Iterate(NamedTuple):
@@ -339,7 +351,7 @@ class GradientFit(Fit):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.last: tuple[Array, Array] | None = None
-        self.frame = problem.coordinates if isinstance(problem.loss, PredictorLoss) else None
+        self.frame = problem.coordinates
 
     def losses(self, theta: Array) -> Array:
         if self.last is None or not np.array_equal(self.last[0], theta):
@@ -355,8 +367,7 @@ class GradientFit(Fit):
             slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept)
             if problem.l2:
                 slope = slope + problem.ridge * theta
-            if self.frame is not None:
-                slope = self.frame.gradient(slope) * self.frame.units()
+            slope = self.frame.gradient(slope) * self.frame.units()
             return value / total, slope.ravel() / total
 
         options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
@@ -367,5 +378,4 @@ class GradientFit(Fit):
 
     def _after(self, theta: Array, step: Array) -> Array:
         """Take a step, which for linear losses is in well-conditioned coordinates."""
-        step = step.reshape(theta.shape)
-        return theta + (step if self.frame is None else self.frame.to_theta(step * self.frame.units()))
+        return theta + self.frame.to_theta(step.reshape(theta.shape) * self.frame.units())

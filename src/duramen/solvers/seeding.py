@@ -24,7 +24,6 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.bregman import BregmanLoss
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
 from duramen.solvers.alternate import Stopping, alternate, fit_of
@@ -38,13 +37,26 @@ _REFITS = 5  # iterations before a swap is judged
 _ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
 
 
+def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows with replacement; ``steps`` are the cumulative sums of what they count for."""
+    picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+    return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
+
+
+def draw_distinct_rows(weights: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows by weight, without replacement, or as many as have weight."""
+    heavy = np.flatnonzero(weights > 0)
+    share = weights[heavy] / weights[heavy].sum()
+    return rng.choice(heavy, size=min(n, heavy.size), replace=False, p=share)
+
+
 class _Costs:
     """The cost of every point under single centres."""
 
     def __init__(self, problem: Problem) -> None:
         self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
-        self.k = int(getattr(problem.loss, "k", 1))
         loss: Any = problem.loss
+        self.k = loss.n_centres
         self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
         self.few = (
             isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
@@ -54,10 +66,9 @@ class _Costs:
     def centres_at(self, rows: Array) -> Array:
         """Make centres (q, d) of data points, moved off the edge of the domain where the loss has one."""
         centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
-        if isinstance(self.loss, BregmanLoss):
-            edge = self.loss.divergence.outside_centres(centres).any(axis=1)
-            if edge.any():
-                centres[edge] = self.loss.divergence.inside(0.9 * centres[edge] + 0.1 * self._mean)
+        edge = self.loss.outside(centres).any(axis=1)
+        if edge.any():
+            centres[edge] = self.loss.inside(0.9 * centres[edge] + 0.1 * self._mean)
         return centres
 
     @functools.cached_property
@@ -74,15 +85,15 @@ class _Costs:
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
-        if self.few:  # as for several centres, bit for bit
-            return self.of_each(centre[None])[0]
-        theta = centre.reshape(self.one.parameter_shape(len(centre)))
-        return self.one.values(theta, self.X).astype(np.float64)
+        return self.of_each(centre[None])[0]
 
     def of_each(self, centres: Array) -> Array:
         """Compute the cost of every point under each of some centres: (q, n)."""
         if not self.few:
-            return np.stack([self.of(centre) for centre in centres])
+            costs = np.empty((len(centres), len(self.X)))
+            for row, centre in zip(costs, centres, strict=True):
+                row[:] = self.one.values(centre.reshape(self.one.parameter_shape(len(centre))), self.X)
+            return costs
         with ignore_overflow():
             squared = squared_differences(self._columns, centres)
             return self.loss.height(squared).astype(np.float64, copy=False)
@@ -90,10 +101,6 @@ class _Costs:
     @functools.cached_property
     def _columns(self) -> Array:
         return np.asfortranarray(self.X)
-
-    def table(self, theta: Array) -> Array:
-        """Compute the cost of every point under each centre: (k, n)."""
-        return self.of_each(self.centres(theta))
 
     def trimmed_sum(self, costs: Array) -> float:
         """Sum weight times cost once weight z is set aside."""
@@ -108,8 +115,7 @@ class _Costs:
         steps = np.cumsum(self.weights * costs)
         if not (0 < steps[-1] < np.inf):
             steps = np.cumsum(self.weights)
-        picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
-        return np.minimum(picks, len(steps) - 1)
+        return draw_rows(steps, n, rng)
 
     def draw_centre(self, rng: np.random.Generator) -> Array:
         """Draw a point by weight, as a centre."""
@@ -119,9 +125,7 @@ class _Costs:
 def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
     """Draw k points by their weight."""
     costs = _Costs(problem)
-    heavy = np.flatnonzero(costs.weights > 0)
-    share = costs.weights[heavy] / costs.weights[heavy].sum()
-    rows = rng.choice(heavy, size=min(costs.k, heavy.size), replace=False, p=share)
+    rows = draw_distinct_rows(costs.weights, costs.k, rng)
     return costs.theta(costs.centres_at(np.resize(rows, costs.k)))
 
 
@@ -141,7 +145,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
     """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
     costs, fit = _Costs(problem), fit_of(problem)
     run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping(), fit)
-    cheapest = _CheapestTwo.of(costs.table(run.theta))
+    cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
     for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
         cap = run.objective / max(costs.z, 1.0)
         centre = costs.centres_at(costs.draw(np.minimum(cheapest.least, cap), 1, rng))[0]
@@ -150,7 +154,7 @@ def local_search(problem: Problem, rng: np.random.Generator) -> Array:
         tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
         if tried.objective < run.objective:
             run = tried
-            cheapest = _CheapestTwo.of(costs.table(run.theta))
+            cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
     return run.theta
 
 

@@ -25,10 +25,11 @@ from duramen.solvers.problem import (
     Status,
     Step,
     is_number,
+    outlier_rows,
     problem_of,
 )
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
-from duramen.trimming import kept_sum, kept_weights
+from duramen.trimming import kept_weights
 
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol to be content with less",
@@ -255,8 +256,7 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
     """
     best = min(runs, key=lambda run: run.objective)
     with ignore_overflow():
-        losses = problem.loss.values(theta, problem.X, problem.y)
-    cost = kept_sum(losses, problem.trimmer()(losses))
+        cost = problem.cost(theta)
     return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
@@ -314,8 +314,7 @@ def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "
             f"{points.X.dtype}; scale them down, or pass float64"
         )
-    touched = np.flatnonzero(kept < points.weights)
-    touched = touched[np.lexsort((-points.ids[touched], -losses[touched]))]
+    touched = outlier_rows(points, losses, kept)
     # what is left between the running sums and this one is rounding: no entry lies below the last
     history = np.maximum(np.append(run.history[:-1], objective), objective)
     return Solution(

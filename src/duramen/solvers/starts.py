@@ -12,11 +12,11 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.centres import CentreLoss
-from duramen.losses.linear import LinearLoss, PredictorLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
 from duramen.solvers.problem import Problem
-from duramen.solvers.seeding import SEEDINGS, thresholded
+from duramen.solvers.seeding import SEEDINGS, draw_distinct_rows, draw_rows, thresholded
 from duramen.trimming import kept_weights, trimmed_sum
 
 
@@ -32,9 +32,8 @@ class Subsampler:
         self.problem = problem
         self.total = problem.points.total_weight
         self.even = bool((problem.points.weights == problem.points.weights[0]).all())
-        self.strata: list[Array | None] = [None]  # None for all rows
-        self.classes = isinstance(problem.loss, LinearLoss) and problem.loss.classifies
-        if self.classes:
+        self.strata = [np.arange(len(problem.points))]
+        if problem.loss.classifies:
             assert problem.y is not None
             self.strata = [np.flatnonzero(problem.y > 0), np.flatnonzero(~(problem.y > 0))]
 
@@ -47,18 +46,13 @@ class Subsampler:
         z = min(self._aside(size), 0.9 * self._most(part))
         return replace(self.problem, points=part, z=z, l2=self.problem.l2 * share)
 
-    def _draw_rows(self, stratum: Array | None, share: float, rng: np.random.Generator) -> Array:
+    def _draw_rows(self, stratum: Array, share: float, rng: np.random.Generator) -> Array:
         weights = self.problem.points.weights
         if self.even:
-            n = len(weights) if stratum is None else len(stratum)
-            picks = rng.integers(n, size=max(1, round(share * (n * float(weights[0])))))
-        else:
-            weights = weights if stratum is None else weights[stratum]
-            steps = np.cumsum(weights)
-            size = max(1, round(share * float(weights.sum())))
-            picks = np.searchsorted(steps, rng.random(size) * steps[-1], side="right")
-            picks = np.minimum(picks, np.flatnonzero(weights)[-1])
-        return picks if stratum is None else stratum[picks]
+            n = len(stratum)
+            return stratum[rng.integers(n, size=max(1, round(share * (n * float(weights[0])))))]
+        weights = weights[stratum]
+        return stratum[draw_rows(np.cumsum(weights), max(1, round(share * float(weights.sum()))), rng)]
 
     def score(self, samples: list[Problem], theta: Array) -> float:
         """Evaluate the trimmed objective on all samples together.
@@ -76,7 +70,7 @@ class Subsampler:
 
     def _most(self, part: WeightedPoints) -> float:
         """Weigh what must not be set aside altogether: all points, or the smaller class."""
-        if not self.classes:
+        if not self.problem.loss.classifies:
             return part.total_weight
         assert part.y is not None
         return float(np.bincount(part.y > 0, part.weights, minlength=2).min())
@@ -222,11 +216,7 @@ def _n_subsets(part: Problem, p: int, effort: Effort) -> int:
 
 
 def _subset(part: Problem, size: int, rng: np.random.Generator) -> Problem:
-    weights = part.points.weights
-    heavy = np.flatnonzero(weights > 0)
-    share = weights[heavy] / weights[heavy].sum()
-    rows = rng.choice(heavy, size=min(size, heavy.size), replace=False, p=share)
-    few = part.points.take(rows)
+    few = part.points.take(draw_distinct_rows(part.points.weights, size, rng))
     return replace(part, points=few, z=0.0, l2=part.l2 * (few.total_weight / part.points.total_weight))
 
 
@@ -248,29 +238,15 @@ _PLAIN = ("k-means++", "random")  # on all points, without refining
 
 def check_init(problem: Problem, init: Any) -> Any:
     """Check a theta, or the name of a seeding, and return it ready for use."""
-    loss, shape = problem.loss, problem.loss.parameter_shape(problem.points.n_columns)
-    if init is None or isinstance(init, str):
-        names = _names(loss)
-        if init is not None and init not in names:
-            raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
-        if init is None and not names and shape is None:
-            raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
-        return init
-    try:
-        given = np.array(init)
-    except ValueError:  # NumPy's, of a ragged list
-        given = np.array(None)
-    if given.dtype.kind not in "biuf":
-        raise ValueError(f"init={init!r} must be a theta, an array of numbers, or the name of a seeding")
-    theta = given.astype(np.float64)
-    if shape is not None and theta.shape != tuple(shape):
-        raise ValueError(
-            f"init has shape {theta.shape}; {loss!r} on {problem.points.n_columns} columns needs shape "
-            f"{tuple(shape)}"
-        )
-    if not np.isfinite(theta).all():
-        raise ValueError("init must hold finite numbers; it has NaN or infinity")
-    return theta
+    loss, n_columns = problem.loss, problem.points.n_columns
+    if init is not None and not isinstance(init, str):
+        return loss.check_parameters(init, n_columns, "init").astype(np.float64)
+    names = _names(loss)
+    if init is not None and init not in names:
+        raise ValueError(f"init={init!r} is not known for {loss!r}; pass a theta, or one of {names}")
+    if init is None and not names and loss.parameter_shape(n_columns) is None:
+        raise ValueError(f"{loss!r} does not define parameter_shape; pass init=, a theta to start from")
+    return init
 
 
 def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0) -> Array:
@@ -289,7 +265,7 @@ def start(problem: Problem, init: Any, rng: np.random.Generator, number: int = 0
         return _zero(problem)
     if isinstance(loss, PredictorLoss):
         return _linear_start(problem, init, rng, number)
-    part = _part(problem, max(5000, 100 * getattr(loss, "k", 1)), rng)
+    part = _part(problem, max(5000, 100 * loss.n_centres), rng)
     return alternate(part, SEEDINGS[init or "local-search"](part, rng), Stopping()).theta
 
 

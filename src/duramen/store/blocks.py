@@ -6,6 +6,8 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -67,8 +69,9 @@ class RowLayout:
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
 
     @classmethod
-    def from_json(cls, layout: dict[str, Any]) -> RowLayout:
-        """Read the layout that the metadata of a store describes."""
+    def from_json(cls, layout: dict[str, Any] | None) -> RowLayout:
+        """Read the layout that the metadata of a store describes: None before the first rows."""
+        layout = layout or {"n_columns": 0, "dtype": "f8", "labelled": False}
         return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
 
     def pack(self, block: Block) -> bytes:
@@ -193,38 +196,27 @@ class Blocks:
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, int, Array]]:
         """Find points: the number of each of their blocks, the block, its checksum, and their rows in it."""
-        found = self._connection.execute(f"SELECT block FROM members WHERE id {AMONG}", as_json(ids))
-        numbers = [number for (number,) in found]
-        if len(numbers) != len(ids):
-            raise ValueError(f"{len(ids) - len(numbers)} of {len(ids)} points are not in any block")
-        wanted, n_found = np.sort(ids), 0
-        for number in sorted(set(numbers)):
+        query = f"SELECT block, id FROM members WHERE id {AMONG} ORDER BY block"
+        found = self._connection.execute(query, as_json(ids)).fetchall()
+        if len(found) != len(ids):
+            raise ValueError(f"{len(ids) - len(found)} of {len(ids)} points are not in any block")
+        for number, members in groupby(found, key=itemgetter(0)):
+            wanted = [one for _, one in members]
             block, checksum = self._get(number)
-            nearest = np.minimum(np.searchsorted(wanted, block.ids), len(wanted) - 1)
-            rows = np.flatnonzero(wanted[nearest] == block.ids)
-            n_found += len(rows)
+            rows = np.flatnonzero(np.isin(block.ids, wanted, kind="sort"))
+            if len(rows) != len(wanted):
+                raise ValueError(f"points are not in block {number}, which members names")
             yield number, block, checksum, rows
-        if n_found != len(ids):
-            raise ValueError(
-                f"{len(ids) - n_found} of {len(ids)} points are not in the block that members names"
-            )
 
     def check(self) -> None:
         """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
-        query = "SELECT id, block FROM members ORDER BY id"
-        members = np.array(self._connection.execute(query).fetchall()).reshape(-1, 2)
-        pairs = [members[:0]]
+        members = dict(self._connection.execute("SELECT id, block FROM members"))
         for number, n, content in self._connection.execute("SELECT number, n, content FROM blocks"):
-            ids = self.layout.unpack(content, n).ids
-            pairs.append(np.column_stack([ids, np.full(n, number)]))
-        there = np.concatenate(pairs)
-        there = there[np.argsort(there[:, 0])]
-        if len(members) != len(there):
-            raise ValueError(f"members has {len(members)} points, and the blocks have {len(there)}")
-        wrong = np.flatnonzero((members != there).any(axis=1))
-        if wrong.size:
-            one, block = members[wrong[0]].tolist()
-            raise ValueError(f"id {one} is not in block {block}, which members names")
+            for one in self.layout.unpack(content, n).ids.tolist():
+                if members.pop(one, None) != number:
+                    raise ValueError(f"id {one} is in block {number}, and members names another")
+        if members:
+            raise ValueError(f"id {min(members)} is not in any block, and members names one")
 
     # changing
 

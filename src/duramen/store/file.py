@@ -19,11 +19,11 @@ from uuid import UUID
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.dynamic.ids import numbers_of, tagged
 from duramen.files import replacing
+from duramen.points import numbers_of, tagged
 from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
 from duramen.store.errors import DamagedStoreError, damage_errors, damaged, sqlite_errors
-from duramen.store.lock import OpenFile, now, refuse_inherited
+from duramen.store.lock import inode, now, open_files, refuse_inherited
 
 _WAIT = 5.0  # seconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
@@ -303,10 +303,11 @@ class StoreFile:
                 self._connection, self._immutable = _connect_reader(path)
             else:
                 self._connection, self._immutable = _connect_writer(path, synchronous), False
-        self._open = OpenFile(path)
+        self.inode = inode(path)
+        open_files.add(self)
         self.metadata = Metadata(self._connection, path)
         self.spare = Metadata(self._connection, path, "spare")
-        self.blocks: Blocks | None = None
+        self.blocks = Blocks(self._connection, RowLayout.from_json(None))
         self.totals: dict[str, Any] = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
     # transactions
@@ -344,7 +345,7 @@ class StoreFile:
             self._connection.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _refuse_moved(self) -> None:
-        if not self._open.is_at(self.path):
+        if not (self.path.exists() and inode(self.path) == self.inode):
             raise FileNotFoundError(
                 f"{self.path} was moved or removed while it was open; put it back with its log, and open "
                 "it again"
@@ -352,9 +353,8 @@ class StoreFile:
 
     def commit(self) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
-        blocks = None if self.blocks is None else self.blocks.totals()
         with sqlite_errors(self.path):
-            self.metadata.put("ledger", {**self.totals, "blocks": blocks})
+            self.metadata.put("ledger", {**self.totals, "blocks": self.blocks.totals()})
             self._connection.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -401,8 +401,7 @@ class StoreFile:
     def pack(self) -> None:
         """Put points into as few blocks as they need, and leave no trace of what else was deleted."""
         with damage_errors(self.path):
-            if self.blocks is not None:
-                self.blocks.pack()
+            self.blocks.pack()
             _rebuild_tables(self._connection)
 
     def shrink(self) -> None:
@@ -433,14 +432,14 @@ class StoreFile:
         """Close the file; the last one to do so leaves no log behind."""
         with sqlite_errors(self.path):
             self._connection.close()
-        self._open.close()
+        open_files.discard(self)
 
     # points
 
     def add(self, layout: RowLayout, block: Block, names: Any = None) -> None:
         """Add new points, with their names."""
         with damage_errors(self.path):
-            self.blocks = self.blocks or Blocks(self._connection, layout)
+            self.blocks.layout = layout
             self.blocks.add(block)
             if names is not None:
                 pairs = zip(block.ids.tolist(), map(pack_name, names), strict=True)
@@ -449,7 +448,6 @@ class StoreFile:
     def replace(self, block: Block) -> None:
         """Put points in the place of those with the same ids."""
         with damage_errors(self.path):
-            assert self.blocks is not None
             self.blocks.replace(block)
             self._leave_sample(block.ids)
             self.log_has_traces = True
@@ -457,7 +455,6 @@ class StoreFile:
     def remove(self, ids: Array) -> None:
         """Remove points, with their names."""
         with damage_errors(self.path):
-            assert self.blocks is not None
             self.blocks.remove(ids)
             self._connection.execute(f"DELETE FROM names WHERE id {AMONG}", as_json(ids))
             self._leave_sample(ids)
@@ -498,11 +495,9 @@ class StoreFile:
             n = self.totals["n_forgotten"]
             query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may be behind
             rows = self._connection.execute(query, (n,)).fetchall()
-            if [row[0] for row in rows] != list(range(n)):
-                raise ValueError(f"{len(rows)} deletions are noted, and {n} were written")
-            for number, packed, time, checksum in rows:
-                if checksum != deletion_checksum(number, packed, time):
-                    raise ValueError(f"the note of deletion {number} is not what was written")
+            right = [row for row in rows if row[3] == deletion_checksum(*row[:3])]
+            if [row[0] for row in right] != list(range(n)):
+                raise ValueError(f"{len(right)} notes of deletions are what was written, of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     # reading
@@ -511,14 +506,11 @@ class StoreFile:
         """Read everything but the points, which are read on demand; inside a transaction."""
         with damage_errors(self.path):
             metadata = {name: self.metadata.get(name) for name in METADATA}
-            self.totals, layout = metadata["ledger"], metadata["state"]["gate"]
-            n, self.blocks = 0, None
-            blocks: Iterator[Block] = iter(())
-            if layout is not None:
-                totals = self.totals["blocks"]
-                self.blocks = Blocks(self._connection, RowLayout.from_json(layout))
-                n, blocks = int(totals["n_points"]), self.blocks.read(totals)
-            return Content(metadata, n, self._read_names(), self._read_sample(), self._read_places(), blocks)
+            self.totals = metadata["ledger"]
+            self.blocks = Blocks(self._connection, RowLayout.from_json(metadata["state"]["gate"]))
+            totals = self.totals["blocks"] or self.blocks.totals()  # an older version wrote none without rows
+            beside = self._read_names(), self._read_sample(), self._read_places()
+            return Content(metadata, int(totals["n_points"]), *beside, self.blocks.read(totals))
 
     def _read_names(self) -> dict[int, Any] | None:
         rows = self._connection.execute("SELECT id, name FROM names").fetchall()
@@ -551,8 +543,7 @@ class StoreFile:
             problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
             if problems:
                 raise ValueError("; ".join(problems[:3]))
-            if self.blocks is not None:
-                self.blocks.check()
+            self.blocks.check()
         self.forgotten()
 
 

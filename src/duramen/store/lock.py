@@ -15,44 +15,26 @@ from typing import Any, final
 
 from duramen.store.errors import StoreLockedError
 
+open_files: set[Any] = set()  # each with its ``inode``
 _inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
 
 
 def refuse_inherited(path: Path) -> None:
     """Raise RuntimeError if a file was open in the process that this one was forked from."""
-    if path.exists() and _inode(path) in _inherited:
+    if path.exists() and inode(path) in _inherited:
         raise RuntimeError(
             f"{path} was open when this process was forked, so SQLite cannot open it here; start the process "
             "by spawn or forkserver, or fork before the store is opened"
         )
 
 
-@final
-class OpenFile:
-    """A file that this process has open, until :meth:`close`."""
-
-    def __init__(self, path: Path) -> None:
-        self.inode = _inode(path)
-        _open.add(self)
-
-    def is_at(self, path: Path) -> bool:
-        """Return whether the file is still where it was opened."""
-        return path.exists() and _inode(path) == self.inode
-
-    def close(self) -> None:
-        """Count it as closed."""
-        _open.discard(self)
-
-
-_open: set[OpenFile] = set()
-
-
 def is_open(path: Path) -> bool:
     """Return whether a file is open in this process."""
-    return _inode(path) in {file.inode for file in list(_open)}
+    return inode(path) in {file.inode for file in list(open_files)}
 
 
-def _inode(path: Path) -> tuple[int, int]:
+def inode(path: Path) -> tuple[int, int]:
+    """Return by what the system knows a file, whatever its name."""
     found = path.stat()
     return found.st_dev, found.st_ino
 
@@ -158,8 +140,8 @@ _locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 def _after_fork() -> None:
     """In a forked process, take open files for inherited, and leave the locks to the parent."""
-    _inherited.update(file.inode for file in _open)
-    _open.clear()
+    _inherited.update(file.inode for file in open_files)
+    open_files.clear()
     for lock in list(_locks):
         lock._close()
 

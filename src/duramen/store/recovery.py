@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from duramen.coreset.save import anchor_of
-from duramen.dynamic.ids import numbers_of
+from duramen.points import numbers_of
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.errors import DamagedStoreError, sqlite_recover
 from duramen.store.file import (
@@ -85,7 +85,10 @@ def recover(
         raise ValueError(f"{source} is open in this process; close it first")
     lock = WriterLock(new)
     try:
-        _claim(new)
+        try:
+            new.touch(exist_ok=False)  # which claims the name
+        except FileExistsError:
+            raise FileExistsError(f"{new} exists already; choose another path") from None
         try:
             with _open_damaged(source, new.parent) as connection:
                 return _Salvage(source, connection).write(new, lock, loss, sampler)
@@ -95,14 +98,6 @@ def recover(
             raise
     finally:
         lock.release()
-
-
-def _claim(new: Path) -> None:
-    """Make an empty file, which claims the name."""
-    try:
-        new.touch(exist_ok=False)
-    except FileExistsError:
-        raise FileExistsError(f"{new} exists already; choose another path") from None
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
+    UNUSED,
     anchor_to_json,
     restore,
     restore_settings,
@@ -182,13 +183,9 @@ class Store(DynamicCoreset):
                 self.check_invariants()
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
-            blocks = 0 if self._file.blocks is None else self._file.blocks.n_blocks
-            invariants = (
-                "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
-            )
-            return (
-                f"{self.n_points:,} points in {blocks:,} blocks: every page, every checksum and {invariants}"
-            )
+            n_blocks = self._file.blocks.n_blocks
+            last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
+            return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
     def compact(self) -> None:
         """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
@@ -346,7 +343,7 @@ class Store(DynamicCoreset):
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
             slots = self._find(ids)
-            numbers = slots if self._state is None else self._state.slots.ids[slots]
+            numbers = self._state.slots.ids[slots]
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
                 self._file.replace(self._block(numbers))
@@ -372,14 +369,15 @@ class Store(DynamicCoreset):
     # refusals
 
     @property
-    def _state(self) -> State | None:
+    def _state(self) -> State:
         """The state in memory, behind the check that the store is open; waits while it is read again."""
         with self._lock:
             self._check_open()
+            assert self._memory is not None
             return self._memory
 
     @_state.setter
-    def _state(self, state: State | None) -> None:
+    def _state(self, state: State) -> None:
         self._memory = state
 
     def _check_open(self) -> None:
@@ -487,12 +485,12 @@ class Store(DynamicCoreset):
             raise damaged(self.path, "a block holds other points than memory")
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
-        if content.metadata["state"] != state_to_json(self) or content.metadata["notes"] != self._notes:
+        same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
+        if not same or content.metadata["notes"] != self._notes:
             raise damaged(self.path, "its state or its notes are not those in memory")
 
     def _packed(self, block: Block) -> bytes:
         """Pack a block, with only whether each point changed since the anchor in place of its epoch."""
-        assert self._file.blocks is not None
         return self._file.blocks.layout.pack(
             block._replace(epochs=block.epochs == self._file.totals["epoch"])
         )
@@ -510,7 +508,7 @@ class Store(DynamicCoreset):
         inside = (
             None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
         )
-        return inside, self._first_outliers, self._first_id, self._settings, self._changed
+        return inside, self._settings, self._changed
 
     def _commit(self, before: tuple[Any, ...]) -> None:
         if self._memory_version() == before:
@@ -521,7 +519,7 @@ class Store(DynamicCoreset):
         if self._settings.given is not self._written_given:
             self._file.metadata.put("given", anchor_to_json(self._settings.given))
             self._written_given = self._settings.given
-        if self._memory is not None and not self._has_spare_state:
+        if state["gate"] is not None and not self._has_spare_state:
             self._file.spare.put("spare-state", state)
             self._has_spare_state = True
         self._write_places()
@@ -554,8 +552,8 @@ class Store(DynamicCoreset):
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
         state = self._sound()
-        points, single = state.slots, len(numbers) == 1  # for which a search of its own is quicker
-        slots = np.array([points.find(int(numbers[0]))]) if single else points.index.find_many(numbers)
+        points, single = state.slots, len(numbers) == 1
+        slots = points.find_many(numbers)
         epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
         if state.candidates is not None:
             epochs += state.candidates.are_changed(slots)
@@ -581,9 +579,9 @@ class Store(DynamicCoreset):
     def _continue_from(self, state: dict[str, Any]) -> None:
         """Take over what the state of another store holds beside the points: the next id, and the columns."""
         self._skip_ids(int(state["next_id"]))
-        if self._memory is not None:
+        if self._state.validator.n_columns:
             columns = state["gate"]["columns"]
-            self._memory.validator.columns = None if columns is None else tuple(columns)
+            self._state.validator.columns = None if columns is None else tuple(columns)
 
 
 def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
@@ -777,21 +775,15 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
         given.pop("random_state", None)  # a generator does not say which seed
     settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
     other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
-    mine = {
-        **settings_to_json(store),
-        "n_outliers": metadata.get("settings")["n_outliers"],
-        "random_state": store.seed,
-        "audit": store.audit,
-        "anchor": metadata.get("given"),
-    }
+    mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
     theirs = {
         **settings_to_json(other),
-        "random_state": other.seed,
-        "audit": given.get("audit"),
         "anchor": anchor_to_json(given.get("anchor")),
+        "audit": given.get("audit"),
     }
     for name in sorted(given):
-        if mine[name] != theirs[name]:
+        key = "seed" if name == "random_state" else name
+        if mine[key] != theirs[key]:
             raise ValueError(
                 f"{store.path} was made with another {name} than {given[name]!r}; leave it out, or "
                 "make another store"

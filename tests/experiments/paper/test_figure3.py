@@ -7,6 +7,8 @@ from experiments.paper.experiment import Results, run
 from experiments.paper.figure3 import SIZES, Figure3
 from experiments.paper.pages import SAMPLERS
 
+from tests.support import tables
+
 WAYS = [*SAMPLERS, *(f"{method}+" for method in SAMPLERS), "default", "two rounds"]
 
 
@@ -36,8 +38,7 @@ def test_a_coreset_is_at_most_half_of_the_rows(experiment):
 def test_tables_hold_means_and_the_worst(experiment):
     found = results(experiment, lambda way, size: 1 + len(way) / size)
     page = experiment.page(found, "the command")
-    rows = [line for line in page.splitlines() if line.startswith("| default ")]
-    losses, points = ([cell.strip() for cell in row.strip("|").split("|")][1:] for row in rows)
+    losses, points = (row[1:] for table in tables(page) for row in table if row[0] == "default")
     means = np.array([1 + 7 / size + 0.005 for size in experiment.sizes])
     assert losses == [f"{mean:.3f} ({mean + 0.005:.3f})" for mean in means]
     lost = 10 * (1 - means)

@@ -10,6 +10,7 @@ from experiments.paper.experiment import Results, run
 from experiments.paper.figure3c import Figure3c, _plant
 
 import duramen as dm
+from tests.support import tables
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(1206, 4))
@@ -38,12 +39,6 @@ def made_up(factor=1.0):
 
 def results(*trials):
     return Results({f"trial {seed}": trial for seed, trial in enumerate(trials)}, ("a machine",))
-
-
-def rows_of(text):
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 
 def test_every_height_is_timed_and_its_bucket_is_the_papers(ran):
@@ -75,7 +70,8 @@ def test_points_are_put_into_a_tree_at_once():
 
 
 def test_speed_ups_are_those_of_the_seconds():
-    rows = rows_of(FIGURE.page(results(made_up()), "c"))
+    [[head, *found]] = tables(FIGURE.page(results(made_up()), "c"))
+    rows = {row[0]: dict(zip(head, row, strict=True)) for row in found}
     for column, expected in (
         ("over `dm.solve`", ["x 4.0", "x 10.0", "x 40.0"]),
         ("over the paper's solver", ["x 20.0", "x 50.0", "x 200.0"]),

@@ -11,6 +11,7 @@ from experiments.paper.table2 import Table2
 
 import duramen as dm
 from experiments.paper import fits
+from tests.support import tables
 
 
 def one(loss, seconds, rows=10, **more):
@@ -41,8 +42,7 @@ def sheet(*ratios_and_speed_ups):
 def test_a_cell_says_whether_it_is_as_good_as_the_paper(reported, ratio, speed_up):
     found = sheet((1.1, 10), (1.3, 20))
     assert found.cell("GSP+ 7 paper").written(reported) == [ratio, speed_up]
-    row = found.side_by_side({("GSP", 7): reported}).splitlines()[-1]
-    told = [cell.strip() for cell in row.strip("|").split("|")]
+    told = tables(found.side_by_side({("GSP", 7): reported}))[0][-1]
     assert told[:4] == ["GSP+", "7", f"{reported.ratio:.3f}", f"x {reported.speed_up:.1f}"]
     assert told[4:] == 2 * [ratio, speed_up]
     verdict = found.verdict({("GSP", 7): reported})

@@ -150,18 +150,18 @@ def _run_pass(parts: Parts, step: Plan) -> Summary:
     name = f"duramen-{_PASSES[min(step.number, len(_PASSES)) - 1]}-pass"
     shared = constant(step, f"{name}-plan")
     summaries = parts.each(_summarize, shared, f"{name}-summarize")
-    (data,) = parts.fetch(_tree(summaries, shared, f"{name}-merge"))
+    (data,) = parts.fetch(merge_tree(_merge, summaries, shared, f"{name}-merge"))
     return Summary.from_bytes(data, step)
 
 
-def _tree(summaries: Sequence[Any], shared: Any, name: str) -> Any:
-    """Merge a few summaries at a time, until one is left."""
+def merge_tree(merge: Any, summaries: Sequence[Any], shared: Any, name: str) -> Any:
+    """Merge a few summaries at a time by ``merge(shared, title, summaries)``, until one is left."""
     begin, n, span = task(name), len(summaries), _FAN_IN
     while len(summaries) > 1:
         groups = [summaries[at : at + _FAN_IN] for at in range(0, len(summaries), _FAN_IN)]
         names = [f"partitions {at} to {min(at + span, n) - 1} of {n}" for at in range(0, n, span)]
         summaries = [
-            begin(_merge, shared, title, group) if len(group) > 1 else group[0]
+            begin(merge, shared, title, group) if len(group) > 1 else group[0]
             for title, group in zip(names, groups, strict=True)
         ]
         span *= _FAN_IN
