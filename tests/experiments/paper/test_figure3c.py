@@ -23,12 +23,6 @@ UPDATES = {  # seconds: bucket, insert, delete, solve
 }
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("figure3c")
-    return folder, run(FIGURE, folder, command="made by a test", plots=find_spec("matplotlib") is not None)
-
-
 def made_up(factor=1.0):
     """Make a trial of known seconds: an update takes 0.05 s ranked, 0.5 s at height 1, and 0.2 s at height 3."""
     names = ("bucket", "insert", "delete", "solve")
@@ -41,8 +35,8 @@ def results(*trials):
     return Results({f"trial {seed}": trial for seed, trial in enumerate(trials)}, ("a machine",))
 
 
-def test_every_height_is_timed_and_its_bucket_is_the_papers(ran):
-    _, found = ran
+def test_every_height_is_timed_and_its_bucket_is_the_papers(tmp_path):
+    found = run(FIGURE, tmp_path, command="made by a test", plots=find_spec("matplotlib") is not None)
     (trial,) = found.of()
     assert list(trial["updates"]) == ["ranked", "1", "3"]
     for one in trial["updates"].values():

@@ -75,21 +75,10 @@ def test_the_papers_solver_ends_where_trimming_by_hand_does():
     np.testing.assert_allclose(copied, weighted, rtol=0.05, atol=0.01)
 
 
-@pytest.fixture(scope="module")
-def table1(tmp_path_factory):
-    experiment = Table1(made_up_covertype(17_000), 200, 500, trials=1)
-    return experiment, run(experiment, tmp_path_factory.mktemp("one"), command="the command", plots=False)
-
-
-@pytest.fixture(scope="module")
-def table2(tmp_path_factory):
-    experiment = Table2(made_up_survey(12_000), 200, trials=1)
-    return experiment, run(experiment, tmp_path_factory.mktemp("two"), command="the command", plots=False)
-
-
 @pytest.mark.slow
-def test_table_1_has_every_row(table1):
-    experiment, results = table1
+def test_table_1_has_every_row(tmp_path):
+    experiment = Table1(made_up_covertype(17_000), 200, 500, trials=1)
+    results = run(experiment, tmp_path, command="the command", plots=False)
     summary = experiment.summary(results)
     found = Sheet(results.of())
     for method in SAMPLERS:
@@ -105,8 +94,9 @@ def test_table_1_has_every_row(table1):
 
 
 @pytest.mark.slow
-def test_table_2_names_what_it_is_about(table2):
-    experiment, results = table2
+def test_table_2_names_what_it_is_about(tmp_path):
+    experiment = Table2(made_up_survey(12_000), 200, trials=1)
+    results = run(experiment, tmp_path, command="the command", plots=False)
     assert "k-means on made-up points" in experiment.page(results, "the command")
     found = Sheet(results.of())
     for method in ("GSP", "Uniform"):
