@@ -14,20 +14,17 @@ from experiments.paper import fits
 from tests.support import tables
 
 
-def one(loss, seconds, rows=10, **more):
-    return {"loss": loss, "building": seconds / 4, "solving": 3 * seconds / 4, "rows": rows, **more}
-
-
-def trial(full, **found):
-    return {"full": full, "ours": one(full["loss"], 1.0), "fits": found}
-
-
 def sheet(*ratios_and_speed_ups):
     """Make trials of one method, from pairs for each."""
+
+    def fit(loss, seconds):
+        return {"loss": loss, "building": seconds / 4, "solving": 3 * seconds / 4, "rows": 10}
+
     trials = []
     for ratio, speed_up in ratios_and_speed_ups:
-        fit = one(50 * ratio, 8 / speed_up)
-        trials.append(trial(one(50.0, 8.0), **{"GSP+ 7 paper": fit, "GSP+ 7 best": fit}))
+        found = fit(50 * ratio, 8 / speed_up)
+        fits = {"GSP+ 7 paper": found, "GSP+ 7 best": found}
+        trials.append({"full": fit(50.0, 8.0), "ours": fit(50.0, 1.0), "fits": fits})
     return Sheet(trials)
 
 
