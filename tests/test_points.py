@@ -54,22 +54,21 @@ def test_a_memory_map_is_not_read_into_memory(tmp_path):
     assert peak < mapped.nbytes  # weights, ids and values are 20 bytes a row, the rows 80
 
 
-@pytest.mark.parametrize(
-    "given, dtype",
-    [
-        (X.tolist(), np.float64),
-        (tuple(map(tuple, X.astype(int))), np.float64),
-        (X.astype(np.int32), np.float64),
-        (X > 2, np.float64),
-        (X.astype(np.float16), np.float32),
-        (X.astype(">f8"), np.float64),
-        (X.astype(np.longdouble), np.float64),
-        (matrix(X), np.float64),
-        (X[::-1, ::-1], np.float64),
-        (np.ma.masked_invalid(X), np.float64),
-    ],
-    ids=["lists", "tuples", "int32", "bool", "half", "big-endian", "long", "matrix", "reversed", "unmasked"],
-)
+OTHER = {
+    "lists": (X.tolist(), np.float64),
+    "tuples": (tuple(map(tuple, X.astype(int))), np.float64),
+    "int32": (X.astype(np.int32), np.float64),
+    "bool": (X > 2, np.float64),
+    "half": (X.astype(np.float16), np.float32),
+    "big-endian": (X.astype(">f8"), np.float64),
+    "long": (X.astype(np.longdouble), np.float64),
+    "matrix": (matrix(X), np.float64),
+    "reversed": (X[::-1, ::-1], np.float64),
+    "unmasked": (np.ma.masked_invalid(X), np.float64),
+}
+
+
+@pytest.mark.parametrize("given, dtype", OTHER.values(), ids=OTHER)
 def test_other_arrays(given, dtype):
     points = dm.points(given)
     assert points.X.dtype == np.dtype(dtype)
@@ -150,6 +149,7 @@ BAD = [
     ("ragged y", X, {"y": [[1], [1, 2], [3]]}, ValueError, r"y must hold one number per row"),
     ("negative weight", X, {"weights": [1, -2, -3]}, ValueError, r"must not be negative; row 1 has -2"),
     ("infinite weight", X, {"weights": [1, np.inf, 1]}, ValueError, r"weights has inf in row 1"),
+    ("heavy", X[:2], {"weights": [1e308, 1e308]}, ValueError, r"weights add up to infinity; scale them down"),
     ("repeated id", X, {"ids": [4, 9, 4]}, ValueError, r"id 4 of row 0 stands again in row 2"),
     ("float ids", X, {"ids": [1.0, 2.0, 3.0]}, TypeError, r"ids must be integers; found type float64"),
     ("bool ids", X[:2], {"ids": [True, False]}, TypeError, r"ids must be integers"),

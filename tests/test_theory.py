@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen import theory
 from duramen.losses import LinearLoss
+from tests.coreset.cores import CityBlock
 
 errors = st.floats(0.001, 0.999)
 dimensions = st.floats(1, 1000)
@@ -222,14 +223,7 @@ def test_bad_input_is_named(call, message):
 # VC dimensions
 
 
-class Odd(dm.Loss):
-    """A custom loss."""
-
-    def values(self, theta, X, y=None):
-        return np.abs(X[:, 0] - theta)
-
-
-class Knowing(Odd):
+class Knowing(CityBlock):
     def vc_dimension(self, n_columns):
         return 2 * n_columns
 
@@ -266,7 +260,7 @@ TWO = 4 * math.log2(6)
         (dm.TruthDiscoveryLoss(), 4),
         (dm.BregmanLoss(1, divergence="kl"), 4),
         (dm.BregmanLoss(2, divergence="kl"), 4 * TWO),
-        (Odd(), None),
+        (CityBlock(), None),
         (Knowing(), 6),
     ],
 )
@@ -275,7 +269,7 @@ def test_vc_dimensions_with_three_columns(loss, expected):
 
 
 def test_a_custom_vc_dimension_as_a_number():
-    loss = Odd()
+    loss = CityBlock()
     loss.vc_dimension = 7
     assert theory.vc_dimension(loss, 3) == 7
     loss.vc_dimension = 0.5

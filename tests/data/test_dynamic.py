@@ -5,6 +5,7 @@ import pytest
 
 import duramen as dm
 from tests.data import Z
+from tests.support import assert_same_coreset
 
 pytestmark = [
     pytest.mark.data,
@@ -40,9 +41,25 @@ def test_half_of_the_rows_replaced(contaminated, record_property, engine, share)
     anew = dm.robust_coreset(live.X, live.y, **settings, **fresh)
     costs = [dm.trimmed_objective(live, dm.solve(core).theta, **settings) for core in (dyn.coreset(), anew)]
     if engine == "ranked":
-        np.testing.assert_array_equal(dyn.coreset().ids, anew.ids)
-        np.testing.assert_allclose(dyn.coreset().weights, anew.weights, rtol=1e-9)
+        assert_same_coreset(dyn.coreset(), anew)
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert costs[0] < 1.03 * costs[1]
     text = f"loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
     record_property("figures", f"half replaced, {engine}: {text}")
+
+
+def test_a_store_closed_and_opened_again(contaminated, tmp_path):
+    points, path = contaminated[0].take(slice(0, 200_000)), tmp_path / "covertype.duramen"
+    settings = {"loss": dm.LogisticLoss(), "size": 4000, "n_outliers": Z / len(points), "random_state": 0}
+    live = dm.DynamicCoreset(**settings)
+    gone = np.random.default_rng(0).choice(len(points), 20_000, replace=False)
+    with dm.open_store(path, create=True, synchronous="normal", **settings) as store:
+        for table in (live, store):
+            for start in range(0, len(points), 100_000):
+                part = points.take(slice(start, start + 100_000))
+                table.insert(part.X, part.y)
+            table.delete(gone)
+    with dm.open_store(path) as store:
+        store.check()
+        assert_same_coreset(store.coreset(), live.coreset(), rtol=1e-12)
+        assert store.threshold == live.threshold

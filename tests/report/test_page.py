@@ -11,13 +11,14 @@ import pytest
 
 import duramen as dm
 from duramen.report import report_html
+from duramen.store.store import AnchorEvent
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, logistic_core, own_loss_core, sparse_core
-from tests.report.cores import NASTY, SECTIONS, Event, Page, case_of, core_of
+from tests.report.cores import NASTY, SECTIONS, Page, case_of, core_of
 
 HISTORY = (
-    Event("2025-01-01T00:00:00+00:00", "first anchor", 201, 0.25, None),
-    Event("2025-02-01T00:00:00+00:00", "reanchor", 900, 0.125, 1.5),
+    AnchorEvent("2025-01-01T00:00:00+00:00", "first anchor", 201, 0.25, None),
+    AnchorEvent("2025-02-01T00:00:00+00:00", "reanchor", 900, 0.125, 1.5),
 )
 
 
@@ -122,7 +123,7 @@ def test_everything_is_escaped():
     core = dataclasses.replace(logistic_core(), columns=(NASTY, "b" * 500, "c"), sampler=NASTY)
     encoding = types.SimpleNamespace(names=("a", "b", "c"), label=NASTY, classes=(NASTY, "<b>"))
     notes = {NASTY: NASTY, "list": [1, {"a": "<i>"}], "odd": object}
-    events = [Event(NASTY, NASTY, 3, 0.5, None)]
+    events = [AnchorEvent(NASTY, NASTY, 3, 0.5, None)]
     page = checked(report_html(core, title=NASTY, history=events, notes=notes, encoding=encoding))
     assert "alert" not in {tag for tag, _ in page.tags}
     assert page.text.count("<script>alert('x')</script>") >= 6

@@ -84,6 +84,15 @@ def test_the_road_network_is_taken_where_it_is_given(tmp_path, named):
     assert table.X.shape == (50, 4)
 
 
+def check_refused(load, path, said):
+    """Check that a file is refused, in one line."""
+    with pytest.raises(data.MissingDataError, match=said) as raised:
+        load(path.parent)
+    assert f"{path} is not " in str(raised.value)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
@@ -94,35 +103,28 @@ def test_the_road_network_is_taken_where_it_is_given(tmp_path, named):
     ],
 )
 def test_a_file_that_is_not_the_road_network_is_refused(tmp_path, text, said):
-    (tmp_path / "3D_spatial_network.txt").write_text(text)
-    with pytest.raises(data.MissingDataError, match=said) as raised:
-        data.spatial(tmp_path)
-    assert "3D_spatial_network.txt is not the UCI 3D Road Network: " in str(raised.value)
-    assert str(raised.value).endswith("; pass the original file, or another --data")
-    assert "\n" not in str(raised.value)
+    path = tmp_path / "3D_spatial_network.txt"
+    path.write_text(text)
+    message = check_refused(data.spatial, path, said)
+    assert f"{path.name} is not the UCI 3D Road Network: " in message
+    assert message.endswith("; pass the original file, or another --data")
 
 
-@pytest.mark.parametrize("load, file", [("covertype", "covertype"), ("survey", "britain_magnetic_3d")])
+@pytest.mark.parametrize(
+    "load, file", [(data.covertype, "covertype.parquet"), (data.survey, "britain_magnetic_3d.parquet")]
+)
 def test_a_parquet_file_that_is_something_else_is_refused(folder, load, file):
-    path = folder / f"{file}.parquet"
+    path = folder / file
     whole, table = path.read_bytes(), pq.read_table(path)
-    name = table.column_names[3]
+    path.write_bytes(whole[: len(whole) // 2])
+    check_refused(load, path, "original")
     missing = pa.array([None, *range(1, 60)], type=pa.float64())
-    spoilt = {
-        "original": whole[: len(whole) // 2],
+    for said, wrong in {
         "no column|has 1 columns": table.select([0]),
-        "nan in row 0, column": table.set_column(3, name, missing),
-    }
-    for said, wrong in spoilt.items():
-        path.unlink()
-        if isinstance(wrong, bytes):
-            path.write_bytes(wrong)
-        else:
-            pq.write_table(wrong, path)
-        with pytest.raises(data.MissingDataError, match=said) as raised:
-            getattr(data, load)(folder)
-        assert f"{path} is not " in str(raised.value)
-        assert "\n" not in str(raised.value)
+        "nan in row 0, column": table.set_column(3, table.column_names[3], missing),
+    }.items():
+        pq.write_table(wrong, path)
+        check_refused(load, path, said)
 
 
 def test_covertype_is_downloaded_only_where_that_is_asked_for(tmp_path, monkeypatch):

@@ -81,15 +81,3 @@ def test_a_coreset_that_differs_is_reported(trial, name, value):
     for text in (LIFE.page(results, "c"), LIFE.summary(results)):
         assert "**NOT THE SAME** in 1 of 2 trials" in text
         assert "**the same** in 2 of 2 trials" in text  # the one from before
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"z_share": 0.4}, r"z_share=0.4 must be above 0 and below 0.2"),
-        ({"size": 1000}, r"1,208 rows, less 8 that come one by one, are fewer than the 2,000 that size=1000"),
-    ],
-)
-def test_invalid_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Dynamic(TABLE, **{"z_share": 0.02, "size": 100, "singles": 8, **settings})

@@ -61,25 +61,16 @@ def test_results_page_and_pictures_are_written(tmp_path):
     assert [share for _, share in seen] == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
-def test_what_was_interrupted_goes_on(tmp_path):
-    first = Count(fails_at=2)
+def test_what_was_interrupted_goes_on_and_nothing_is_done_again_unless_asked_for(tmp_path):
+    first, second, more, fewer = Count(fails_at=2), Count(), Count(n=5), Count(n=2)
     with pytest.raises(KeyboardInterrupt):
         run(first, tmp_path, **PLAIN)
-    assert first.done == [0, 1]
     assert not (tmp_path / "count.md").exists()
-    second = Count()
     assert values(run(second, tmp_path, **PLAIN)) == [10, 11, 12]
-    assert second.done == [2]
     assert (tmp_path / "count.md").read_text() == "c: [10, 11, 12]\n"  # no picture, and none is shown
-
-
-def test_what_is_done_is_not_done_again_unless_asked_for(tmp_path):
-    run(Count(), tmp_path, **PLAIN)
-    more, fewer = Count(n=5), Count(n=2)
     assert values(run(more, tmp_path, **PLAIN)) == [10, 11, 12, 13, 14]
-    assert more.done == [3, 4]
     assert values(run(fewer, tmp_path, **PLAIN)) == [10, 11]
-    assert fewer.done == []
+    assert [one.done for one in (first, second, more, fewer)] == [[0, 1], [2], [3, 4], []]
     with pytest.raises(KeyboardInterrupt):
         run(Count(start=20, fails_at=0), tmp_path, fresh=True, **PLAIN)
     again = Count()  # what was thrown away does not come back, nor do settings without results
