@@ -289,12 +289,6 @@ def shattered(loss, thetas, X, y=None):
     return len(found) == 1 << len(X)
 
 
-def wide(shape, n, seed):
-    """Parameters of very different sizes: half-spaces need steep ones, balls far centres."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, *shape)) * 10 ** rng.uniform(-1, 2, size=(n, *(1 for _ in shape)))
-
-
 TIGHT = [
     (dm.KMeansLoss(1), [[0.0], [1.0]], None),
     (dm.KMedianLoss(1), [[0.0, 0.0], [1.0, 0.0], [0.3, 1.0]], None),
@@ -310,7 +304,9 @@ def test_one_half_space_or_ball_has_exactly_its_dimension(loss, X, y):
     """So many points can be shattered, and no more: tried on twenty sets of one more point."""
     d = len(X[0])
     dimension = theory.vc_dimension(loss, d)
-    thetas = wide(loss.parameter_shape(d), 1500, seed=1)
+    shape, rng = loss.parameter_shape(d), np.random.default_rng(1)
+    scales = 10 ** rng.uniform(-1, 2, size=1500)  # half-spaces need steep parameters, balls far centres
+    thetas = rng.normal(size=(1500, *shape)) * scales.reshape(-1, *(1 for _ in shape))
     labels = None if y is None else np.array(y)
     assert len(X) == dimension
     assert shattered(loss, thetas, np.array(X), labels)
@@ -319,9 +315,6 @@ def test_one_half_space_or_ball_has_exactly_its_dimension(loss, X, y):
         more = rng.normal(size=(len(X) + 1, d))
         signs = None if y is None else rng.choice([-1, 1], len(more))
         assert not shattered(loss, thetas[:300], more, signs)
-
-
-# samples of these sizes
 
 
 def layers_of(losses):

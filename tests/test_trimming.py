@@ -56,33 +56,30 @@ def test_the_sum_is_the_least_of_all_ways_to_set_aside(problem):
     assert trimmed_sum(losses, weights, z) == pytest.approx(best.fun, abs=1e-6)
 
 
+SHAPES = {
+    "spread": lambda rng, n: rng.random(n),
+    "ties": lambda rng, n: rng.integers(0, 50, size=n).astype(float),
+    "equal": lambda rng, n: np.full(n, 2.5),
+    "two values": lambda rng, n: rng.choice([1.0, 2.0], size=n),
+    "heavy tail": lambda rng, n: rng.pareto(0.3, size=n),
+    "sorted": lambda rng, n: np.sort(rng.random(n)),
+    "waves": lambda rng, n: np.sin(np.arange(n) * 2 * np.pi / 64) + 1,  # in step with the sample's stride
+    "infinite": lambda rng, n: np.where(rng.random(n) < 0.1, np.inf, rng.random(n)),
+}
+WEIGHTS = {
+    "unit": lambda rng, n: np.ones(n),
+    "random": lambda rng, n: rng.random(n),
+    "mostly zero": lambda rng, n: np.where(rng.random(n) < 0.99, 0.0, 1.0),
+    "one giant": lambda rng, n: np.where(np.arange(n) == n // 2, 10.0 * n, 1.0),
+}
+
+
 @settings(max_examples=60)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.sampled_from(["spread", "ties", "equal", "two values", "heavy tail", "sorted", "waves", "infinite"]),
-    st.sampled_from(["unit", "random", "mostly zero", "one giant"]),
-    st.floats(0, 1),
-)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([*SHAPES]), st.sampled_from([*WEIGHTS]), st.floats(0, 1))
 def test_selection_on_many_points_is_what_sorting_gives(seed, shape, weighting, share):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(4_097, 30_000))
-    losses = {
-        "spread": lambda: rng.random(n),
-        "ties": lambda: rng.integers(0, 50, size=n).astype(float),
-        "equal": lambda: np.full(n, 2.5),
-        "two values": lambda: rng.choice([1.0, 2.0], size=n),
-        "heavy tail": lambda: rng.pareto(0.3, size=n),
-        "sorted": lambda: np.sort(rng.random(n)),
-        "waves": lambda: np.sin(np.arange(n) * 2 * np.pi / 64) + 1,  # in step with the sample's stride
-        "infinite": lambda: np.where(rng.random(n) < 0.1, np.inf, rng.random(n)),
-    }[shape]()
-    weights = {
-        "unit": lambda: np.ones(n),
-        "random": lambda: rng.random(n),
-        "mostly zero": lambda: np.where(rng.random(n) < 0.99, 0.0, 1.0),
-        "one giant": lambda: np.where(np.arange(n) == n // 2, 10.0 * n, 1.0),
-    }[weighting]()
-    ids = rng.permutation(n)
+    losses, weights, ids = SHAPES[shape](rng, n), WEIGHTS[weighting](rng, n), rng.permutation(n)
     z = share * weights.sum()
     z = np.floor(z) if weighting == "unit" else z
     kept = kept_weights(losses, weights, z, ids)

@@ -165,8 +165,7 @@ def unknown_cases():
     few.insert(rng.normal(size=(6, 1)))
     one = dm.DynamicCoreset(dm.KMeansLoss(1), size=50)
     one.insert([1.0, 2.0])
-    uniform = core_of(case_of("k-means"))
-    plain = dataclasses.replace(uniform, anchor=None)
+    plain = dataclasses.replace(core_of(case_of("k-means")), anchor=None)
     failing = dataclasses.replace(own_loss_core(), loss=Failing())
     return {
         "empty": (empty, ["0 points, and no coreset", "There is no coreset to show"]),

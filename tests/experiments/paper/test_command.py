@@ -42,13 +42,8 @@ def run(capsys):
     return call
 
 
-@pytest.fixture
-def quick(monkeypatch):
+def test_the_table_is_printed_and_kept(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Table1, "_trial", counted)
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_table_is_printed_and_kept(run, tmp_path):
     out = tmp_path / "new" / "folder"
     done = run("table1", *SMALL, "--out", out, "--no-plots")
     assert (done.code, done.err) == (0, "")
