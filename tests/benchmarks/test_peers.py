@@ -83,9 +83,8 @@ def made_up(request):
     }
     if "river" in figures:
         figures["river"].share = 0.5
-    return Measured(
-        part, "data", 900, 4, counts_of(1000), 36_000, 30_000, part.entries, figures, some_figures(rng, part)
-    )
+    informed = some_figures(rng, part)
+    return Measured(part, "data", 900, 4, counts_of(1000), 36_000, 30_000, part.entries, figures, informed)
 
 
 def some_figures(rng, part, can_forget=True):

@@ -15,7 +15,6 @@ from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, sparse_core
 from tests.report.cores import case_of, core_of
 
-BY_NAME = [pytest.param(case, id=case.name) for case in CASES]
 COLUMNS = tuple("abcdefghijklmnopqrst")
 
 
@@ -101,7 +100,7 @@ LOSS_OF_WHOLE = {
 }
 
 
-@pytest.mark.parametrize("case", BY_NAME)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_parts_are_those_of_the_definition(case):
     core = core_of(case)
     rows = largest_losses(core.loss.values(core.anchor.theta, core.X, core.y), core.ids, 6)
@@ -175,13 +174,15 @@ def test_usual_rows_are_all_where_none_is_left():
     assert usual_rows(np.ones(len(core), dtype=bool), core.weights).all()
 
 
-@given(
-    st.lists(st.sampled_from([0.0, 1.0, 2.5, math.inf, math.nan]), min_size=1, max_size=12), st.integers(1, 9)
-)
+LOSSES = st.sampled_from([0.0, 1.0, 2.5, math.inf, math.nan])
+
+
+@given(st.lists(LOSSES, min_size=1, max_size=12), st.integers(1, 9))
 def test_largest_losses_are_those_of_a_sort(losses, n):
     ids = np.arange(len(losses))[::-1] * 3
-    order = sorted(
-        range(len(losses)),
-        key=lambda k: (math.isnan(losses[k]), -losses[k] if losses[k] == losses[k] else 0, ids[k]),
-    )
+
+    def key(k):
+        return math.isnan(losses[k]), 0 if math.isnan(losses[k]) else -losses[k], ids[k]
+
+    order = sorted(range(len(losses)), key=key)
     assert largest_losses(np.array(losses), ids, n).tolist() == order[:n]

@@ -56,9 +56,8 @@ def test_intervals_cover_the_truth(make, calibrate, record_property):
         covered += [low <= exact <= high for (_, _, low, high), exact in zip(estimates, truth, strict=True)]
     share = covered / SEEDS
     how = "calibrated" if calibrate else "as drawn"
-    record_property(
-        "figures", f"95% intervals, {loss!r}, {how}: cover {', '.join(f'{s:.1%}' for s in share)}"
-    )
+    shown = ", ".join(f"{s:.1%}" for s in share)
+    record_property("figures", f"95% intervals, {loss!r}, {how}: cover {shown}")
     assert ((share >= 0.92) & (share <= 0.98)).all()
 
 
@@ -101,7 +100,6 @@ def test_errors_fall_with_the_root_of_the_size(sampler, record_property):
         off = [[core.objective(theta) for theta in thetas] / truth - 1 for core in cores]
         errors.append(np.sqrt(np.mean(np.square(off))))
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
-    record_property(
-        "figures", f"error over size, {sampler}: slope {slope:.2f}, {errors[0]:.2%} to {errors[-1]:.2%}"
-    )
+    shown = f"slope {slope:.2f}, {errors[0]:.2%} to {errors[-1]:.2%}"
+    record_property("figures", f"error over size, {sampler}: {shown}")
     assert -0.6 <= slope <= -0.4
