@@ -38,6 +38,7 @@ from duramen.losses import (
     SmoothHingeLoss,
     SquaredLoss,
 )
+from duramen.losses.base import check_loss
 
 __all__ = [
     "delta",
@@ -339,8 +340,7 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     >>> vc_dimension(dm.LogisticLoss(), 54), vc_dimension(dm.KMeansLoss(1), 3)
     (56.0, 4.0)
     """
-    if not isinstance(loss, Loss):
-        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
+    check_loss(loss)
     d = int(n_columns)
     own = getattr(loss, "vc_dimension", None)
     if own is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
 _SORT_BELOW = 4096  # sorting so few takes less time than another round of narrowing
@@ -60,6 +60,20 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
             "pass a count, or a fraction such as 0.1"
         )
     return z
+
+
+def checked_outliers(n_outliers: Any, total: float = np.inf) -> float:
+    """Check a number of outliers, before the total weight is known if that is infinite.
+
+    A fraction in single precision is read as the decimal it shows.
+    """
+    if not np.isfinite(total):
+        is_count = isinstance(n_outliers, (int, float, np.integer, np.floating)) and n_outliers >= 1
+        total = 2 * float(n_outliers) if is_count else 1.0
+    outlier_weight(n_outliers, total)
+    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
+        return float(str(n_outliers))
+    return float(n_outliers)
 
 
 def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
@@ -216,9 +230,7 @@ def check_points_and_loss(points: Any, loss: Any) -> None:
         raise TypeError(
             f"points must be WeightedPoints, found {type(points).__name__}; make them with dm.points(X, y)"
         )
-    if not isinstance(loss, Loss):
-        found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
-        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+    check_loss(loss)
 
 
 def _whole_if_close(weight: float, unit: float) -> float:

@@ -17,16 +17,7 @@ from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, finish, merge, plan
-from duramen.coreset.settings import (
-    ByDeltaSample,
-    BySize,
-    SizeRule,
-    check_calibrate,
-    check_plan,
-    is_bare,
-    plan_of,
-    sampler_of,
-)
+from duramen.coreset.settings import ByDeltaSample, BySize, Settings, SizeRule, plan_of
 from duramen.coreset.split import split_at
 from duramen.coreset.view import (
     anchored_points,
@@ -42,7 +33,6 @@ from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze
 from duramen.samplers.layered import UniformSampler
-from duramen.seeds import generator
 from duramen.trimming import outlier_weight
 
 Batches = Callable[[], Iterable[WeightedPoints]]
@@ -227,20 +217,26 @@ def robust_coreset(
         asked |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
         return _scanned_coreset(X, **asked, random_state=random_state)
     plan = plan_of(size, epsilon, beta, eta, suspects)
-    check_calibrate(calibrate)
-    seed = int(generator(random_state).integers(2**63))
+    settings = Settings.of(
+        loss,
+        plan,
+        n_outliers=n_outliers,
+        sampler=sampler,
+        calibrate=calibrate,
+        random_state=random_state,
+        anchor=anchor,
+    )
+    seed = settings.seed
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
-    given = sampler_of(sampler, plan)
-    if given is not None:
-        given.check(loss, points)
-    check_plan(plan, z, is_bare(anchor), given)
+    if settings.chooser is not None:
+        settings.chooser.check(loss, points)
     calibrates, cache = bool(calibrate and plan.calibrates), None
     needs_anchor = anchor is not None or not isinstance(plan, ByDeltaSample)  # Theorem 1 needs none
     if needs_anchor:
-        place, chooser = _find_anchor_and_sampler(anchor, points, loss, plan, given, z, seed)
+        place, chooser = _find_anchor_and_sampler(settings, points, z)
         anchored, cache = anchored_points(place, points, loss, cached=calibrates)
     else:
         anchored, chooser = AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), UniformSampler()
@@ -309,25 +305,14 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
     return points
 
 
-def _find_anchor_and_sampler(
-    given: Any,
-    points: WeightedPoints,
-    loss: Loss,
-    plan: SizeRule,
-    sampler: Sampler | None,
-    z: float,
-    seed: int,
-) -> tuple[Anchor, Sampler]:
+def _find_anchor_and_sampler(settings: Settings, points: WeightedPoints, z: float) -> tuple[Anchor, Sampler]:
     """Find the anchor on a sample, with all that the sampler freezes, unless a complete one was given."""
-    complete = complete_anchor(given, loss, plan, sampler, points.n_columns)
+    complete = complete_anchor(settings, points.n_columns)
     if complete is not None:
         return complete
-    n_points, total = int(np.count_nonzero(points.weights)), points.total_weight
-    sample = anchor_sample(points, seed)
+    n_points, sample = int(np.count_nonzero(points.weights)), anchor_sample(points, settings.seed)
     try:
-        return find_anchor_and_sampler(
-            given, sample, loss, plan, sampler, z=z, total=total, n_points=n_points, seed=seed
-        )
+        return find_anchor_and_sampler(settings, sample, z, points.total_weight, n_points)
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise

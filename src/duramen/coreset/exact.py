@@ -191,8 +191,6 @@ def sum_in_units(numbers: Array) -> int:
     """Add up finite floats, in units of the smallest float."""
     if len(numbers) < 8:
         return sum(map(in_units, numbers.tolist()))
-    if len(numbers) < 8:
-        return sum(map(in_units, numbers.tolist()))
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
     if size < 2.0**53 and np.array_equal(numbers, np.floor(numbers)):  # all integers below are floats

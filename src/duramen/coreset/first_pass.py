@@ -14,7 +14,7 @@ from duramen.coreset.exact import rounded, sum_in_units
 from duramen.coreset.streaming import BottomK, RankedPoints
 from duramen.coreset.view import check_points
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss, PredictorLoss
+from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 
 
@@ -117,7 +117,7 @@ class FirstPass:
         refuse_nonfinite(points.X)
         if points.y is not None and isinstance(loss, PredictorLoss):
             loss.check_labels(points.y)
-            if isinstance(loss, LinearLoss) and loss.classifies:
+            if loss.classifies:
                 self._check_classes(float(points.y.min()), float(points.y.max()))
         ranks = chances(self._seed, points.ids, points.weights)
         if self._limit < np.inf:

@@ -16,17 +16,15 @@ from duramen.coreset.candidates import Candidates, Collector, InlierState, choos
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums, sums_from_bytes, sums_to_bytes
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
-from duramen.coreset.settings import BySize, check_calibrate, check_plan, is_bare, plan_of, sampler_of
+from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, anchored_points, as_anchor, find_anchor_and_sampler
+from duramen.coreset.view import View, anchored_points, find_anchor_and_sampler
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.calibration import calibration_features
-from duramen.seeds import generator
-from duramen.solvers.problem import is_number
 from duramen.trimming import outlier_weight
 
 
@@ -36,20 +34,6 @@ def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
 
 def _sums_to_array(units: Sequence[int], infinities: Array | None = None) -> Array:
     return np.frombuffer(sums_to_bytes(units, infinities), dtype=np.uint8)
-
-
-@dataclass(frozen=True, eq=False)
-class PassSettings:
-    """The arguments of :func:`plan`, checked."""
-
-    loss: Loss
-    plan: BySize
-    sampler: Sampler | None
-    n_outliers: float
-    calibrate: bool
-    seed: int
-    anchor: Any
-    columns: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +50,8 @@ class Plan:
     """
 
     number: int
-    problem: PassSettings = field(repr=False)
+    problem: Settings = field(repr=False)
+    columns: tuple[str, ...] | None = field(default=None, repr=False)
     first_pass: FirstPassResult | None = field(default=None, repr=False)
     view: View | None = field(default=None, repr=False)
     limit: float = field(default=np.inf, repr=False)
@@ -209,23 +194,18 @@ def plan(
     TypeError, ValueError
         If an argument is wrong; the message says what to pass.
     """
-    by_size = plan_of(size, None, beta, 0.1, suspects)
-    if not isinstance(by_size, BySize):
-        raise TypeError("data that is read in passes needs size=, the number of rows to choose")
-    check_calibrate(calibrate)
-    if not isinstance(loss, Loss):
-        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {loss!r}")
-    named = sampler_of(sampler, by_size)
-    if named is not None:
-        _check_ranked(named)
-    is_count = is_number(n_outliers) and n_outliers >= 1
-    outlier_weight(n_outliers, 2.0 * float(n_outliers) if is_count else 1.0)  # the total is not known yet
-    if anchor is not None:
-        as_anchor(anchor)
-    check_plan(by_size, 0.0, is_bare(anchor), named)
-    seed = int(generator(random_state).integers(2**63))
-    names = None if columns is None else tuple(columns)
-    return Plan(1, PassSettings(loss, by_size, named, n_outliers, bool(calibrate), seed, anchor, names))
+    settings = Settings.of(
+        loss,
+        plan_of(size, None, beta, 0.1, suspects),
+        n_outliers=n_outliers,
+        sampler=sampler,
+        calibrate=calibrate,
+        random_state=random_state,
+        anchor=anchor,
+    )
+    if settings.by_size and settings.chooser is not None:
+        _check_ranked(settings.chooser)
+    return Plan(1, settings, None if columns is None else tuple(columns))
 
 
 class Summarizer:
@@ -343,10 +323,10 @@ def finish(summary: Summary) -> Plan | Coreset:
             f"{plan.number} had {body.n_rows:,} and {body.n_points:,}; every pass must read the same points"
         )
     z = outlier_weight(plan.problem.n_outliers, first.total)
-    core = choose(body, view, n_outliers=z, columns=plan.problem.columns)
+    core = choose(body, view, n_outliers=z, columns=plan.columns)
     if core is not None:
         return core
-    return Plan(plan.number + 1, plan.problem, first, replace(view, floor=-np.inf))
+    return Plan(plan.number + 1, plan.problem, plan.columns, first, replace(view, floor=-np.inf))
 
 
 def _check_summary(found: Any) -> None:
@@ -358,25 +338,15 @@ def _check_summary(found: Any) -> None:
 def _plan_second_pass(plan: Plan, first: FirstPassResult) -> Plan:
     """Find the anchor, and plan to compute losses there."""
     problem, sample, total = plan.problem, first.sample(), first.total
-    loss, seed = problem.loss, problem.seed
+    loss, rule = problem.loss, problem.by_size
     z = outlier_weight(problem.n_outliers, total)
-    anchor, sampler = find_anchor_and_sampler(
-        problem.anchor,
-        sample,
-        loss,
-        problem.plan,
-        problem.sampler,
-        z=z,
-        total=total,
-        n_points=first.n_points,
-        seed=seed,
-    )
-    features = calibration_features(loss, anchor, problem.plan.size, sample) if problem.calibrate else None
-    suspected = problem.plan.suspected_of(z, total)
+    anchor, sampler = find_anchor_and_sampler(problem, sample, z, total, first.n_points)
+    features = calibration_features(loss, anchor, rule.size, sample) if problem.calibrate else None
+    suspected = rule.suspected_of(z, total)
     losses = anchored_points(anchor, sample, loss, cached=False)[0].losses
     floor = _floor(losses, sample, suspected / total)
-    view = View(loss, anchor, _check_ranked(sampler), seed, problem.plan, suspected, floor, features)
-    return Plan(2, problem, replace(first, kept=None), view)
+    view = View(loss, anchor, _check_ranked(sampler), problem.seed, rule, suspected, floor, features)
+    return Plan(2, problem, plan.columns, replace(first, kept=None), view)
 
 
 def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
@@ -410,7 +380,7 @@ def _fingerprint(plan: Plan) -> str:
     words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
     words += [problem.calibrate, problem.n_outliers]
     digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
-    digest.update(_as_bytes(problem.loss) + _as_bytes(problem.sampler))
+    digest.update(_as_bytes(problem.loss) + _as_bytes(problem.chooser))
     if view is not None:
         digest.update(view.anchor.theta.tobytes())
         for name, state in sorted(view.anchor.frozen.items()):

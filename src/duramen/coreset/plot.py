@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_NUMBERS = 2e7  # that sparse rows may become
 FAR = 1e150  # beyond it squares overflow
-_EXACT = 500  # rows, or columns: up to so many, directions are found exactly
+_EXACT = 500  # columns: up to so many, directions are found exactly
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -63,8 +63,8 @@ class Plane:
 def principal_plane(rows: Array, weights: Array) -> Plane:
     """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them.
 
-    Exactly, or, where both rows and columns are many, by random projections to
-    more digits than a picture shows.
+    Exactly, or, where columns are many, by random projections to more digits than a
+    picture shows.
     """
     share = weights / weights.sum()
     middle = share @ rows
@@ -74,7 +74,9 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
         values, vectors = np.linalg.eigh(spread.T @ spread)
         directions, variances = vectors[:, :-3:-1], np.maximum(values[:-3:-1], 0.0)
     else:
-        _, lengths, rights = _svd(spread)
+        from sklearn.utils.extmath import randomized_svd
+
+        _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
         directions, variances = rights[:2].T, np.square(lengths[:2])
     missing = 2 - directions.shape[1]  # of one column, or of one row
     directions, variances = np.pad(directions, ((0, 0), (0, missing))), np.pad(variances, (0, missing))
@@ -83,14 +85,6 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
     )  # of a direction and its opposite, the one where it is positive
     directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
     return Plane(middle, directions, variances / (float(np.square(spread).sum()) or 1.0))
-
-
-def _svd(spread: Array) -> Any:
-    if len(spread) <= _EXACT:
-        return np.linalg.svd(spread, full_matrices=False)
-    from sklearn.utils.extmath import randomized_svd
-
-    return randomized_svd(spread, 2, random_state=0)
 
 
 def dense(rows: Rows) -> Array:

@@ -23,6 +23,7 @@ from duramen.coreset.display import OURS, feature_names
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.losses import Loss
+from duramen.losses.base import check_loss
 from duramen.losses.bregman import Divergence, divergence_of
 from duramen.points import WeightedPoints
 
@@ -48,13 +49,6 @@ _SCALARS = {  # the fields beside rows, loss and anchor, with their types
 
 class LossMismatchError(ValueError):
     """The loss that was passed, or that none was, does not fit the file."""
-
-
-def check_loss(given: Any) -> None:
-    """Raise TypeError, with the way out, unless ``given`` is a loss or None."""
-    if given is not None and not isinstance(given, Loss):
-        found = f"the class {given.__name__}; call it" if isinstance(given, type) else repr(given)
-        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
 
 
 def loss_state(loss: Loss) -> dict[str, Any]:
@@ -271,7 +265,8 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
     >>> again.loss, again.weights.tolist() == core.weights.tolist()
     (KMeansLoss(k=1), True)
     """
-    check_loss(loss)
+    if loss is not None:
+        check_loss(loss)
     source = Path(path)
     table = _read_table(source)
     state = _read_state(source, table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -13,15 +13,19 @@ from duramen import theory
 from duramen.arrays import Array
 from duramen.ball import Anchor, Ball
 from duramen.coreset.split import Split
-from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.base import Loss, MissingPropertyError, check_loss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler, check_size
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.seeds import generator
 from duramen.solvers.problem import is_number
-from duramen.trimming import trimmed_sum
+from duramen.trimming import checked_outliers, trimmed_sum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
 _SHARE = 0.2  # of the size, for the suspected; measured there too
@@ -166,6 +170,11 @@ class ByDeltaSample(SizeRule):
     eta: float
 
     def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        if not (z > 0 and self.beta > 0):
+            raise ValueError(
+                f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
+                f"and n_outliers is {z:g} here; pass size or epsilon"
+            )
         return 0.0
 
     def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
@@ -213,12 +222,6 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Size
         return ByDeltaSample(float(beta), float(eta))
     _check_range("epsilon", epsilon, above_zero=True)
     return ByTheorem(float(epsilon), float(beta or 0.0), float(eta))
-
-
-def check_calibrate(calibrate: Any) -> None:
-    """Raise TypeError unless ``calibrate`` is a boolean."""
-    if not isinstance(calibrate, (bool, np.bool_)):
-        raise TypeError(f"calibrate={calibrate!r} must be True or False")
 
 
 def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
@@ -275,23 +278,94 @@ def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
     return max(float((needed / shares).max() * shares.sum()), 1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What was asked for: the problem, how many rows, and how to choose them.
+
+    ``given`` is an anchor, a ball or a theta; None to find one.
+    """
+
+    loss: Loss
+    plan: SizeRule
+    sampler: Sampler | str
+    n_outliers: float
+    calibrate: bool
+    seed: int
+    given: Any
+
+    @classmethod
+    def of(
+        cls,
+        loss: Any,
+        plan: SizeRule,
+        *,
+        n_outliers: Any,
+        sampler: Any,
+        calibrate: Any,
+        random_state: Any,
+        anchor: Any,
+        **more: Any,
+    ) -> Self:
+        """Check what was asked for, before there are points.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the argument, and the way out.
+        """
+        check_loss(loss)
+        if not isinstance(calibrate, (bool, np.bool_)):
+            raise TypeError(f"calibrate={calibrate!r} must be True or False")
+        checked_outliers(n_outliers)
+        seed = int(generator(random_state).integers(2**63))
+        settings = cls(loss, plan, sampler, n_outliers, bool(calibrate), seed, anchor, **more)
+        if anchor is not None:
+            as_anchor(anchor)
+        settings.check_radius()
+        return settings
+
+    @property
+    def by_size(self) -> BySize:
+        """The plan, where it is a number of rows."""
+        if not isinstance(self.plan, BySize):
+            raise TypeError("data that is read in passes needs size=, the number of rows to choose")
+        return self.plan
+
+    @property
+    def chooser(self) -> Sampler | None:
+        """The sampler asked for; None for "auto", which depends on the anchor."""
+        return sampler_of(self.sampler, self.plan)
+
+    def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
+        """Choose the sampler for an anchor."""
+        n_parameters = int(np.prod(self.loss.parameter_shape(n_columns) or (1,)))
+        few = isinstance(self.plan, BySize) and self.plan.size < ROWS_A_PARAMETER * n_parameters
+        return self.chooser or best_sampler(self.loss, anchor.radius > 0, few)
+
+    def check_radius(self) -> None:
+        """Raise ValueError, with the way out, where an anchor lacks the radius that is needed."""
+        is_bare = self.given is not None and not isinstance(self.given, (Anchor, Ball))
+        by_theorem = isinstance(self.plan, ByTheorem)
+        if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
+            raise ValueError(
+                f"{'epsilon' if by_theorem else repr(self.chooser)} needs to know how far from the anchor a "
+                "solution may be; pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
+            )
+
+
+def as_anchor(given: Any) -> Anchor:
+    """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
+    if isinstance(given, Ball):
+        return Anchor(given.theta, given.radius)
+    return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
+
+
 _SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": UniformSampler,
     "layered": LayeredSampler,
     "leverage": LeverageSampler,
     "sensitivity": SensitivitySampler,
 }
-
-
-def is_bare(anchor: Any) -> bool:
-    """Return whether an anchor was given as a theta, without a radius."""
-    return anchor is not None and not isinstance(anchor, (Anchor, Ball))
-
-
-def are_few(plan: SizeRule, loss: Loss, n_columns: int) -> bool:
-    """Return whether the coreset is so small that a fit would overfit it."""
-    n_parameters = int(np.prod(loss.parameter_shape(n_columns) or (1,)))
-    return isinstance(plan, BySize) and plan.size < ROWS_A_PARAMETER * n_parameters
 
 
 def best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
@@ -330,18 +404,3 @@ def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
         return sampler
     found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
     raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
-
-
-def check_plan(plan: SizeRule, z: float, bare: bool, sampler: Sampler | None) -> None:
-    """Raise ValueError, with the way out, where a theorem or a sampler lacks what it needs."""
-    if isinstance(plan, ByDeltaSample) and not (z > 0 and plan.beta > 0):
-        raise ValueError(
-            f"beta={plan.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
-            f"and n_outliers is {z:g} here; pass size or epsilon"
-        )
-    if bare and (isinstance(plan, ByTheorem) or isinstance(sampler, SensitivitySampler)):
-        needs_radius = "epsilon" if isinstance(plan, ByTheorem) else repr(sampler)
-        raise ValueError(
-            f"{needs_radius} needs to know how far from the anchor a solution may be; "
-            "pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
-        )

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.ball import Anchor, Ball
-from duramen.coreset.settings import BySize, SizeRule, are_few, best_sampler, check_plan, is_bare
+from duramen.ball import Anchor
+from duramen.coreset.settings import BySize, Settings, as_anchor
 from duramen.coreset.split import split_at
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import CentreLoss
@@ -62,13 +62,6 @@ def anchored_points(
     return AnchoredPoints(points, loss, anchor, checked_losses(losses, loss, points)), cache
 
 
-def as_anchor(given: Any) -> Anchor:
-    """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
-    if isinstance(given, Ball):
-        return Anchor(given.theta, given.radius)
-    return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
-
-
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     """Return the anchor given; None where one has to be found.
 
@@ -97,7 +90,7 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
 def check_points(points: WeightedPoints, loss: Loss) -> None:
     """Raise TypeError or ValueError unless these are points, and labelled if the loss needs labels."""
     check_points_and_loss(points, loss)
-    if isinstance(loss, PredictorLoss) and points.y is None:
+    if loss.needs_labels and points.y is None:
         raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
 
 
@@ -141,60 +134,47 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     )
 
 
-def complete_anchor(
-    given: Any, loss: Loss, plan: SizeRule, sampler: Sampler | None, n_columns: int
-) -> tuple[Anchor, Sampler] | None:
+def complete_anchor(settings: Settings, n_columns: int) -> tuple[Anchor, Sampler] | None:
     """Return the anchor given, and the sampler, if nothing has to be found or frozen on a sample."""
-    anchor = given_anchor(given, loss, n_columns)
+    anchor = given_anchor(settings.given, settings.loss, n_columns)
     if anchor is None:
         return None
-    sampler = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, n_columns))
+    sampler = settings.sampler_at(anchor, n_columns)
     complete = not isinstance(sampler, RankedSampler) or has_frozen(sampler, anchor)
     return (anchor, sampler) if complete else None
 
 
 def find_anchor_and_sampler(
-    given: Any,
-    sample: WeightedPoints,
-    loss: Loss,
-    plan: SizeRule,
-    sampler: Sampler | None,
-    *,
-    z: float,
-    total: float,
-    n_points: int,
-    seed: int,
+    settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int
 ) -> tuple[Anchor, Sampler]:
     """Return the anchor given, or one found on a sample, with what the sampler freezes; and the sampler.
 
+    Only for a size is anything frozen on the sample: theorems use all points.
+
     Parameters
     ----------
-    given : Anchor, Ball, array or None
+    settings : Settings
     sample : WeightedPoints
         From :func:`anchor_sample`.
-    loss : Loss
-    plan : SizeRule
-        Only for a size is anything frozen on the sample: theorems use all points.
-    sampler : Sampler or None
-        None to choose one.
     z, total, n_points
         The weight to set aside, and the weight and number of all points.
-    seed : int
     """
-    if sampler is not None:
-        sampler.check(loss, sample)
-    check_plan(plan, z, is_bare(given), sampler)
+    loss, plan = settings.loss, settings.plan
+    if settings.chooser is not None:
+        settings.chooser.check(loss, sample)
+    settings.check_radius()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
-    anchor = given_anchor(given, loss, sample.n_columns)
+    anchor = given_anchor(settings.given, loss, sample.n_columns)
     if anchor is None:
+        rng = np.random.default_rng(settings.seed)
         try:
-            anchor = _find_anchor(sample, loss, fraction, np.random.default_rng(seed), n_rows=n_points)
+            anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass anchor=, your own rough solution") from None
         except ValueError:
             refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
             raise
-    sampler = sampler or best_sampler(loss, anchor.radius > 0, are_few(plan, loss, sample.n_columns))
+    sampler = settings.sampler_at(anchor, sample.n_columns)
     if not (isinstance(sampler, RankedSampler) and isinstance(plan, BySize)):
         return anchor, sampler
     anchored, _ = anchored_points(anchor, sample, loss, cached=False)

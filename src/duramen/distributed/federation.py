@@ -24,10 +24,7 @@ from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, held_points
-from duramen.dynamic.dynamic_coreset import checked_outliers
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
-from duramen.trimming import outlier_weight
+from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
 """A function that sends a plan to a site and returns a Summary, its bytes, or a future of either."""
@@ -134,19 +131,19 @@ class Federation:
         ValueError
             If there are no rows, or too few for an anchor; nothing has changed.
         """
-        self._anchor(_altered(self._first, anchor=anchor))
+        self._anchor(_altered(self._first, given=anchor))
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
-        n_outliers = checked_outliers(n_outliers, np.inf)
+        n_outliers = checked_outliers(n_outliers)
         self._first = _altered(self._first, n_outliers=n_outliers)
         if self._next is not None:
             self._next = _altered(self._next, n_outliers=n_outliers)
 
     def _anchor(self, first: Plan) -> None:
-        given = first.problem.anchor
+        given = first.problem.given
         bare = _nameless(given) if isinstance(given, Anchor) else given
-        found = finish(self._asked(_altered(first, anchor=bare)))
+        found = finish(self._asked(_altered(first, given=bare)))
         assert isinstance(found, Plan)
         outlook = found.view
         assert outlook is not None
@@ -155,10 +152,10 @@ class Federation:
 
     def _counted(self, made: Plan, place: Anchor) -> Plan:
         """Ask how much all rows weigh, and plan to hold as many as are to be suspected of them."""
-        census = self._asked(_altered(self._first, anchor=_nameless(place))).body
+        census = self._asked(_altered(self._first, given=_nameless(place))).body
         assert isinstance(census, FirstPassResult)
         z = outlier_weight(made.problem.n_outliers, census.total)
-        return _looking(made, made.problem.plan.suspected_of(z, census.total))
+        return _looking(made, made.problem.by_size.suspected_of(z, census.total))
 
     def _asked(self, plan: Plan) -> Summary:
         """Ask all sites, and merge their answers."""
@@ -188,7 +185,7 @@ def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
     if not body.n_points:
         census.sample()  # raises, and says why
     z = outlier_weight(asked.problem.n_outliers, census.total)
-    suspected = asked.problem.plan.suspected_of(z, census.total)
+    suspected = asked.problem.by_size.suspected_of(z, census.total)
     all_held, heavy = not len(inner.numbers), 0.0 if held is None else held.points.total_weight
     if suspected and not all_held and heavy < suspected * (1 + _MARGIN):
         return None, _looking(asked, suspected)
@@ -211,7 +208,7 @@ def _unnamed(made: Plan) -> Plan:
     assert made.view is not None
     bare, known = _nameless(made.view.anchor), made.view.features
     outlook = replace(made.view, anchor=bare, features=None if known is None else replace(known, anchor=bare))
-    return _altered(replace(made, view=outlook), anchor=None)
+    return _altered(replace(made, view=outlook), given=None)
 
 
 def _nameless(anchor: Anchor) -> Anchor:
@@ -268,7 +265,6 @@ class _Common:
 
     def __init__(self, loss: Any) -> None:
         self._loss = loss
-        self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
         self._first: tuple[Any, Form] | None = None
         self._classes = np.empty(0)
 
@@ -278,7 +274,7 @@ class _Common:
         if isinstance(body, FirstPassResult) and body.form is not None:
             self._check(name, body.form, np.array(body.classes))
         for points in held_points(summary):
-            classes = np.empty(0) if points.y is None or not self._classifies else np.unique(points.y)
+            classes = np.empty(0) if points.y is None or not self._loss.has_classes else np.unique(points.y)
             self._check(name, form_of(points), classes)
 
     def _check(self, name: Any, form: Form, classes: Array) -> None:

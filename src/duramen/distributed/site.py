@@ -274,10 +274,10 @@ class Site:
         body = made.body
         assert isinstance(body, FirstPassResult)
         problem = plan.problem
-        if body.kept is None or not isinstance(problem.anchor, Anchor):
+        if body.kept is None or not isinstance(problem.given, Anchor):
             return made
         points, numbers, places = body.kept
-        if not complete_anchor(problem.anchor, problem.loss, problem.plan, problem.sampler, points.n_columns):
+        if not complete_anchor(problem, points.n_columns):
             return made
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
         return Summary(plan, replace(body, kept=one))

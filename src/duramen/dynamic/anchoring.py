@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
-from duramen.coreset.settings import BySize, are_few, best_sampler, sampler_of
+from duramen.coreset.settings import Settings
 from duramen.coreset.view import find_anchor_and_sampler
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
@@ -130,26 +129,15 @@ class NoAnchorError(ValueError):
     """No anchor can be found on these points: all are of one class, say."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a dynamic coreset was asked for: the problem, how to choose, and the engine.
+@dataclass(frozen=True, eq=False)
+class LiveSettings(Settings):
+    """What a dynamic coreset was asked for: also its engine."""
 
-    ``given`` is an anchor, a ball or a theta; None to find one.
-    """
-
-    loss: Loss
-    plan: BySize
-    sampler: Sampler | str
-    seed: int
-    given: Any = None
     tree: bool = False
-    calibrate: bool = True
     bucket_size: int | None = None
     height: int | None = None
 
-    def anchor(
-        self, points: WeightedPoints, given: Any, fraction: float, n_rows: int
-    ) -> tuple[Anchor, Sampler]:
+    def anchor(self, points: WeightedPoints, fraction: float, n_rows: int) -> tuple[Anchor, Sampler]:
         """Take the anchor given, or find one on a sample of ``n_rows`` points, ``fraction`` of them outliers.
 
         What the sampler needs is frozen in it.
@@ -163,32 +151,17 @@ class Settings:
         """
         total = points.total_weight
         try:
-            return find_anchor_and_sampler(
-                given,
-                points,
-                self.loss,
-                self.plan,
-                sampler_of(self.sampler, self.plan),
-                z=fraction * total,
-                total=total,
-                n_points=n_rows,
-                seed=self.seed,
-            )
+            return find_anchor_and_sampler(self, points, fraction * total, total, n_rows)
         except ValueError as error:
-            if given is not None or isinstance(error, MissingPropertyError):
+            if self.given is not None or isinstance(error, MissingPropertyError):
                 raise
             raise NoAnchorError(str(error)) from error
-
-    def sampler_of(self, anchor: Anchor, n_columns: int) -> Sampler:
-        """Choose the sampler for an anchor."""
-        few = are_few(self.plan, self.loss, n_columns)
-        return sampler_of(self.sampler, self.plan) or best_sampler(self.loss, anchor.radius > 0, few)
 
     def is_ready(self, points: WeightedPoints) -> bool:
         """Return whether an anchor that was given has all that the sampler would freeze."""
         if not isinstance(self.given, Anchor):
             return False
-        anchor, _ = self.anchor(points, self.given, 0.0, len(points))
+        anchor, _ = self.anchor(points, 0.0, len(points))
         return set(anchor.frozen) <= set(self.given.frozen)
 
 

@@ -13,7 +13,6 @@ from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, re
 from duramen.dynamic.rows import moderate
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.points import WeightedPoints, checked_weights
 
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -46,9 +45,7 @@ class RowValidator:
         columns: tuple[str, ...] | None = None,
     ) -> None:
         self.loss, self.n_columns, self.dtype, self.columns = loss, n_columns, np.dtype(dtype), columns
-        self.needs_labels = isinstance(loss, (LinearLoss, SoftmaxLoss))
-        self.labelled = self.needs_labels or labelled
-        self._classifies = isinstance(loss, SoftmaxLoss) or (isinstance(loss, LinearLoss) and loss.classifies)
+        self.labelled = loss.needs_labels or labelled
         self.classes: frozenset[float] = frozenset()
         self._limit = moderate(dtype)
 
@@ -121,7 +118,7 @@ class RowValidator:
 
     def admit(self, labels: Array | None) -> None:
         """Record the classes: labels are 0 and 1, or -1 and +1, but not both."""
-        if labels is None or not self._classifies:
+        if labels is None or not self.loss.has_classes:
             return
         if len(labels) > 1 or float(labels[0]) not in self.classes:
             self.classes |= frozenset(np.unique(labels).tolist())
@@ -151,7 +148,7 @@ class RowValidator:
         if not self.labelled:
             raise ValueError("y was passed, but the rows here have no labels; leave it out")
         labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
-        if self.needs_labels:
+        if self.loss.needs_labels:
             self.loss.check_labels(labels)  # type: ignore[attr-defined]
             if self.classes:
                 self._check_classes(labels)

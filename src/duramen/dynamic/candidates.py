@@ -15,7 +15,7 @@ from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, assemble, no_rows
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.dynamic.anchoring import Settings
+from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.ranked import Ranked, Scored, Scorer, SuspectLists
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
@@ -42,9 +42,15 @@ class LiveCandidates:
     """
 
     def __init__(
-        self, slots: Slots, scorer: Scorer, settings: Settings, n_outliers: float, *, at_once: bool = False
+        self,
+        slots: Slots,
+        scorer: Scorer,
+        settings: LiveSettings,
+        n_outliers: float,
+        *,
+        at_once: bool = False,
     ) -> None:
-        self._slots, self.scorer, self._plan = slots, scorer, settings.plan
+        self._slots, self.scorer, self._plan = slots, scorer, settings.by_size
         self.n_outliers = n_outliers
         self.table = LossTable(slots)
         self.suspects = SuspectLists(slots, self.table, scorer.seed)

@@ -17,9 +17,8 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import BySize, check_plan, is_bare, plan_of, sampler_of
-from duramen.coreset.view import as_anchor
-from duramen.dynamic.anchoring import AnchorReport, Settings, same_anchor
+from duramen.coreset.settings import plan_of
+from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.state import State
@@ -28,11 +27,10 @@ from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
-from duramen.seeds import generator
 from duramen.solvers.anchor import match_centres
-from duramen.solvers.problem import Solution, is_number
+from duramen.solvers.problem import Solution
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
-from duramen.trimming import outlier_weight
+from duramen.trimming import checked_outliers, outlier_weight
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -127,24 +125,21 @@ class DynamicCoreset:
         bucket_size: int | None = None,
         height: int | None = None,
     ) -> None:
-        if not isinstance(loss, Loss):
-            found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
-            raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
-        if not isinstance(calibrate, (bool, np.bool_)):
-            raise TypeError(f"calibrate={calibrate!r} must be True or False")
-        plan = plan_of(size, None, None, 0.1, suspects)
-        assert isinstance(plan, BySize)
-        n_outliers = checked_outliers(n_outliers, math.inf)
-        seed = int(generator(random_state).integers(2**63))
-        if anchor is not None:
-            as_anchor(anchor)
-            check_plan(plan, 0.0, is_bare(anchor), sampler_of(sampler, plan))
-        tree = _is_tree(engine, sampler_of(sampler, plan), bucket_size, height)
-        self._settings = Settings(
-            loss, plan, sampler, seed, anchor, tree, bool(calibrate), bucket_size, height
+        settings = LiveSettings.of(
+            loss,
+            plan_of(size, None, None, 0.1, suspects),
+            n_outliers=n_outliers,
+            sampler=sampler,
+            calibrate=calibrate,
+            random_state=random_state,
+            anchor=anchor,
+            bucket_size=bucket_size,
+            height=height,
         )
+        tree = _is_tree(engine, settings.chooser, bucket_size, height)
+        self._settings = replace(settings, tree=tree)
         self._lock = threading.RLock()
-        self._state = State(self._settings, RowValidator(loss), n_outliers)
+        self._state = State(self._settings, RowValidator(loss), checked_outliers(n_outliers))
         self._core: tuple[int, Coreset] | None = None
         self._solution: Solution | None = None
         self._solved_at = (0, 0.0)
@@ -159,7 +154,7 @@ class DynamicCoreset:
     @property
     def size(self) -> int:
         """The number of rows of the coreset, at most, once there is an anchor."""
-        return self._settings.plan.size
+        return self._settings.by_size.size
 
     @property
     def seed(self) -> int:
@@ -637,13 +632,3 @@ def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any
         )
     check_shape(bucket_size, height)
     return tree
-
-
-def checked_outliers(n_outliers: Any, total: float) -> float:
-    """Check a number of outliers; a fraction in single precision is read as the decimal it shows."""
-    if not math.isfinite(total):  # there are no points yet, which could be too few
-        total = 2 * float(n_outliers) if is_number(n_outliers) and n_outliers >= 1 else 1.0
-    outlier_weight(n_outliers, total)
-    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
-        return float(str(n_outliers))
-    return float(n_outliers)

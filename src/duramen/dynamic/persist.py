@@ -11,7 +11,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
-from duramen.coreset.view import as_anchor
+from duramen.coreset.settings import as_anchor
 from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
@@ -36,7 +36,7 @@ UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which 
 
 def settings_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert the arguments of a dynamic coreset to JSON types."""
-    settings, plan = dyn._settings, dyn._settings.plan
+    settings, plan = dyn._settings, dyn._settings.by_size
     return {
         "loss": loss_state(dyn.loss),
         "size": plan.size,

@@ -8,6 +8,7 @@ short all the same (an interrupt, no memory), ``consistent`` stays False.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
 from duramen.coreset.view import given_anchor
-from duramen.dynamic.anchoring import NoAnchorError, Settings, rows_needed, sample_of
+from duramen.dynamic.anchoring import LiveSettings, NoAnchorError, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
@@ -43,7 +44,7 @@ class State:
     """
 
     def __init__(
-        self, settings: Settings, validator: RowValidator, n_outliers: float, first_id: int = 0
+        self, settings: LiveSettings, validator: RowValidator, n_outliers: float, first_id: int = 0
     ) -> None:
         self.settings, self.validator, self.n_outliers = settings, validator, n_outliers
         self.ids = Ids(first_id)
@@ -54,12 +55,12 @@ class State:
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
-        self.needed = settings.plan.size + 1
+        self.needed = settings.by_size.size + 1
         self.reason = "there are no points"
         if validator.n_columns:
             given = given_anchor(settings.given, settings.loss, validator.n_columns)
             if given is None:
-                self.needed = rows_needed(settings.loss, settings.plan.size, validator.n_columns)
+                self.needed = rows_needed(settings.loss, settings.by_size.size, validator.n_columns)
             self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
         self.consistent = True
@@ -182,7 +183,7 @@ class State:
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be found; insert more rows, or set_outliers"
             )
-        anchor, sampler = self.settings.anchor(sample, given, z, self.n_weighted)
+        anchor, sampler = replace(self.settings, given=given).anchor(sample, z, self.n_weighted)
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.find_many(anchor.ids) >= 0
         scorer = self._scorer(anchor, sampler, sample)
@@ -191,7 +192,7 @@ class State:
 
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> LiveCandidates:
         """Score all points from the anchor that they were scored from before."""
-        sampler = self.settings.sampler_of(anchor, self.validator.n_columns)
+        sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
         candidates = self._look_from(self._scorer(anchor, sampler, probe), sample, at_once=True)
         self.n_sample = n_sample
@@ -199,7 +200,7 @@ class State:
 
     def _scorer(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
         settings = self.settings
-        size = settings.plan.size if settings.calibrate and not settings.tree else None
+        size = settings.by_size.size if settings.calibrate and not settings.tree else None
         return Scorer(settings.loss, settings.seed, anchor, sampler, probe, size)
 
     def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
@@ -247,7 +248,7 @@ class State:
     def _first_scorer(self, sample: WeightedPoints) -> Scorer:
         z = self.n_outliers
         fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
-        anchor, sampler = self.settings.anchor(sample, self.settings.given, fraction, len(sample))
+        anchor, sampler = self.settings.anchor(sample, fraction, len(sample))
         scorer = self._scorer(anchor, sampler, sample)
         scorer.score(sample)  # an invalid row shows here, before anything has changed
         return scorer

@@ -43,6 +43,13 @@ class MissingPropertyError(TypeError):
     """A loss does not define what is needed here; the message says what to define."""
 
 
+def check_loss(loss: Any) -> None:
+    """Raise TypeError, with the way out, unless this is a loss."""
+    if not isinstance(loss, Loss):
+        found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
+        raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+
+
 class Loss(ABC):
     """A learning problem: the cost f(theta, x) >= 0 of one point x under parameters theta.
 
@@ -76,6 +83,9 @@ class Loss(ABC):
     _takes_sparse: ClassVar[bool] = False
     classifies: ClassVar[bool] = False
     """Whether labels are two classes, above zero and not."""
+    needs_labels: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False
+    """Whether labels are classes, two or more."""
 
     @property
     def convex(self) -> bool:

@@ -18,7 +18,7 @@ from duramen.losses.special import exp_excess_near
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
 
-    classifies = True
+    classifies = has_classes = True
 
     def check_labels(self, y: Array) -> None:
         whole = y.dtype.kind in "biu"

@@ -51,6 +51,7 @@ class PredictorLoss(Loss):
 
     fit_intercept: bool
     _takes_sparse = True
+    needs_labels = True
     max_curvature: ClassVar[float | None] = None
     """The largest second derivative of the loss in a predictor, where it is bounded."""
 

@@ -37,6 +37,7 @@ class SoftmaxLoss(PredictorLoss):
     """
 
     max_curvature = 0.25
+    has_classes = True
 
     n_classes: int
     fit_intercept: bool = field(default=True, kw_only=True)

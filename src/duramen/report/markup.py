@@ -1,15 +1,17 @@
-"""HTML that cannot be broken out of, and numbers as people write them."""
+"""Templates of HTML that cannot be broken out of, and numbers as people write them."""
 
 from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Any
 
 import markupsafe
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from duramen.coreset.display import number
+from duramen.coreset.display import cut, number, short_repr
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
@@ -27,29 +29,6 @@ def escape(text: Any) -> Markup:
     if isinstance(text, Markup):
         return text
     return markupsafe.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
-
-
-def join(*parts: Any) -> Markup:
-    """Put parts one after the other, escaped where they are not Markup."""
-    return Markup("".join(map(escape, parts)))
-
-
-def tag(name: str, *children: Any, **attributes: Any) -> Markup:
-    """Build an element, "p.note" of a class. All is escaped; floats have one decimal, None is left out.
-
-    Examples
-    --------
-    >>> print(tag("td.n", "a < b", data_name="loss"))
-    <td class="n" data-name="loss">a &lt; b</td>
-    >>> print(tag("circle", cx=1.25, r=3))
-    <circle cx="1.2" r="3"></circle>
-    """
-    name, _, kind = name.partition(".")
-    written = f' class="{kind}"' if kind else ""
-    for key, value in attributes.items():
-        text = f"{value:.1f}" if isinstance(value, float) else escape(value)
-        written += f' {key.replace("_", "-")}="{text}"'
-    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -97,3 +76,24 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     ('1 row', '2,500 rows', '2 have')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def place(value: float) -> str:
+    """Write a place in a drawing: to a tenth of a pixel."""
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates, in which everything is escaped."""
+    found = Environment(
+        loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
+    )
+    filters = (cut, short, large, percent, plural, short_repr, place)
+    found.filters |= {function.__name__: function for function in filters}
+    return found
+
+
+def template(name: str, **shared: Any) -> Any:
+    """Return the macros of a template."""
+    return environment().get_template(name).make_module(shared)

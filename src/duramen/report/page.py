@@ -6,13 +6,11 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from scipy import sparse
 
@@ -23,7 +21,7 @@ from duramen.coreset.display import cut, interval, short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.report.markup import escape, large, percent, plural, short
+from duramen.report.markup import environment, large, percent, plural, short
 from duramen.report.numbers import (
     Findings,
     Reasons,
@@ -140,37 +138,33 @@ def report_html(
         shown["probes"] = _probes(certificate)
     if report is not None and report.radius is not None:
         shown["verdict"] = repr(report).removeprefix("AnchorReport: ").splitlines()
-    return _template().render(
-        title=title,
-        style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
-        found=found,
-        core=core,
-        source=source,
-        report=report,
-        certificate=certificate,
-        all_weigh_one=math.isclose(source.total_weight, source.n_points),
-        tiles=_tiles(found, certificate),
-        heads=_HEADS,
-        contents=_contents(found, getattr(live, "path", None)),
-        notes=[
-            (cut(name, 60), _note_text(value)) for name, value in kept.items() if name not in _PRIVATE_NOTES
-        ],
-        n_events=len(events),
-        events=[_event_cells(event) for event in events[-_EVENTS:]],
-        version=version("duramen"),
-        **{"verdict": None, **shown},
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            infinity=math.inf,
+            style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
+            found=found,
+            core=core,
+            source=source,
+            report=report,
+            certificate=certificate,
+            all_weigh_one=math.isclose(source.total_weight, source.n_points),
+            tiles=_tiles(found, certificate),
+            heads=_HEADS,
+            contents=_contents(found, getattr(live, "path", None)),
+            notes=[
+                (cut(name, 60), _note_text(value))
+                for name, value in kept.items()
+                if name not in _PRIVATE_NOTES
+            ],
+            n_events=len(events),
+            events=[_event_cells(event) for event in events[-_EVENTS:]],
+            version=version("duramen"),
+            **{"verdict": None, **shown},
+        )
     )
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
-    )
-    environment.filters |= {"cut": cut, "short": short, "large": large, "percent": percent}
-    environment.filters |= {"plural": plural, "short_repr": short_repr}
-    environment.globals["infinity"] = math.inf
-    return environment.get_template("page.html")
 
 
 def _tiles(found: Findings, certificate: Certificate | None) -> list[tuple[str, str, str]]:

@@ -9,8 +9,6 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
 from duramen.distributed.dask.partitions import Parts, constant, naming, parts_of, task
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
@@ -133,7 +131,7 @@ def robust_coreset(
         random_state=random_state,
         beta=beta,
     )
-    if isinstance(loss, (LinearLoss, SoftmaxLoss)) and not parts.has_labels:
+    if loss.needs_labels and not parts.has_labels:
         raise ValueError(f"{loss!r} needs labels; pass label= for a frame, or y, one label per row")
     parts = parts.numbered()
     counts = [count for count in parts.counts if count is not None]
