@@ -16,10 +16,11 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def test_the_distance_of_centres_is_the_largest_over_centres():
-    one = np.zeros((3, 2))
-    two = np.array([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]])
+    one, two = np.zeros((3, 2)), np.array([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]])
     assert distance(one, two) == 10.0
     assert distance(one.ravel(), two.ravel()) == pytest.approx(np.sqrt(25 + 1 + 100))
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\) have no distance"):
+        distance([0, 0], [0, 0, 0])
 
 
 @given(shapes, seeds)
@@ -72,13 +73,15 @@ def test_samples_fill_the_ball_evenly():
         assert inner == pytest.approx(0.25, abs=0.01)
 
 
-def test_it_keeps_its_own_copy():
-    theta = np.zeros(2)
+def test_it_keeps_its_own_copy_and_copies_are_frozen_too():
+    theta = np.array([1.0, 2.0])
     ball = dm.Ball(theta, 1)
     theta[0] = 5
-    assert ball.theta.tolist() == [0, 0]
-    with pytest.raises(ValueError, match="read-only"):
-        ball.theta[0] = 1
+    for each in (ball, copy.deepcopy(ball), pickle.loads(pickle.dumps(ball))):
+        assert each.theta.tolist() == [1.0, 2.0]
+        assert each.radius == 1.0
+        with pytest.raises(ValueError, match="read-only"):
+            each.theta[0] = 1
 
 
 @pytest.mark.parametrize(
@@ -97,16 +100,3 @@ def test_it_keeps_its_own_copy():
 def test_what_is_no_ball(theta, radius, message):
     with pytest.raises(ValueError, match=message):
         dm.Ball(theta, radius)
-
-
-def test_parameters_of_other_shapes_have_no_distance():
-    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\) have no distance"):
-        distance([0, 0], [0, 0, 0])
-
-
-def test_copies_are_frozen_too():
-    ball = dm.Ball([1.0, 2.0], 1.0)
-    for again in (copy.deepcopy(ball), pickle.loads(pickle.dumps(ball))):
-        assert again.theta.tolist() == [1.0, 2.0]
-        assert again.radius == 1.0
-        assert not again.theta.flags.writeable

@@ -21,26 +21,9 @@ class SmoothCityBlock(CityBlock):
         return np.sign(theta - X)
 
 
-def rows(n=N, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) + 3 * rng.integers(0, 3, size=(n, 1))
-    X[:Z] += 40
-    return X
-
-
-def labels(X, seed=1):
-    noise = np.random.default_rng(seed).normal(size=X.shape[0])
-    return np.where(X[:, 0] - 3 + noise > 0, 1, -1)
-
-
-def positive():
-    return np.exp(0.5 * np.random.default_rng(3).normal(size=(N, 3)))
-
-
-def build(X, y=None, *, loss, size=SIZE, n_outliers=Z, **options):
-    return dm.robust_coreset(
-        X, y, loss=loss, size=size, n_outliers=n_outliers, **{"random_state": 0, **options}
-    )
+def build(X, y=None, *, loss, **options):
+    settings = {"size": SIZE, "n_outliers": Z, "random_state": 0, **options}
+    return dm.robust_coreset(X, y, loss=loss, **settings)
 
 
 def naive(theta, X, y, weights, loss, z):
@@ -54,8 +37,11 @@ def naive(theta, X, y, weights, loss, z):
     return total
 
 
-X0 = rows()
-Y0 = labels(X0)
+X0 = np.random.default_rng(0).normal(size=(N, 4))
+X0 += 3 * np.random.default_rng(1).integers(0, 3, size=(N, 1))
+X0[:Z] += 40
+Y0 = np.where(X0[:, 0] - 3 + np.random.default_rng(2).normal(size=N) > 0, 1, -1)
+POSITIVE = np.exp(0.5 * np.random.default_rng(3).normal(size=(N, 3)))
 HEAVY = np.random.default_rng(4).uniform(0, 3, size=N)
 HEAVY[::50] = 0
 
@@ -73,8 +59,8 @@ CASES = {
     "k-means, float32": (X0.astype(np.float32), None, None, dm.KMeansLoss(3), {}, 1.0),
     "k-median": (X0, None, None, dm.KMedianLoss(3), {}, 1.0),
     "truth discovery": (X0, None, None, dm.TruthDiscoveryLoss(), {}, 1.0),
-    "kl": (positive(), None, None, dm.BregmanLoss(2, "kl"), {}, 0.3),
-    "itakura-saito": (positive(), None, None, dm.BregmanLoss(2, "itakura-saito"), {}, 0.3),
+    "kl": (POSITIVE, None, None, dm.BregmanLoss(2, "kl"), {}, 0.3),
+    "itakura-saito": (POSITIVE, None, None, dm.BregmanLoss(2, "itakura-saito"), {}, 0.3),
     "values only": (X0, None, None, CityBlock(), CITY, 1.0),
     "own gradients": (X0, None, None, SmoothCityBlock(), CITY, 1.0),
 }
@@ -134,9 +120,8 @@ class TestEveryLoss:
     def test_summary_numbers(self, case):
         _, _, X, _, weights, cert = case
         assert cert.max_error == cert.errors.max()
-        assert cert.errors[(cert.probes == cert.worst).reshape(len(cert.probes), -1).all(axis=1)].max() == (
-            cert.max_error
-        )
+        worst = (cert.probes == cert.worst).reshape(len(cert.probes), -1).all(axis=1)
+        assert cert.errors[worst].max() == cert.max_error
         assert cert.mean_error == pytest.approx(cert.errors[1:17].mean())
         assert cert.n_points == (X.shape[0] if weights is None else np.count_nonzero(weights))
         assert 0 <= cert.covered <= 1
@@ -213,43 +198,33 @@ def test_zero_objectives():
     assert certify(moved, X, radius=0.1, n_probes=4).max_error == np.inf
 
 
-class TestRefusedProbes:
-    @pytest.mark.parametrize("divergence", ["kl", "itakura-saito"])
-    def test_probes_outside_the_domain_are_counted(self, divergence):
-        X = positive()
-        core = build(X, loss=dm.BregmanLoss(2, divergence))
-        cert = certify(core, X, radius=1.5, n_probes=32)
-        assert 0 < cert.n_refused < 32
-        assert np.count_nonzero(cert.kinds != "adversarial") == 33 - cert.n_refused
-        assert (cert.probes > 0).all()
-        assert f"{cert.n_refused} refused" in repr(cert)
+@pytest.mark.parametrize("divergence", ["kl", "itakura-saito"])
+def test_probes_outside_the_domain_are_counted(divergence):
+    core = build(POSITIVE, loss=dm.BregmanLoss(2, divergence))
+    cert = certify(core, POSITIVE, radius=1.5, n_probes=32)
+    assert 0 < cert.n_refused < 32
+    assert np.count_nonzero(cert.kinds != "adversarial") == 33 - cert.n_refused
+    assert (cert.probes > 0).all()
+    assert f"{cert.n_refused} refused" in repr(cert)
+    none = certify(core, POSITIVE, radius=1e6, n_probes=6)
+    assert none.n_refused == 6
+    assert np.isnan(none.mean_error)
+    assert none.kinds[0] == "anchor"
+    assert "nan" in repr(none)
+    with pytest.raises(ValueError, match=r"row 5 has -1\.0"):  # bad data is not a refused probe
+        certify(core, np.where(np.arange(N)[:, None] == 5, -1.0, POSITIVE), radius=0.1)
 
-    def test_all_but_the_anchor(self):
-        X = positive()
-        cert = certify(build(X, loss=dm.BregmanLoss(2, "kl")), X, radius=1e6, n_probes=6)
-        assert cert.n_refused == 6
-        assert np.isnan(cert.mean_error)
-        assert cert.kinds[0] == "anchor"
-        assert "nan" in repr(cert)
 
-    def test_where_everything_overflows(self):
-        cert = certify(build(X0, loss=dm.KMeansLoss(2)), X0, radius=1e200, n_probes=6)
-        assert cert.n_refused == 6
-        assert np.isfinite(cert.max_error)
-
-    def test_bad_data_is_no_refused_probe(self):
-        X = positive()
-        core = build(X, loss=dm.BregmanLoss(2, "kl"))
-        with pytest.raises(ValueError, match=r"row 5 has -1\.0"):
-            certify(core, np.where(np.arange(N)[:, None] == 5, -1.0, X), radius=0.1)
+def test_where_everything_overflows():
+    cert = certify(build(X0, loss=dm.KMeansLoss(2)), X0, radius=1e200, n_probes=6)
+    assert cert.n_refused == 6
+    assert np.isfinite(cert.max_error)
 
 
 def test_a_divergence_without_hessian_has_no_adversarial_probes():
-    divergence = dm.CustomDivergence(lambda X: np.cosh(X).sum(axis=1), np.sinh)
+    loss = dm.BregmanLoss(1, dm.CustomDivergence(lambda X: np.cosh(X).sum(axis=1), np.sinh))
     X = np.random.default_rng(7).normal(size=(500, 2))
-    core = build(
-        X, loss=dm.BregmanLoss(1, divergence), anchor=np.zeros((1, 2)), calibrate=False, n_outliers=5
-    )
+    core = build(X, loss=loss, anchor=np.zeros((1, 2)), calibrate=False, n_outliers=5)
     cert = certify(core, X, radius=0.5, n_probes=4)
     assert "adversarial" not in cert.kinds
     assert "BregmanLoss has no gradients" in cert.search
@@ -261,31 +236,23 @@ class TestSettings:
         np.testing.assert_array_equal(cert.probes, np.stack([core.anchor.theta] * 4))
         assert "the radius is 0" in repr(cert)
 
-    def test_no_ascent(self, core):
+    def test_no_more_ascent_than_asked_for(self, core):
         cert = certify(core, X0, Y0, n_probes=3, ascent_steps=0)
         assert cert.kinds.tolist() == ["anchor", "random", "random", "sphere"]
         assert "ascent_steps is 0" in repr(cert)
         one = certify(core, X0, Y0, n_probes=np.int64(1), ascent_steps=0)
         assert one.kinds.tolist() == ["anchor", "random"]
+        few = certify(core, X0, Y0, n_probes=4, ascent_steps=3)
+        assert 0 < np.count_nonzero(few.kinds == "adversarial") <= 6
 
-    def test_no_more_steps_than_asked_for(self, core):
-        cert = certify(core, X0, Y0, n_probes=4, ascent_steps=3)
-        assert 0 < np.count_nonzero(cert.kinds == "adversarial") <= 6
-
-    def test_coverage_is_unknown_without_standard_errors(self, core):
+    def test_coverage_is_unknown_without_standard_errors_and_falls_where_intervals_miss(self, core):
+        """Weights in the wrong order, of a coreset that claims to have been certain of each, miss."""
         blind = dataclasses.replace(core, inclusion=np.full(len(core), np.nan))
         cert = certify(blind, X0, Y0, n_probes=2)
         assert np.isnan(cert.covered)
         assert "hold: unknown" in repr(cert)
-
-    def test_coverage_falls_where_intervals_miss(self, core):
-        """Weights in the wrong order, of a coreset that claims to have been certain of each."""
-        sure = dataclasses.replace(
-            core,
-            points=core.points.with_weights(core.weights[::-1].copy()),
-            inclusion=np.ones(len(core)),
-            calibrated=False,
-        )
+        points = core.points.with_weights(core.weights[::-1].copy())
+        sure = dataclasses.replace(core, points=points, inclusion=np.ones(len(core)), calibrated=False)
         assert certify(sure, X0, Y0, n_probes=4).covered == 0
 
     @pytest.mark.parametrize("seed", [{}, {"random_state": 3}])
@@ -296,29 +263,23 @@ class TestSettings:
         np.testing.assert_array_equal(one.errors, two.errors)
         assert not np.array_equal(one.probes[1:9], other.probes[1:9])
 
-    def test_lists_and_other_labels_will_do(self, core):
+    def test_lists_other_labels_and_rounded_weights_will_do(self, core):
         cert = certify(core, X0.tolist(), (Y0 > 0).astype(int).tolist(), n_probes=2)
         np.testing.assert_allclose(cert.errors, certify(core, X0, Y0, n_probes=2).errors)
+        assert certify(core, X0, Y0, np.full(N, 1 + 1e-8), n_probes=1).max_error < 0.5
 
 
-def test_inputs_are_not_changed(core):
+def test_inputs_are_not_changed_and_results_are_frozen(core):
     X, y, weights = X0.copy(), Y0.copy(), np.ones(N)
-    kept = core.weights.copy(), core.X.copy(), core.anchor.theta.copy()
     for array in (X, y, weights):
-        array.flags.writeable = False
-    certify(core, X, y, weights, n_probes=4)
-    for before, after in zip(kept, (core.weights, core.X, core.anchor.theta), strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
-def test_results_are_frozen(core):
-    cert = certify(core, X0, Y0, n_probes=1)
+        array.flags.writeable = False  # as those of the coreset are
+    cert = certify(core, X, y, weights, n_probes=4)
     with pytest.raises(dataclasses.FrozenInstanceError):
         cert.radius = 2.0
     with pytest.raises(ValueError, match="read-only"):
         cert.errors[0] = 0
     assert isinstance(cert, Certificate)
-    assert cert != certify(core, X0, Y0, n_probes=1)
+    assert cert != certify(core, X, y, weights, n_probes=4)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -327,29 +288,22 @@ def test_data_is_not_copied():
     X = np.random.default_rng(8).normal(size=(20_000, 300))
     core = build(X, loss=dm.KMeansLoss(1), size=50, anchor=np.zeros((1, 300)), calibrate=False)
     tracemalloc.start()
-    try:
-        certify(core, X, radius=1.0, n_probes=2, ascent_steps=2)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    certify(core, X, radius=1.0, n_probes=2, ascent_steps=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert peak < X.nbytes / 2
 
 
 def test_the_repr_says_what_it_is(core):
-    lines = repr(certify(core, X0, Y0, radius=0.25, n_probes=4)).splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("Certificate: max_error 0.")
-    assert lines[0].endswith(
-        "the largest found on 3,000 points, is a lower bound on the worst case within 0.25 of the anchor"
-    )
-    assert lines[1].startswith("  probes: 1 anchor, 2 random, 2 sphere, ")
+    first, second, _ = repr(certify(core, X0, Y0, radius=0.25, n_probes=4)).splitlines()
+    said = "the largest found on 3,000 points, is a lower bound on the worst case within 0.25 of the anchor"
+    assert first.startswith("Certificate: max_error 0.")
+    assert first.endswith(said)
+    assert second.startswith("  probes: 1 anchor, 2 random, 2 sphere, ")
 
 
 BAD = {
     "radius -1": ({"radius": -1.0}, r"radius=-1.0 must be zero or a positive finite number"),
-    "radius nan": ({"radius": np.nan}, r"radius=nan must be zero or a positive finite"),
-    "radius inf": ({"radius": np.inf}, r"radius=inf must be zero or a positive finite"),
-    "radius text": ({"radius": "far"}, r"radius='far' must be zero or a positive finite"),
     "n_probes 0": ({"n_probes": 0}, r"n_probes=0 must be a whole number, 1 or more"),
     "n_probes 1.5": ({"n_probes": 1.5}, r"n_probes=1.5 must be a whole number, 1 or more"),
     "n_probes True": ({"n_probes": True}, r"n_probes=True must be a whole number"),
@@ -364,10 +318,7 @@ BAD = {
     "no labels": ({"y": None}, r"the coreset has labels, and y is None; pass y, one label per row"),
     "short labels": ({"y": Y0[1:]}, r"y has 2999"),
     "labels": ({"y": np.full(N, 7)}, r"row 0 has 7|found.* 7"),
-    "missing": (
-        {"X": np.where(np.isclose(X0, X0[7, 1], atol=0), np.nan, X0)},
-        r"X has NaN in row 7, column 1",
-    ),
+    "missing": ({"X": np.where(np.isin(X0, X0[7, 1]), np.nan, X0)}, r"X has NaN in row 7, column 1"),
 }
 
 
@@ -387,14 +338,7 @@ def test_bad_coresets_are_refused(core):
         certify(build(X0, loss=dm.KMeansLoss(2)), X0, Y0)
     with pytest.raises(ValueError, match=r"core.anchor is None; pass a core with an anchor"):
         certify(dataclasses.replace(core, anchor=None), X0, Y0, radius=1.0)
-
-
-def test_an_anchor_of_no_radius_needs_one():
-    core = build(X0, loss=dm.KMeansLoss(1), anchor=np.zeros((1, 4)))
+    still = build(X0, loss=dm.KMeansLoss(1), anchor=np.zeros((1, 4)))
     with pytest.raises(ValueError, match=r"core.anchor.radius is 0; pass radius"):
-        certify(core, X0)
-    assert certify(core, X0, radius=1.0, n_probes=1).radius == 1.0
-
-
-def test_rounding_of_weights_is_accepted(core):
-    assert certify(core, X0, Y0, np.full(N, 1 + 1e-8), n_probes=1).max_error < 0.5
+        certify(still, X0)
+    assert certify(still, X0, radius=1.0, n_probes=1).radius == 1.0

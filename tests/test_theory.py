@@ -1,5 +1,6 @@
 """The theorems' sizes: by hand, as laws, and by drawing samples of those sizes."""
 
+import functools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import duramen as dm
 from duramen import theory
 from duramen.losses import LinearLoss
+from tests.coreset.cores import CityBlock
 
 errors = st.floats(0.001, 0.999)
 dimensions = st.floats(1, 1000)
@@ -25,15 +27,11 @@ def test_epsilon0_by_hand():
     assert theory.epsilon0(0.32, lowest_objective=1000.0, **known) == pytest.approx(0.32 * 1000 / 32000)
     assert theory.epsilon0(0.32, lowest_objective=1e9, **known) == 0.02
     assert theory.epsilon0(0.32, lowest_objective=0.0, **known) == 0.0
-
-
-def test_epsilon0_where_nothing_or_everything_deviates():
     still = {"n_points": 10.5, "n_outliers": 0, "lowest_objective": 0.0}
     assert theory.epsilon0(0.16, deviation=0, **still) == 0.01
     assert theory.epsilon0(0.16, deviation=math.inf, **still) == 0.0
-    assert (
-        theory.epsilon0(0.16, deviation=5e-324, **{**still, "n_points": 1e-3, "lowest_objective": 1}) == 0.01
-    )
+    tiny = {"n_points": 1e-3, "n_outliers": 0, "lowest_objective": 1}
+    assert theory.epsilon0(0.16, deviation=5e-324, **tiny) == 0.01
 
 
 def test_suspected_and_delta_by_hand():
@@ -50,44 +48,43 @@ def test_delta_sample_by_hand():
     assert theory.delta_sample_size(0.1, 3, eta=0.01) == math.ceil(100 * (3 + 2 * LN10)) == 761
     assert theory.delta_sample_size(0.0, 3) == theory.delta_sample_size(0.1, math.inf) == math.inf
     assert isinstance(theory.delta_sample_size(0.1, 3), int)
-
-
-def test_uniform_is_a_delta_sample_of_beta_z_over_n():
-    size = theory.uniform_size(0.5, n_points=1000, n_outliers=200, vc_dimension=3)
-    assert size == theory.delta_sample_size(0.1, 3)
-    assert theory.uniform_size(0.0, n_points=1000, n_outliers=200, vc_dimension=3) == math.inf
-    assert theory.uniform_size(0.5, n_points=1000, n_outliers=0, vc_dimension=3) == math.inf
+    for beta, z, size in ((0.5, 200, 531), (0.0, 200, math.inf), (0.5, 0, math.inf)):  # delta is beta z / n
+        assert theory.uniform_size(beta, n_points=1000, n_outliers=z, vc_dimension=3) == size
 
 
 def test_importance_by_hand():
-    by_vc = theory.importance_size(20, 0.1, vc_dimension=5)
-    assert by_vc == math.ceil(2 * 20 * 100 * (5 * math.log(20) + LN10))
-    assert theory.importance_size(1, 0.1, vc_dimension=5) == math.ceil(200 * (5 + LN10))
-    still = theory.importance_size(20, 0.2, doubling_dimension=3)
-    assert still == math.ceil(200 * 100 * (3 * LN10 + math.log(20)))
+    by_vc = functools.partial(theory.importance_size, vc_dimension=5)
+    assert by_vc(20, 0.1) == math.ceil(2 * 20 * 100 * (5 * math.log(20) + LN10))
+    assert by_vc(1 - 1e-9, 0.1) == by_vc(1, 0.1) == math.ceil(200 * (5 + LN10))
+    doubling = functools.partial(theory.importance_size, 20, 0.2, doubling_dimension=3)
+    still = math.ceil(200 * 100 * (3 * LN10 + math.log(20)))
+    assert doubling() == still
     # 0.2 x 300 / (6 x 100 x 5) = 0.02, below 0.2 / 2
     known = {"lowest_objective": 300, "n_points": 100, "deviation": 5}
-    moved = theory.importance_size(20, 0.2, doubling_dimension=3, **known)
-    assert moved == math.ceil(200 * 2500 * (3 * math.log(50) + math.log(20)))
-    for part, value in (("deviation", 0), ("lowest_objective", 1e9)):
-        assert theory.importance_size(20, 0.2, doubling_dimension=3, **{**known, part: value}) == still
-    for part, value in (("deviation", math.inf), ("lowest_objective", 0)):
-        size = theory.importance_size(20, 0.2, doubling_dimension=3, **{**known, part: value})
-        assert size == math.inf
-    assert theory.importance_size(1 - 1e-9, 0.1, vc_dimension=5) == theory.importance_size(
-        1, 0.1, vc_dimension=5
-    )
+    assert doubling(**known) == math.ceil(200 * 2500 * (3 * math.log(50) + math.log(20)))
+    for size, changes in (
+        (still, ({"deviation": 0}, {"lowest_objective": 1e9})),
+        (math.inf, ({"deviation": math.inf}, {"lowest_objective": 0})),
+    ):
+        assert [doubling(**{**known, **change}) for change in changes] == [size, size]
 
 
 def test_layered_by_hand():
+    layered = functools.partial(theory.layered_size, doubling_dimension=3)
     # floor(log2(1025)) + 1 = 11 layers, of 0.4 / 4 = 0.1 each
-    still = theory.layered_size(1024, 0.4, doubling_dimension=3)
+    still = layered(1024, 0.4)
     assert still == 11 * math.ceil(50 * (3 * LN10 + math.log(220)))
     # 0.4 x 7 / (14 x 4 x 1) = 0.05, below 0.1; floor(log2(5)) + 1 = 3
-    moved = theory.layered_size(4, 0.4, doubling_dimension=3, lowest_objective=7, deviation=1)
+    moved = layered(4, 0.4, lowest_objective=7, deviation=1)
     assert moved == 3 * math.ceil(200 * (3 * math.log(20) + math.log(60)))
-    assert theory.layered_size(1024, 0.4, doubling_dimension=3, lowest_objective=0, deviation=0) == still
-    assert theory.layered_size(4, 0.4, doubling_dimension=3, lowest_objective=0, deviation=1) == math.inf
+    assert layered(1024, 0.4, lowest_objective=0, deviation=0) == still
+    assert layered(4, 0.4, lowest_objective=0, deviation=1) == math.inf
+
+
+def test_doubling_dimension_by_hand():
+    exact = math.log2(math.comb(1000, 7)) + 7 * math.log2(5)
+    assert theory.doubling_dimension(1000, 7) == pytest.approx(exact, rel=1e-12)
+    assert theory.doubling_dimension(10**6, 10) < 300 < theory.doubling_dimension(10**6)
 
 
 def test_solution_quality():
@@ -99,18 +96,8 @@ def test_solution_quality():
 # laws
 
 
-@given(errors, errors, dimensions, errors)
-def test_a_delta_sample_grows_with_what_is_asked(one, two, dimension, eta):
-    low, high = sorted((one, two))
-    size = theory.delta_sample_size
-    assert size(low, dimension, eta) >= size(high, dimension, eta)
-    assert size(one, dimension, low) >= size(one, dimension, high)
-    assert size(one, dimension, eta) <= size(one, dimension + 1, eta)
-    # one range: Hoeffding's inequality itself
-    assert size(one, dimension, eta) >= math.log(2 / eta) / (2 * one**2)
-
-
 SIZES = {
+    "delta sample": lambda epsilon, dimension, eta, total: theory.delta_sample_size(epsilon, dimension, eta),
     "importance, VC": lambda epsilon, dimension, eta, total: theory.importance_size(
         total, epsilon, vc_dimension=dimension, eta=eta
     ),
@@ -133,6 +120,8 @@ def test_sizes_fall_with_what_is_allowed_and_grow_with_dimension_and_data(
     assert size(one, dimension, low, total) >= size(one, dimension, high, total)
     assert size(one, dimension, eta, total) <= size(one, dimension + 1, eta, total)
     assert size(one, dimension, eta, total) <= size(one, dimension, eta, 2 * total)
+    # no fewer than Hoeffding's inequality needs for one range
+    assert size(one, dimension, eta, total) >= math.log(2 / eta) / (2 * one**2)
 
 
 sizes = st.just(0.0) | st.floats(1e-6, 1e6)
@@ -157,12 +146,6 @@ def test_sparse_parameters_have_no_larger_dimension(one, two):
     assert few <= theory.doubling_dimension(full, few) <= dense == full * math.log2(5)
     assert theory.doubling_dimension(full, full) == dense
     assert theory.doubling_dimension(few) <= dense
-
-
-def test_doubling_dimension_by_hand():
-    exact = math.log2(math.comb(1000, 7)) + 7 * math.log2(5)
-    assert theory.doubling_dimension(1000, 7) == pytest.approx(exact, rel=1e-12)
-    assert theory.doubling_dimension(10**6, 10) < 300 < theory.doubling_dimension(10**6)
 
 
 @given(st.floats(1e-9, 0.5), st.integers(1, 50), st.integers(1, 50))
@@ -240,14 +223,7 @@ def test_bad_input_is_named(call, message):
 # VC dimensions
 
 
-class Odd(dm.Loss):
-    """A custom loss."""
-
-    def values(self, theta, X, y=None):
-        return np.abs(X[:, 0] - theta)
-
-
-class Knowing(Odd):
+class Knowing(CityBlock):
     def vc_dimension(self, n_columns):
         return 2 * n_columns
 
@@ -284,7 +260,7 @@ TWO = 4 * math.log2(6)
         (dm.TruthDiscoveryLoss(), 4),
         (dm.BregmanLoss(1, divergence="kl"), 4),
         (dm.BregmanLoss(2, divergence="kl"), 4 * TWO),
-        (Odd(), None),
+        (CityBlock(), None),
         (Knowing(), 6),
     ],
 )
@@ -293,18 +269,15 @@ def test_vc_dimensions_with_three_columns(loss, expected):
 
 
 def test_a_custom_vc_dimension_as_a_number():
-    loss = Odd()
+    loss = CityBlock()
     loss.vc_dimension = 7
     assert theory.vc_dimension(loss, 3) == 7
     loss.vc_dimension = 0.5
     with pytest.raises(ValueError, match=r"vc_dimension=0\.5"):
         theory.vc_dimension(loss, 3)
-
-
-@pytest.mark.parametrize("loss", [dm.LogisticLoss, "logistic"])
-def test_vc_dimension_takes_a_loss(loss):
-    with pytest.raises(TypeError, match="must be a Loss, such as"):
-        theory.vc_dimension(loss, 3)
+    for other in (dm.LogisticLoss, "logistic"):
+        with pytest.raises(TypeError, match="must be a Loss, such as"):
+            theory.vc_dimension(other, 3)
 
 
 def shattered(loss, thetas, X, y=None):
@@ -314,12 +287,6 @@ def shattered(loss, thetas, X, y=None):
         values = loss.values(theta, X, y)
         found |= {int((values <= r) @ (1 << np.arange(len(X)))) for r in values}
     return len(found) == 1 << len(X)
-
-
-def wide(shape, n, seed):
-    """Parameters of very different sizes: half-spaces need steep ones, balls far centres."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, *shape)) * 10 ** rng.uniform(-1, 2, size=(n, *(1 for _ in shape)))
 
 
 TIGHT = [
@@ -337,7 +304,9 @@ def test_one_half_space_or_ball_has_exactly_its_dimension(loss, X, y):
     """So many points can be shattered, and no more: tried on twenty sets of one more point."""
     d = len(X[0])
     dimension = theory.vc_dimension(loss, d)
-    thetas = wide(loss.parameter_shape(d), 1500, seed=1)
+    shape, rng = loss.parameter_shape(d), np.random.default_rng(1)
+    scales = 10 ** rng.uniform(-1, 2, size=1500)  # half-spaces need steep parameters, balls far centres
+    thetas = rng.normal(size=(1500, *shape)) * scales.reshape(-1, *(1 for _ in shape))
     labels = None if y is None else np.array(y)
     assert len(X) == dimension
     assert shattered(loss, thetas, np.array(X), labels)
@@ -346,9 +315,6 @@ def test_one_half_space_or_ball_has_exactly_its_dimension(loss, X, y):
         more = rng.normal(size=(len(X) + 1, d))
         signs = None if y is None else rng.choice([-1, 1], len(more))
         assert not shattered(loss, thetas[:300], more, signs)
-
-
-# samples of these sizes
 
 
 def layers_of(losses):

@@ -5,6 +5,7 @@ import pytest
 
 import duramen as dm
 from tests.data import Z
+from tests.support import assert_same_coreset
 
 pytestmark = [
     pytest.mark.data,
@@ -17,9 +18,8 @@ def replaced(points, rows, engine, rng):
     """Fill a dynamic coreset with as many rows that go again as rows that stay; then put others in for them."""
     stay, come = np.array_split(rng.permutation(rows), 2)
     start = rng.permutation(np.concatenate([stay, len(points) + stay]))  # twice, under two ids
-    dyn = dm.DynamicCoreset(
-        dm.LogisticLoss(), size=4000, n_outliers=Z / len(points), engine=engine, random_state=0
-    )
+    settings = {"size": 4000, "n_outliers": Z / len(points), "random_state": 0}
+    dyn = dm.DynamicCoreset(dm.LogisticLoss(), engine=engine, **settings)
     dyn.insert(points.X[start % len(points)], points.y[start % len(points)], ids=start)
     go = rng.permutation(len(points) + stay)
     for going, coming in zip(np.array_split(go, 20), np.array_split(come, 20), strict=True):
@@ -36,25 +36,30 @@ def test_half_of_the_rows_replaced(contaminated, record_property, engine, share)
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(points))[: int(share * len(points))])
     dyn, live = replaced(points, rows, engine, rng), points.take(rows)
-    anew = dm.robust_coreset(
-        live.X,
-        live.y,
-        loss=dyn.loss,
-        size=4000,
-        n_outliers=Z / len(points),
-        anchor=dyn.anchor,
-        ids=live.ids,
-        random_state=0,
-    )
-    costs = [
-        dm.trimmed_objective(live, dm.solve(core).theta, loss=dyn.loss, n_outliers=Z / len(points))
-        for core in (dyn.coreset(), anew)
-    ]
+    settings = {"loss": dyn.loss, "n_outliers": Z / len(points)}
+    fresh = {"size": 4000, "anchor": dyn.anchor, "ids": live.ids, "random_state": 0}
+    anew = dm.robust_coreset(live.X, live.y, **settings, **fresh)
+    costs = [dm.trimmed_objective(live, dm.solve(core).theta, **settings) for core in (dyn.coreset(), anew)]
     if engine == "ranked":
-        np.testing.assert_array_equal(dyn.coreset().ids, anew.ids)
-        np.testing.assert_allclose(dyn.coreset().weights, anew.weights, rtol=1e-9)
+        assert_same_coreset(dyn.coreset(), anew)
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert costs[0] < 1.03 * costs[1]
-    record_property(
-        "figures", f"half replaced, {engine}: loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
-    )
+    text = f"loss {costs[0] / costs[1]:.4f} of a fresh coreset's"
+    record_property("figures", f"half replaced, {engine}: {text}")
+
+
+def test_a_store_closed_and_opened_again(contaminated, tmp_path):
+    points, path = contaminated[0].take(slice(0, 200_000)), tmp_path / "covertype.duramen"
+    settings = {"loss": dm.LogisticLoss(), "size": 4000, "n_outliers": Z / len(points), "random_state": 0}
+    live = dm.DynamicCoreset(**settings)
+    gone = np.random.default_rng(0).choice(len(points), 20_000, replace=False)
+    with dm.open_store(path, create=True, synchronous="normal", **settings) as store:
+        for table in (live, store):
+            for start in range(0, len(points), 100_000):
+                part = points.take(slice(start, start + 100_000))
+                table.insert(part.X, part.y)
+            table.delete(gone)
+    with dm.open_store(path) as store:
+        store.check()
+        assert_same_coreset(store.coreset(), live.coreset(), rtol=1e-12)
+        assert store.threshold == live.threshold

@@ -66,13 +66,11 @@ def test_clustering_sets_the_planted_points_of_the_survey_aside(contaminated_sur
 
 def test_seedings_on_the_survey(contaminated_survey, record_property):
     """Over ten seeds, one start each: at least 15% below plain k-means++ seeds and the same k-means--."""
-    points, _ = contaminated_survey
+    points, loss = contaminated_survey[0], dm.KMeansLoss(10)
     means = {}
     for name in ("k-means++", "thresholded", "local-search"):
-        runs = [
-            dm.solve(points, dm.KMeansLoss(10), Z, init=name, random_state=seed).objective
-            for seed in range(10)
-        ]
+        starts = {"init": name, "n_outliers": Z}
+        runs = [dm.solve(points, loss, random_state=seed, **starts).objective for seed in range(10)]
         means[name] = np.mean(runs)
         text = f"survey, seeds by {name}: mean objective {np.mean(runs):,.0f}, from {min(runs):,.0f} to {max(runs):,.0f}"
         record_property("figures", text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html.parser
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,16 +15,6 @@ SECTIONS = (
     "contents", "suspects", "picture", "losses", "error-bars", "certificate", "layers", "weights", "anchor",
 )  # fmt: skip
 VOID = {"meta", "br", "hr", "img", "link", "input"}
-
-
-class Event(NamedTuple):
-    """Something that happened to an anchor."""
-
-    time: str
-    what: str
-    n_points: int
-    radius: float
-    moved: float | None
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Pages in a real browser, where there is one: nothing overflows, nothing complains, something is seen."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -63,16 +64,13 @@ def probed(folder, html, *options, width=1200):
 
 def wide_page():
     """Make a page with names and numbers as long as they come."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 4)) * [1e12, 1e-9, 1, 1]
-    core = dm.robust_coreset(
-        X, (X[:, 2] > 0).astype(int), loss=dm.LogisticLoss(), size=90, n_outliers=9, random_state=0
-    )
-    core = type(core)(**{**core.__dict__, "columns": ("w" * 300, "two words", "x" * 80, "d")})
-    found = dm.certify(core, X, (X[:, 2] > 0).astype(int), radius=0.1, n_probes=6, ascent_steps=2)
-    return report_html(
-        core, title="t" * 150, certificate=found, notes={"n" * 100: "v" * 1000}, history=HISTORY * 3
-    )
+    X = np.random.default_rng(0).normal(size=(500, 4)) * [1e12, 1e-9, 1, 1]
+    y = (X[:, 2] > 0).astype(int)
+    core = dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=90, n_outliers=9, random_state=0)
+    core = dataclasses.replace(core, columns=("w" * 300, "two words", "x" * 80, "d"))
+    found = dm.certify(core, X, y, radius=0.1, n_probes=6, ascent_steps=2)
+    notes = {"n" * 100: "v" * 1000}
+    return report_html(core, title="t" * 150, certificate=found, notes=notes, history=HISTORY * 3)
 
 
 @pytest.mark.parametrize("width", [1200, 700, 420])

@@ -88,12 +88,8 @@ def logistic():
     rng = np.random.default_rng(6)
     X = rng.normal(size=(2000, 1))
     y = np.where(rng.uniform(size=2000) < 1 / (1 + np.exp(-2 * X[:, 0])), 1, -1)
-    return (
-        dm.LogisticLoss(),
-        X,
-        y,
-        np.array(list(itertools.product(np.linspace(0, 4, 9), np.linspace(-1, 1, 7)))),
-    )
+    grid = itertools.product(np.linspace(0, 4, 9), np.linspace(-1, 1, 7))
+    return dm.LogisticLoss(), X, y, np.array(list(grid))
 
 
 @pytest.mark.parametrize("problem", [one_mean, logistic])

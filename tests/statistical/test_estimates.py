@@ -1,11 +1,10 @@
 """Error bars: 95% intervals cover the truth about 95% of the time, and errors fall with the root of the size."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 import duramen as dm
+from tests.statistical.seeds import coresets
 
 pytestmark = pytest.mark.slow  # theorems over many seeds
 
@@ -31,13 +30,17 @@ def clusters(n=20_000, z=400):
     return X, None, dm.KMeansLoss(4), z
 
 
-def in_and_around(anchor):
-    """The anchor, parameters in its ball, and one on its border."""
+def probes(X, y, loss, z, n_outliers):
+    """Find an anchor; parameters at it, in its ball and on its border; and the objective at each."""
+    points = dm.points(X, y)
+    anchor = dm.find_anchor(points, loss, z, random_state=0)
     rng = np.random.default_rng(1)
     inside = list(anchor.ball.sample(2, rng))
     step = rng.normal(size=anchor.theta.shape)
     step *= anchor.radius / np.linalg.norm(step, axis=-1, keepdims=True)
-    return [anchor.theta, *inside, anchor.theta + step]
+    thetas = [anchor.theta, *inside, anchor.theta + step]
+    truth = [dm.trimmed_objective(points, theta, loss=loss, n_outliers=n_outliers) for theta in thetas]
+    return anchor, thetas, np.array(truth)
 
 
 @pytest.mark.parametrize("make", [logistic, clusters])
@@ -45,28 +48,22 @@ def in_and_around(anchor):
 def test_intervals_cover_the_truth(make, calibrate, record_property):
     """Between 92% and 98% of 400 seeds, at every theta; the standard deviation of a share of 95% is 1.1%."""
     X, y, loss, z = make()
-    points = dm.points(X, y)
-    anchor = dm.find_anchor(points, loss, z, random_state=0)
-    thetas = in_and_around(anchor)
-    truth = np.array([dm.trimmed_objective(points, theta, loss=loss, n_outliers=z) for theta in thetas])
+    anchor, thetas, truth = probes(X, y, loss, z, n_outliers=z)
     covered = np.zeros(len(thetas))
-    for seed in range(SEEDS):
-        core = dm.robust_coreset(
-            X, y, loss=loss, size=1000, n_outliers=z, anchor=anchor, calibrate=calibrate, random_state=seed
-        )
-        anchor = core.anchor  # with what the sampler froze
+    settings = {"loss": loss, "size": 1000, "n_outliers": z, "calibrate": calibrate}
+    for core in coresets(range(SEEDS), X, y, anchor=anchor, **settings):
         estimates = [core.estimate(theta) for theta in thetas]
         covered += [low <= exact <= high for (_, _, low, high), exact in zip(estimates, truth, strict=True)]
     share = covered / SEEDS
     how = "calibrated" if calibrate else "as drawn"
-    record_property(
-        "figures", f"95% intervals, {loss!r}, {how}: cover {', '.join(f'{s:.1%}' for s in share)}"
-    )
+    shown = ", ".join(f"{s:.1%}" for s in share)
+    record_property("figures", f"95% intervals, {loss!r}, {how}: cover {shown}")
     assert ((share >= 0.92) & (share <= 0.98)).all()
 
 
 @pytest.mark.parametrize("make", [logistic, clusters])
 @pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_estimates_are_unbiased_over_seeds(make, sampler):
     """Without outliers to trim: the mean of 300 estimates is within four standard errors of the sum.
 
@@ -74,32 +71,18 @@ def test_estimates_are_unbiased_over_seeds(make, sampler):
     coverage above holds all the same.)
     """
     X, y, loss, z = make(6000, 120)
-    points = dm.points(X, y)
-    anchor = dm.find_anchor(points, loss, z, random_state=0)
-    thetas = in_and_around(anchor)
-    truth = np.array([dm.trimmed_objective(points, theta, loss=loss) for theta in thetas])
-    found = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the ball of radius")
-        for seed in range(300):
-            core = dm.robust_coreset(
-                X,
-                y,
-                loss=loss,
-                size=400,
-                n_outliers=z,
-                sampler=sampler,
-                anchor=anchor,
-                calibrate=False,
-                random_state=seed,
-            )
-            anchor = core.anchor
-            found.append([core.objective(theta, n_outliers=0) for theta in thetas])
+    anchor, thetas, truth = probes(X, y, loss, z, n_outliers=0)
+    settings = {"loss": loss, "size": 400, "n_outliers": z, "sampler": sampler, "calibrate": False}
+    found = [
+        [core.objective(theta, n_outliers=0) for theta in thetas]
+        for core in coresets(range(300), X, y, anchor=anchor, **settings)
+    ]
     error = np.std(found, axis=0) / 300**0.5
     assert (np.abs(np.mean(found, axis=0) - truth) <= 4 * error).all()
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "layered", "leverage", "sensitivity"])
+@pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_errors_fall_with_the_root_of_the_size(sampler, record_property):
     """Slope of log error over log size from 1,000 to 16,000 rows, as drawn, between -0.6 and -0.4.
 
@@ -107,32 +90,16 @@ def test_errors_fall_with_the_root_of_the_size(sampler, record_property):
     are root mean squares over 40 seeds and four thetas: each to about 8%, the slope to about 0.04.
     """
     X, y, loss, _ = logistic(200_000, 0)
-    points = dm.points(X, y)
-    anchor = dm.find_anchor(points, loss, random_state=0)
-    thetas = in_and_around(anchor)
-    truth = np.array([dm.trimmed_objective(points, theta, loss=loss) for theta in thetas])
+    anchor, thetas, truth = probes(X, y, loss, 0, n_outliers=0)
     sizes = [1000, 2000, 4000, 8000, 16_000]
+    seeds = range(40 if sampler != "sensitivity" else 25)
     errors = []
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the ball of radius")
-        for size in sizes:
-            off = []
-            for seed in range(40 if sampler != "sensitivity" else 25):
-                core = dm.robust_coreset(
-                    X,
-                    y,
-                    loss=loss,
-                    size=size,
-                    sampler=sampler,
-                    anchor=anchor,
-                    calibrate=False,
-                    random_state=seed,
-                )
-                anchor = core.anchor
-                off.append([core.objective(theta) for theta in thetas] / truth - 1)
-            errors.append(np.sqrt(np.mean(np.square(off))))
+    for size in sizes:
+        settings = {"loss": loss, "size": size, "sampler": sampler, "calibrate": False}
+        cores = coresets(seeds, X, y, anchor=anchor, **settings)
+        off = [[core.objective(theta) for theta in thetas] / truth - 1 for core in cores]
+        errors.append(np.sqrt(np.mean(np.square(off))))
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
-    record_property(
-        "figures", f"error over size, {sampler}: slope {slope:.2f}, {errors[0]:.2%} to {errors[-1]:.2%}"
-    )
+    shown = f"slope {slope:.2f}, {errors[0]:.2%} to {errors[-1]:.2%}"
+    record_property("figures", f"error over size, {sampler}: {shown}")
     assert -0.6 <= slope <= -0.4

@@ -1,7 +1,5 @@
 """Theorem by theorem: the guarantee, measured over seeds, by the theorems' own parameters."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.trimming import trimmed_sum
+from tests.statistical.seeds import coresets
 
 pytestmark = pytest.mark.slow  # theorems over many seeds
 
@@ -53,10 +52,10 @@ class Sides:
         self.low, self.high = (1 - epsilon) * self.low, (1 + epsilon) * self.high
 
     def of(self, core, slack=1e-12):
-        """Tell whether both hold for a coreset, and its largest error relative to the data's own value."""
+        """Tell whether both hold for a coreset, its largest error relative to the data's value, and its size."""
         here = np.array([core.objective(theta, n_outliers=self.z) for theta in self.thetas])
         hold = (here >= self.low * (1 - slack)).all() and (here <= self.high * (1 + slack)).all()
-        return bool(hold), np.abs(here / self.truth - 1).max()
+        return bool(hold), np.abs(here / self.truth - 1).max(), len(core)
 
 
 @pytest.mark.parametrize("make", [line, two_classes])
@@ -66,33 +65,23 @@ def test_theorem_2(make, sampler, epsilon, beta, n, z, record_property):
     """At least 90% of 100 seeds give a (beta, epsilon)-robust coreset; and it is smaller than the data."""
     X, y, loss, anchor = make(n, z)
     sides = Sides(dm.points(X, y), loss, probes(anchor), z, epsilon, beta)
-    held, sizes, errors = [], [], []
-    for seed in range(SEEDS):
-        core = dm.robust_coreset(
-            X,
-            y,
-            loss=loss,
-            epsilon=epsilon,
-            beta=beta,
-            n_outliers=z,
-            anchor=anchor,
-            sampler=sampler,
-            eta=ETA,
-            random_state=seed,
-        )
-        anchor = core.anchor
-        hold, error = sides.of(core)
-        held.append(hold)
-        sizes.append(len(core))
-        errors.append(error)
+    settings = {
+        "loss": loss,
+        "epsilon": epsilon,
+        "beta": beta,
+        "n_outliers": z,
+        "sampler": sampler,
+        "eta": ETA,
+    }
+    cores = list(coresets(range(SEEDS), X, y, anchor=anchor, **settings))
+    held, errors, sizes = zip(*map(sides.of, cores), strict=True)
+    core = cores[-1]
     assert sum(held) >= (1 - ETA) * SEEDS
     assert max(sizes) < n / 2
     assert core.n_outliers == z
     assert not core.calibrated
-    if beta:
-        assert np.count_nonzero(core.suspected) < core.n_suspected
-    else:
-        assert np.count_nonzero(core.suspected) == core.n_suspected
+    n_kept = np.count_nonzero(core.suspected)
+    assert n_kept < core.n_suspected if beta else n_kept == core.n_suspected
     record_property(
         "figures",
         f"Theorem 2, {loss!r}, {sampler}, epsilon {epsilon}, beta {beta}: {max(sizes):,} of {n:,} rows, "
@@ -100,20 +89,18 @@ def test_theorem_2(make, sampler, epsilon, beta, n, z, record_property):
     )
 
 
+@pytest.mark.filterwarnings("ignore:the ball of radius")
 def test_theorem_2_keeps_everything_where_it_asks_for_more():
     X, y, loss, anchor = two_classes(2000, 40)
+    settings = {"loss": loss, "epsilon": 0.1, "n_outliers": 40, "anchor": anchor}
     for sampler in ("uniform", "layered"):
         with pytest.warns(UserWarning, match="so all are kept"):
-            core = dm.robust_coreset(
-                X, y, loss=loss, epsilon=0.1, n_outliers=40, anchor=anchor, sampler=sampler
-            )
+            core = dm.robust_coreset(X, y, sampler=sampler, **settings)
         np.testing.assert_array_equal(core.weights, 1.0)
         assert len(core) == 2000
     far = dm.Anchor(anchor.theta, 50.0)  # no bound in so large a ball
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the ball of radius")
-        with pytest.warns(UserWarning, match="infinitely many"):
-            assert len(dm.robust_coreset(X, y, loss=loss, epsilon=0.5, n_outliers=0, anchor=far)) == 2000
+    with pytest.warns(UserWarning, match="infinitely many"):
+        assert len(dm.robust_coreset(X, y, loss=loss, epsilon=0.5, n_outliers=0, anchor=far)) == 2000
 
 
 def test_theorem_6_for_layers(record_property):
@@ -124,20 +111,14 @@ def test_theorem_6_for_layers(record_property):
     X = np.random.default_rng(0).exponential(size=(600_000, 1)).astype(np.float32)
     loss, anchor, epsilon = dm.KMedianLoss(1), dm.Anchor([[0.5]], 0.001), 0.95
     sides = Sides(dm.points(X), loss, probes(anchor, 3), 0, epsilon / 4, 0)
-    held, errors = [], []
-    for seed in range(SEEDS):
-        core = dm.robust_coreset(
-            X, loss=loss, epsilon=epsilon, anchor=anchor, sampler="layered", eta=ETA, random_state=seed
-        )
-        anchor = core.anchor
-        hold, error = sides.of(core)
-        held.append(hold)
-        errors.append(error)
-    assert len(core) < 600_000 / 2
+    settings = {"loss": loss, "epsilon": epsilon, "sampler": "layered", "eta": ETA}
+    cores = coresets(range(SEEDS), X, anchor=anchor, **settings)
+    held, errors, sizes = zip(*map(sides.of, cores), strict=True)
+    assert sizes[-1] < 600_000 / 2
     assert sum(held) >= (1 - ETA) * SEEDS
     record_property(
         "figures",
-        f"Theorem 6: {len(core):,} of 600,000 rows, {sum(held)} of {SEEDS} hold, largest error {max(errors):.2%}",
+        f"Theorem 6: {sizes[-1]:,} of 600,000 rows, {sum(held)} of {SEEDS} hold, largest error {max(errors):.2%}",
     )
 
 
@@ -188,22 +169,12 @@ def test_the_lemma_of_appendix_b(epsilon, beta):
     n, z = 30_000, 15
     X, _, loss, anchor = line(n, z)
     points = dm.points(X)
-    more = (1 + 2 * beta) * z
+    settings = {"loss": loss, "epsilon": epsilon, "beta": beta, "sampler": "uniform"}
     best = trimmed(best_in_ball(lambda t: trimmed(t, points, loss, z), anchor), points, loss, z)
+    bound = dm.theory.solution_quality(epsilon) * best
     good = 0
-    for seed in range(20):
-        core = dm.robust_coreset(
-            X,
-            loss=loss,
-            epsilon=epsilon,
-            beta=beta,
-            n_outliers=more,
-            anchor=anchor,
-            sampler="uniform",
-            random_state=seed,
-        )
+    for core in coresets(range(20), X, anchor=anchor, n_outliers=(1 + 2 * beta) * z, **settings):
         theta = best_in_ball(core.objective, core.anchor)
-        bound = dm.theory.solution_quality(epsilon) * best
         good += trimmed(theta, points, loss, (1 + 4 * beta) * z) <= bound
     assert good >= (1 - ETA) * 20
     assert len(core) < n

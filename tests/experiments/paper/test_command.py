@@ -2,13 +2,13 @@
 
 import sys
 from importlib import import_module
-from typing import NamedTuple
 
 import pytest
 
 paper = pytest.importorskip("experiments.paper.__main__", reason="not in a checkout")
 from experiments.paper.table1 import Table1  # noqa: E402
 
+from tests.cli.running import Done  # noqa: E402
 from tests.support import tables  # noqa: E402
 
 SMALL = ("--made-up", "--rows", 20_000, "--trials", 1)
@@ -21,12 +21,6 @@ def counted(self, seed):
     names += [name.replace("paper", "best") for name in names if "+" in name]
     full = {**fit, "loss": 1.0, "solving": 19.9}
     return {"full": full, "ours": full, "fits": dict.fromkeys(names, fit)}
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -42,13 +36,8 @@ def run(capsys):
     return call
 
 
-@pytest.fixture
-def quick(monkeypatch):
+def test_the_table_is_printed_and_kept(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Table1, "_trial", counted)
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_table_is_printed_and_kept(run, tmp_path):
     out = tmp_path / "new" / "folder"
     done = run("table1", *SMALL, "--out", out, "--no-plots")
     assert (done.code, done.err) == (0, "")

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from experiments.paper.data import Table
-from experiments.paper.dynamic import ALTER, COME, LEAVE, REANCHOR, RETURN, Dynamic, Stream, stops_of
+from experiments.paper.dynamic import ALTER, COME, LEAVE, REANCHOR, RETURN, Dynamic, Stream
 from experiments.paper.experiment import Results, run
 
 import duramen as dm
@@ -18,44 +18,16 @@ LIFE = Dynamic(TABLE, 0.02, trials=1, size=100, batch=100, parts=1, singles=8)
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def trial(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dynamic")
-    return folder, run(LIFE, folder, command="made by a test", plots=find_spec("matplotlib") is not None)
-
-
-@pytest.fixture
-def trial(ran):
-    return copy.deepcopy(ran[1].of()[0])
-
-
-def results(*trials):
-    return Results({f"trial {seed}": trial for seed, trial in enumerate(trials)}, ("a machine",))
-
-
-def test_the_stops_of_covertype():
-    stops = stops_of(580_756)
-    assert len(stops) == 38
-    assert [stop.phase for stop in stops if stop.phase == COME] == [COME] * 16
-    assert [stop.came for stop in stops][15:] == [580_756] * 23
-    gone = [stop.gone for stop in stops if stop.phase in (LEAVE, RETURN)]
-    assert gone == sorted(gone[:8]) + sorted(gone[8:], reverse=True)
-    assert (gone[7], gone[-1]) == (290_378, 0)
-    assert [stop.times for stop in stops if stop.phase == ALTER] == [2, 3, 1, 0.5, 1]
-    assert len({stop[1:4] for stop in stops if stop.fitted}) == 12  # that many fits of all live rows
-
-
-def test_a_stop_determines_the_live_rows():
-    stream = Stream(TABLE, 0.02, 0, parts=2, singles=8)
-    assert len(stream.data.X) == 1200
-    assert stream.data.planted.sum() == stream.planted == 24
-    for stop in stream.stops:
-        ids = stream.ids(stop)
-        assert len(ids) == len(np.unique(ids)) == stop.came - stop.gone
-        np.testing.assert_array_equal(stream.live(stop).X, stream.data.X[ids])
+    plots = find_spec("matplotlib") is not None
+    return run(LIFE, folder, command="made by a test", plots=plots).of()[0]
 
 
 def test_calls_lead_from_stop_to_stop():
     stream = Stream(TABLE, 0.02, 0, parts=2, singles=8)
+    assert len(stream.data.X) == 1200
+    assert stream.data.planted.sum() == stream.planted == 24
     dyn = dm.DynamicCoreset(dm.LogisticLoss(), 100, 0.02, random_state=0)
     before = stream.stops[0]._replace(came=0)
     for stop in stream.stops:
@@ -63,7 +35,10 @@ def test_calls_lead_from_stop_to_stop():
         assert all(change.rows <= 70 for change in changes)
         for change in changes:
             change.call()
-        np.testing.assert_array_equal(dyn.ids, stream.ids(stop))
+        ids = stream.ids(stop)
+        assert len(ids) == len(np.unique(ids)) == stop.came - stop.gone
+        np.testing.assert_array_equal(dyn.ids, ids)
+        np.testing.assert_array_equal(stream.live(stop).X, stream.data.X[ids])
         assert dyn.n_outliers == pytest.approx(stop.times * 0.02 * len(dyn))
         before = stop
     dyn.check_invariants()
@@ -102,18 +77,7 @@ def test_fits_are_near_those_of_all_rows_and_compared_with_the_same_ones(trial):
 def test_a_coreset_that_differs_is_reported(trial, name, value):
     other = copy.deepcopy(trial)
     other["lives"]["ranked"]["anew"][name] = value
-    for text in (LIFE.page(results(trial, other), "c"), LIFE.summary(results(trial, other))):
+    results = Results({"trial 0": trial, "trial 1": other}, ("a machine",))
+    for text in (LIFE.page(results, "c"), LIFE.summary(results)):
         assert "**NOT THE SAME** in 1 of 2 trials" in text
         assert "**the same** in 2 of 2 trials" in text  # the one from before
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"z_share": 0.4}, r"z_share=0.4 must be above 0 and below 0.2"),
-        ({"size": 1000}, r"1,208 rows, less 8 that come one by one, are fewer than the 2,000 that size=1000"),
-    ],
-)
-def test_invalid_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Dynamic(TABLE, **{"z_share": 0.02, "size": 100, "singles": 8, **settings})

@@ -5,6 +5,8 @@ import json
 import pytest
 from experiments.paper.experiment import Experiment, Step, run
 
+PLAIN = {"command": "c", "plots": False}
+
 
 class Count(Experiment):
     """Counts its steps, and may fail at one."""
@@ -59,68 +61,42 @@ def test_results_page_and_pictures_are_written(tmp_path):
     assert [share for _, share in seen] == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
-def test_what_was_interrupted_goes_on(tmp_path):
-    first = Count(fails_at=2)
+def test_what_was_interrupted_goes_on_and_nothing_is_done_again_unless_asked_for(tmp_path):
+    first, second, more, fewer = Count(fails_at=2), Count(), Count(n=5), Count(n=2)
     with pytest.raises(KeyboardInterrupt):
-        run(first, tmp_path, command="c", plots=False)
-    assert first.done == [0, 1]
+        run(first, tmp_path, **PLAIN)
     assert not (tmp_path / "count.md").exists()
-    second = Count()
-    assert values(run(second, tmp_path, command="c", plots=False)) == [10, 11, 12]
-    assert second.done == [2]
+    assert values(run(second, tmp_path, **PLAIN)) == [10, 11, 12]
     assert (tmp_path / "count.md").read_text() == "c: [10, 11, 12]\n"  # no picture, and none is shown
-
-
-def test_what_is_done_is_not_done_again_unless_asked_for(tmp_path):
-    run(Count(), tmp_path, command="c", plots=False)
-    more, fewer, fresh = Count(n=5), Count(n=2), Count(n=2)
-    assert values(run(more, tmp_path, command="c", plots=False)) == [10, 11, 12, 13, 14]
-    assert more.done == [3, 4]
-    assert values(run(fewer, tmp_path, command="c", plots=False)) == [10, 11]
-    assert fewer.done == []
-    run(fresh, tmp_path, command="c", plots=False, fresh=True)
-    assert fresh.done == [0, 1]
-
-
-def test_what_was_thrown_away_does_not_come_back(tmp_path):
-    run(Count(), tmp_path, command="c", plots=False)
+    assert values(run(more, tmp_path, **PLAIN)) == [10, 11, 12, 13, 14]
+    assert values(run(fewer, tmp_path, **PLAIN)) == [10, 11]
+    assert [one.done for one in (first, second, more, fewer)] == [[0, 1], [2], [3, 4], []]
     with pytest.raises(KeyboardInterrupt):
-        run(Count(fails_at=0), tmp_path, command="c", plots=False, fresh=True)
-    again = Count()
-    run(again, tmp_path, command="c", plots=False)
+        run(Count(start=20, fails_at=0), tmp_path, fresh=True, **PLAIN)
+    again = Count()  # what was thrown away does not come back, nor do settings without results
+    assert values(run(again, tmp_path, **PLAIN)) == [10, 11, 12]
     assert again.done == [0, 1, 2]
-
-
-def test_a_run_without_results_leaves_no_settings_behind(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(Count(start=20, fails_at=0), tmp_path, command="c", plots=False)
-    assert values(run(Count(), tmp_path, command="c", plots=False)) == [10, 11, 12]
-
-
-def test_results_of_another_version_are_not_mixed(tmp_path, monkeypatch):
-    run(Count(), tmp_path, command="c", plots=False)
-    monkeypatch.setattr("experiments.paper.experiment.__version__", "9.9")
-    with pytest.raises(ValueError, match=r"duramen '.*' and not '9\.9'"):
-        run(Count(), tmp_path, command="c", plots=False)
 
 
 def test_a_folder_that_cannot_be_written_to_is_noticed_before_the_first_step(tmp_path):
     experiment = Count()
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        run(experiment, tmp_path / "nowhere", command="c", plots=False)
+        run(experiment, tmp_path / "nowhere", **PLAIN)
     assert experiment.done == []
 
 
-def test_results_of_other_settings_are_left_alone(tmp_path):
-    run(Count(), tmp_path, command="c", plots=False)
-    before = (tmp_path / "count.json").read_bytes()
-    other = Count(start=20)
-    with pytest.raises(
-        ValueError, match=r"other settings \(start 10 and not 20\); take --fresh .* or another"
-    ):
-        run(other, tmp_path, command="c", plots=False)
-    assert other.done == []
-    assert (tmp_path / "count.json").read_bytes() == before
+@pytest.mark.parametrize(
+    ("version", "start", "message"),
+    [
+        ("9.9", 10, r"duramen '.*' and not '9\.9'"),
+        (None, 20, r"other settings \(start 10 and not 20\); take --fresh .* or another"),
+    ],
+)
+def test_other_results_are_not_mixed_and_left_alone(tmp_path, monkeypatch, version, start, message):
+    run(Count(), tmp_path, **PLAIN)
+    if version:
+        monkeypatch.setattr("experiments.paper.experiment.__version__", version)
+    check_refused(tmp_path, Count(start=start), message)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +110,13 @@ def test_results_of_other_settings_are_left_alone(tmp_path):
 )
 def test_a_file_that_is_not_ours_is_refused(tmp_path, text):
     (tmp_path / "count.json").write_text(text)
-    experiment = Count()
-    with pytest.raises(ValueError, match="--fresh"):
-        run(experiment, tmp_path, command="c", plots=False)
+    check_refused(tmp_path, Count(), "--fresh")
+
+
+def check_refused(folder, experiment, message):
+    """Check that nothing is done, and the file stays as it is."""
+    before = (folder / "count.json").read_bytes()
+    with pytest.raises(ValueError, match=message):
+        run(experiment, folder, **PLAIN)
     assert experiment.done == []
-    assert (tmp_path / "count.json").read_text() == text
+    assert (folder / "count.json").read_bytes() == before

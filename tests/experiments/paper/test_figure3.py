@@ -50,13 +50,12 @@ def test_tables_hold_means_and_the_worst(experiment):
 @pytest.mark.slow
 def test_a_small_run(experiment, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(
-        "experiments.paper.figure3.SIZES", (1000, 1800)
-    )  # fewer rows take the paper's solver longer
+    sizes = (1000, 1800)  # fewer rows take the paper's solver longer
+    monkeypatch.setattr("experiments.paper.figure3.SIZES", sizes)
     once = Figure3(experiment.table, experiment.z, experiment.held_out, trials=1)
     found = run(once, tmp_path, command="the command")
     fits = found.of()[0]["fits"]
-    assert set(fits) == {f"{way} {size}" for way in WAYS for size in (1000, 1800)}
+    assert set(fits) == {f"{way} {size}" for way in WAYS for size in sizes}
     assert fits["default 1800"]["loss"] < fits["default 1000"]["loss"]
     assert {one.name for one in tmp_path.iterdir()} == {
         *("figure3.json", "figure3.md", "figure3a.svg", "figure3a.png", "figure3b.svg", "figure3b.png")

@@ -1,6 +1,5 @@
 """Figure 3(c), on made-up rows: the records, and the speed-ups computed from them."""
 
-import copy
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,33 +15,10 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(1206, 4))
 TABLE = Table("made-up rows", X, np.where(X[:, 0] + RNG.logistic(size=len(X)) > 0, 1, -1))
 FIGURE = Figure3c(TABLE, 12, trials=1, heights=(1, 3), size=100)
-UPDATES = {  # seconds: bucket, insert, delete, solve
-    "ranked": (None, [0.01, 0.01, 9.0], [0.01, 0.01, 9.0], [0.04] * 6),
-    "1": (1000, [0.3] * 3, [0.5] * 3, [0.1] * 6),
-    "3": (250, [0.1] * 3, [0.2] * 3, [0.05] * 6),
-}
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("figure3c")
-    return folder, run(FIGURE, folder, command="made by a test", plots=find_spec("matplotlib") is not None)
-
-
-def made_up(factor=1.0):
-    """Make a trial of known seconds: an update takes 0.05 s ranked, 0.5 s at height 1, and 0.2 s at height 3."""
-    names = ("bucket", "insert", "delete", "solve")
-    updates = {height: dict(zip(names, parts, strict=True)) for height, parts in UPDATES.items()}
-    everything = {"everything": [3.0, 2.0 * factor, 4.0], "alternation": 10.0 * factor}
-    return {**everything, "anew": [0.3, 0.1, 0.2], "updates": copy.deepcopy(updates)}
-
-
-def results(*trials):
-    return Results({f"trial {seed}": trial for seed, trial in enumerate(trials)}, ("a machine",))
-
-
-def test_every_height_is_timed_and_its_bucket_is_the_papers(ran):
-    _, found = ran
+def test_every_height_is_timed_and_its_bucket_is_the_papers(tmp_path):
+    found = run(FIGURE, tmp_path, command="made by a test", plots=find_spec("matplotlib") is not None)
     (trial,) = found.of()
     assert list(trial["updates"]) == ["ranked", "1", "3"]
     for one in trial["updates"].values():
@@ -70,7 +46,17 @@ def test_points_are_put_into_a_tree_at_once():
 
 
 def test_speed_ups_are_those_of_the_seconds():
-    [[head, *found]] = tables(FIGURE.page(results(made_up()), "c"))
+    """An update takes 0.05 s ranked, 0.5 s at height 1, and 0.2 s at height 3."""
+    names = ("bucket", "insert", "delete", "solve")
+    seconds = {
+        "ranked": (None, [0.01, 0.01, 9.0], [0.01, 0.01, 9.0], [0.04] * 6),
+        "1": (1000, [0.3] * 3, [0.5] * 3, [0.1] * 6),
+        "3": (250, [0.1] * 3, [0.2] * 3, [0.05] * 6),
+    }
+    updates = {height: dict(zip(names, parts, strict=True)) for height, parts in seconds.items()}
+    everything = {"everything": [3.0, 2.0, 4.0], "alternation": 10.0, "anew": [0.3, 0.1, 0.2]}
+    results = Results({"trial 0": {**everything, "updates": updates}}, ("a machine",))
+    [[head, *found]] = tables(FIGURE.page(results, "c"))
     rows = {row[0]: dict(zip(head, row, strict=True)) for row in found}
     for column, expected in (
         ("over `dm.solve`", ["x 4.0", "x 10.0", "x 40.0"]),
