@@ -296,7 +296,7 @@ class TableSource:
             places = " and in ".join(batch.place(row) for _, _, batch, row in found)
             raise ValueError(
                 f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
-                "ids must be distinct: correct them, or leave the id out (--id)"
+                "ids must be distinct: correct them, or leave the id column out"
             )
 
     def _find(
