@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import duramen as dm
-from duramen.dynamic.anchoring import Settings
+from duramen.dynamic.anchoring import LiveSettings
 from tests.store.life import held, make, perform
 from tests.store.support import ROOT
 
@@ -92,16 +92,16 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    search, found = Settings.anchor, {}
+    search, found = LiveSettings.anchor, {}
 
-    def anchor(recipe, points, given, fraction, n_rows):
+    def anchor(settings, points, fraction, n_rows):
         data = (points.X, points.y, points.weights, points.ids)
-        problem = pickle.dumps((repr(recipe), data, given, fraction, n_rows))
+        problem = pickle.dumps((repr(settings), data, settings.given, fraction, n_rows))
         if problem not in found:
-            found[problem] = search(recipe, points, given, fraction, n_rows)
+            found[problem] = search(settings, points, fraction, n_rows)
         return found[problem]
 
-    Settings.anchor = anchor
+    LiveSettings.anchor = anchor
 
 
 def rehearse(order):
