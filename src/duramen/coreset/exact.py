@@ -62,7 +62,7 @@ class ExactSum:
 
     def add_many(self, values: Array, sign: int = 1) -> None:
         """Add an array of numbers, or subtract them if ``sign`` is -1."""
-        self.units += sign * sum_in_units(np.asarray(values, dtype=np.float64))
+        self.units += sign * sum_in_units(values)
 
 
 @final
@@ -189,8 +189,8 @@ def sums_from_bytes(data: bytes) -> tuple[list[int], Array]:
 
 def sum_in_units(numbers: Array) -> int:
     """Add up finite floats, in units of the smallest float."""
-    if len(numbers) < 8:
-        return sum(map(in_units, numbers.tolist()))
+    if len(numbers) == 1:
+        return in_units(numbers.item())
     with np.errstate(over="ignore"):
         size = float(np.abs(numbers).sum())
     if size < 2.0**53 and np.array_equal(numbers, np.floor(numbers)):  # all integers below are floats

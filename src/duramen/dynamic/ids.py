@@ -69,9 +69,8 @@ class Ids:
             if (named is None) != (self.names is None):
                 kind = "numbers for ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
-            found = slots.find_many(numbers)
-            if (found[0] if n == 1 else found.max()) >= 0:
-                row = int(np.argmax(found >= 0))
+            row = slots.first_of(numbers)
+            if row >= 0:
                 name = numbers[row] if named is None else repr(named[row])
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
         return numbers, named

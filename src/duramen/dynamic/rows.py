@@ -94,6 +94,13 @@ class Slots:
         """Return the slots of distinct ids; -1 where one is not here."""
         return np.array([self.find(int(names[0]))]) if len(names) == 1 else self.index.find_many(names)
 
+    def first_of(self, names: Array) -> int:
+        """Return the position of the first id that is here, or -1."""
+        if len(names) == 1:
+            return 0 if self.find(int(names[0])) >= 0 else -1
+        here = np.flatnonzero(self.index.find_many(names) >= 0)
+        return int(here[0]) if len(here) else -1
+
     def row(self, slot: int) -> Array:
         """View one row."""
         return self._blocks[slot >> self._shift][slot & self._mask]
