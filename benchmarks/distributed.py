@@ -117,7 +117,7 @@ def summary_sizes() -> None:
 
 def passes(data: Any) -> Iterator[int]:
     """Summarize all partitions here, pass after pass, and give the size of the largest summary of each."""
-    step: Any = plan(**problem(data))
+    step: Any = plan(**problem(data)).expecting(len(data))  # as the coreset of a Dask collection does
     is_array = hasattr(data, "chunks")
     blocks = data.to_delayed().ravel() if is_array else data.to_delayed()
     starts = range(0, 2**62, 2**40)  # ids that no other partition has

@@ -14,6 +14,7 @@ from duramen.ball import Anchor
 from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, score_points, share_loss_bins
 from duramen.coreset.exact import ExactSum, ExactSums
 from duramen.coreset.view import anchored_points, refuse_infinite
+from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.table import LossTable
@@ -52,23 +53,20 @@ class Scored(NamedTuple):
 
 
 class Scorer:
-    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points.
-
-    ``size`` is that of a coreset whose weights are calibrated; None for any other.
-    """
+    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
 
     def __init__(
-        self, loss: Loss, seed: int, anchor: Anchor, sampler: Sampler, probe: WeightedPoints, size: int | None
+        self, settings: LiveSettings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints
     ) -> None:
-        self.loss, self.seed, self.anchor, self.sampler = loss, seed, anchor, sampler
+        self.loss, self.seed, self.anchor, self.sampler = settings.loss, settings.seed, anchor, sampler
         self.ranked = sampler if isinstance(sampler, RankedSampler) else None
         self.known: CalibrationFeatures | None = None
-        if size is not None and self.ranked is not None:
-            self.known = calibration_features(loss, anchor, size, probe)
+        if settings.calibrate and self.ranked is not None and not settings.tree:
+            self.known = calibration_features(self.loss, anchor, settings.by_size.size, probe)
         first = self.score(probe.take(slice(0, 1)))
         self.cache_type = None if first.cache is None else first.cache.dtype
         self.strata_type = None if first.strata is None else first.strata.dtype
-        self.never_fails = _never_fails(loss, sampler, anchor)
+        self.never_fails = _never_fails(self.loss, sampler, anchor)
 
     def score(self, points: WeightedPoints) -> Scored:
         """Score points; raise ValueError if the loss cannot take a row or a label."""

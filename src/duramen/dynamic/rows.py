@@ -218,10 +218,10 @@ class Slots:
             for block, places, part in self._by_block(slots[order]):
                 yield block, places, order[part]
             return
-        cuts = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1)).tolist()
-        for first, end in itertools.pairwise(cuts):
+        cuts = (np.flatnonzero(blocks[1:] != blocks[:-1]) + 1).tolist()
+        for first, end in itertools.pairwise([0, *cuts, len(slots)] if len(slots) else ()):
             inside: Any = slots[first:end] & self._mask
-            if (np.diff(inside) == 1).all():  # most often: a slice is copied faster
+            if (inside[1:] - inside[:-1] == 1).all():  # most often: a slice is copied faster
                 inside = slice(int(inside[0]), int(inside[-1]) + 1)
             yield int(blocks[first]), inside, slice(first, end)
 

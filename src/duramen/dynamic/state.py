@@ -26,7 +26,6 @@ from duramen.dynamic.ids import Ids
 from duramen.dynamic.ranked import Scored, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Sampler
 from duramen.trimming import outlier_weight
 
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
@@ -186,7 +185,7 @@ class State:
         anchor, sampler = replace(self.settings, given=given).anchor(sample, z, self.n_weighted)
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.find_many(anchor.ids) >= 0
-        scorer = self._scorer(anchor, sampler, sample)
+        scorer = Scorer(self.settings, anchor, sampler, sample)
         self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
@@ -194,14 +193,9 @@ class State:
         """Score all points from the anchor that they were scored from before."""
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        candidates = self._look_from(self._scorer(anchor, sampler, probe), sample, at_once=True)
+        candidates = self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
         self.n_sample = n_sample
         return candidates
-
-    def _scorer(self, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> Scorer:
-        settings = self.settings
-        size = settings.by_size.size if settings.calibrate and not settings.tree else None
-        return Scorer(settings.loss, settings.seed, anchor, sampler, probe, size)
 
     def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
         """Score all points; the old candidates stay until the new ones are complete."""
@@ -249,7 +243,7 @@ class State:
         z = self.n_outliers
         fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
         anchor, sampler = self.settings.anchor(sample, fraction, len(sample))
-        scorer = self._scorer(anchor, sampler, sample)
+        scorer = Scorer(self.settings, anchor, sampler, sample)
         scorer.score(sample)  # an invalid row shows here, before anything has changed
         return scorer
 
