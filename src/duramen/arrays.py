@@ -227,6 +227,11 @@ def take_rows(rows: Rows, which: Array) -> Rows:
     return rows.take(which, axis=0)
 
 
+def to_dense(rows: Rows) -> Array:
+    """Return an array, sparse or not, as a dense one."""
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
+
+
 def scratch_rows(rows: Rows) -> int:
     """Return how many rows to copy into C order at a time, if they are not in it: 4 MiB of them."""
     if sparse.issparse(rows):

@@ -285,3 +285,13 @@ def test_bregman_deviation_is_not_infinite_without_need():
     assert kl.deviation(wide, row)[0] < units * kl.values(wide.theta, row)[0]
     two = dm.Ball([[0.5, 0.5], [5.0, 5.0]], 0.6)  # it leaves the domain around the first centre only
     assert np.isfinite(dm.BregmanLoss(2, "kl").deviation(two, [[1.0, 2.0], [0.5, 0.5], [4.9, 5.0]])).all()
+
+
+@pytest.mark.parametrize("loss", [dm.LogisticLoss(), dm.SquaredLoss(), dm.HuberLoss(0.7), dm.PoissonLoss()])
+def test_slopes_and_curvatures_are_derivatives_in_the_predictor(loss):
+    X, y, step = np.linspace(-1, 1, 8)[:, None], np.arange(8) % 2, 1e-5
+    below, above = np.array([0.8, 0.3 - step]), np.array([0.8, 0.3 + step])
+    slopes = (loss.values(above, X, y) - loss.values(below, X, y)) / (2 * step)
+    bends = (loss.slopes(above, X, y) - loss.slopes(below, X, y)) / (2 * step)
+    np.testing.assert_allclose(loss.slopes([0.8, 0.3], X, y), slopes, rtol=1e-6)
+    np.testing.assert_allclose(loss.curvatures([0.8, 0.3], X, y), bends, rtol=1e-6, atol=1e-9)

@@ -61,7 +61,7 @@ class LossTable:
     def are_suspected(self, slots: Any) -> Any:
         """Return which points are on the suspected side of the edge: one, or many."""
         losses, (loss, name) = self.losses[slots], self.edge
-        return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] >= name))
+        return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] > name - 1))
 
     def add(self, slot: int) -> bool:
         """Add a point, whose loss is known; return whether it is on the suspected side."""

@@ -264,8 +264,16 @@ class LinearLoss(PredictorLoss):
         values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
         return values, _finite(slopes)
 
+    def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
+        return self._over_rows(self.slope, theta, X, y)[0]
+
+    def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
+        return self._over_rows(self.curvature, theta, X, y)[0]
+
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
-        return _finite(self._over_rows(self.slope, theta, X, y)[0])
+        return _finite(self.slopes(theta, X, y))
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._norm_power(X, self.max_slope, 1)
@@ -279,7 +287,7 @@ class LinearLoss(PredictorLoss):
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         with ignore_overflow():
-            return self._over_rows(self.curvature, theta, rows, y)[0] * self._norms(rows) ** 2
+            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)

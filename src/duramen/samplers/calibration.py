@@ -16,14 +16,13 @@ in inverse proportion to the number of those points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from duramen.arrays import Array, Rows
+from duramen.arrays import Array, Rows, to_dense
 from duramen.ball import Anchor
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import CentreLoss
@@ -98,9 +97,7 @@ class CalibrationFeatures:
             pulls = self.loss.pulls(theta, X, y) if cache is None else cache
             self.loss.put_gradients(columns.reshape(*pulls.shape, -1), X, pulls)
         else:
-            gradients: Any = self.loss.gradients(theta, X, y)
-            gradients = gradients.toarray() if sparse.issparse(gradients) else gradients
-            columns[:] = np.asarray(gradients, dtype=np.float64).reshape(len(columns), -1)
+            columns[:] = to_dense(self.loss.gradients(theta, X, y)).reshape(len(columns), -1)
 
 
 def calibration_features(

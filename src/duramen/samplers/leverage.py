@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
-from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows
+from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows, to_dense
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
@@ -90,12 +90,12 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     """Compute F, (d + 1, q), from sampled rows; its last row is what the intercept adds."""
     d = X.shape[1]
     p, q = d + intercept, min(d + 1, directions)
-    largest = _dense(abs(X).max(axis=0)).ravel()
+    largest = to_dense(abs(X).max(axis=0)).ravel()
     largest = np.where(largest > 0, largest, 1.0)
     rows = X * (1 / largest)  # no square overflows
     if intercept:
-        join = sparse.hstack if sparse.issparse(X) else np.hstack
-        rows = join([rows, np.ones((X.shape[0], 1))])
+        parts = [rows, np.ones((X.shape[0], 1))]
+        rows = sparse.csr_array(sparse.hstack(parts)) if sparse.issparse(X) else np.hstack(parts)
     share = weights / weights.sum()
     spread = (rows * rows).T @ share
     # a column that is zero in the sample is rare: its size is taken to be that of the others
@@ -103,17 +103,13 @@ def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Ar
     units = 1 / np.sqrt(spread)
     basis = np.random.default_rng(_SALT).normal(size=(p, q)) / q**0.5 if q < p else np.eye(p, q)
     if p <= _MOST_COLUMNS:
-        moment = _dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
+        moment = to_dense((rows * share[:, None]).T @ rows) * (units[:, None] * units)
         moment[np.diag_indices(p)] += 1 / rows.shape[0]  # as if each column occurred once more
         basis = solve_triangular(np.linalg.cholesky(moment).T, basis)
     frame = np.zeros((d + 1, q))
     frame[:p] = units[:, None] * basis / p**0.5
     frame[:d] /= largest[:, None]
     return frame
-
-
-def _dense(rows: Rows) -> Array:
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows)
 
 
 def _sample(points: WeightedPoints) -> tuple[Rows, Array]:

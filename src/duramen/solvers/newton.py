@@ -12,7 +12,7 @@ from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.special import softmax
 
-from duramen.arrays import Array, Rows
+from duramen.arrays import Array, Rows, to_dense
 from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.solvers.problem import Fit, Iterate, Problem
@@ -158,8 +158,7 @@ def _scale_rows(block: Rows, factors: Array) -> Rows:
 
 
 def _product(one: Rows, two: Rows) -> Array:
-    product = one.T @ two
-    return product.toarray() if sparse.issparse(product) else product
+    return to_dense(one.T @ two)
 
 
 def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
