@@ -276,7 +276,7 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
         raise ValueError(f"{source} {error}") from None
     except KeyError as error:
         raise _damaged(source, f"{error} is missing in its metadata") from None
-    except (ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, IndexError, AttributeError, OverflowError, SyntaxError) as error:
         raise _damaged(source, str(error)) from None
 
 
