@@ -44,7 +44,7 @@ REFUSED = [
     ({"suspects": -1}, ValueError, "suspects=-1 must be 'auto'"),
     ({"suspects": "few"}, ValueError, "suspects='few' must be 'auto'"),
     ({"suspects": np.array([1, 2])}, ValueError, "suspects=array"),
-    ({"sampler": "random"}, ValueError, "sampler='random' is not known; take one of"),
+    ({"sampler": "random"}, ValueError, "sampler='random' is not known; use one of"),
     ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
     ({"sampler": 7}, TypeError, "sampler must be a Sampler"),
     ({"anchor": np.zeros(3)}, ValueError, r"theta has shape \(3,\).*needs shape \(4,\)"),

@@ -23,7 +23,7 @@ REFUSED = [
     ({"n_outliers": -1}, ValueError, "n_outliers=-1 must be 0 or more"),
     ({"n_outliers": np.inf}, ValueError, "n_outliers=inf"),
     ({"n_outliers": "many"}, TypeError, "n_outliers='many' is not a number"),
-    ({"sampler": "random"}, ValueError, "sampler='random' is not known; take one of"),
+    ({"sampler": "random"}, ValueError, "sampler='random' is not known; use one of"),
     ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),

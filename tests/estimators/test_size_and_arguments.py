@@ -116,7 +116,7 @@ def test_a_fit_that_does_not_end_says_what_to_do():
         ({"max_iter": 0}, "max_iter=0 must be a whole number"),
         ({"n_outliers": -1}, "n_outliers=-1 must be 0 or more"),
         ({"n_outliers": 100_000}, "n_outliers=100000 is not below the total weight|could set aside"),
-        ({"sampler": "best"}, "sampler='best' is not known; take one of"),
+        ({"sampler": "best"}, "sampler='best' is not known; use one of"),
         ({"random_state": "seed"}, "random_state='seed' must be None, a seed"),
     ],
 )
@@ -134,7 +134,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message
         (dm.RobustLogisticRegression(C=1e-320), "C=1e-320 is too small"),
         (dm.RobustLogisticRegression(C="1"), "C='1' must be a positive number"),
         (dm.RobustLinearRegression(alpha=-1), "alpha=-1 must be zero or a positive"),
-        (dm.RobustLinearRegression("absolute"), r"loss='absolute' is not known; take one of \['squared'"),
+        (dm.RobustLinearRegression("absolute"), r"loss='absolute' is not known; use one of \['squared'"),
         (dm.RobustLinearRegression("huber", delta=0), "delta=0 must be a positive"),
         (dm.RobustLinearRegression("poisson"), "labels of 0 or more"),
         (dm.RobustKMeans(0), "n_clusters=0 must be a whole number"),

@@ -89,7 +89,7 @@ def test_sensitivities_bound_every_share_in_the_ball(case, kind, radius):
     """Against random parameters, and the best of an ascent on the share itself from the best of them."""
     X, y = case.data(n=30)
     if KINDS[kind](case.loss, X, y) is None:
-        with pytest.raises(dm.MissingPropertyError, match=r"take one of .*auto|LayeredSampler"):
+        with pytest.raises(dm.MissingPropertyError, match=r"use one of .*auto|LayeredSampler"):
             dm.SensitivitySampler(kind).check(case.loss, dm.points(X, y))
         return
     rng = np.random.default_rng(0)

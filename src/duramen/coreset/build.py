@@ -17,7 +17,7 @@ from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Plan, Summarizer, finish, merge, plan
 from duramen.coreset.settings import ByDeltaSample, BySize, Settings, SizeRule, plan_of
-from duramen.coreset.split import split_at
+from duramen.coreset.suspects import split_at
 from duramen.coreset.view import (
     anchored_points,
     check_finite,

@@ -15,8 +15,8 @@ from duramen.arrays import Array
 from duramen.coreset.choose import Chosen, assemble, calibrate, choose_suspects, score_points
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums, rounded, sum_in_units
-from duramen.coreset.split import split_at
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
+from duramen.coreset.suspects import split_at
 from duramen.coreset.view import View, anchored_points, check_finite
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (

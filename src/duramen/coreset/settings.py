@@ -12,13 +12,11 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array, check_count, is_number
 from duramen.ball import Anchor, Ball
-from duramen.coreset.split import Split
+from duramen.coreset.suspects import Split
 from duramen.losses.base import Loss, MissingPropertyError, check_loss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
-from duramen.samplers.base import AnchoredPoints, Bound, RankedSampler, Sampler
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
+from duramen.samplers.default import as_sampler, default_sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.seeds import generator
 from duramen.trimming import checked_outliers, trimmed_sum
@@ -339,7 +337,7 @@ class Settings:
         """Choose the sampler for an anchor."""
         n_parameters = int(np.prod(self.loss.parameter_shape(n_columns) or (1,)))
         few = isinstance(self.plan, BySize) and self.plan.size < ROWS_A_PARAMETER * n_parameters
-        return self.chooser or best_sampler(self.loss, anchor.radius > 0, few)
+        return self.chooser or default_sampler(self.loss, anchor.radius > 0, few)
 
     def check_radius(self) -> None:
         """Raise ValueError, with the way out, where an anchor lacks the radius that is needed."""
@@ -359,47 +357,12 @@ def as_anchor(given: Any) -> Anchor:
     return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
 
 
-_SAMPLERS: dict[str, type[Sampler]] = {
-    "uniform": UniformSampler,
-    "layered": LayeredSampler,
-    "leverage": LeverageSampler,
-    "sensitivity": SensitivitySampler,
-}
-
-
-def best_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
-    """Choose the sampler that measured best (docs/sampling.md); sensitivities need a radius.
-
-    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
-    """
-    if isinstance(loss, SoftmaxLoss):
-        return LeverageSampler()
-    if not isinstance(loss, LinearLoss):
-        return LayeredSampler()
-    if loss.classifies and not (few and has_radius):
-        return LeverageSampler()
-    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
-
-
 def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
     """Return the sampler asked for; None for "auto", which depends on the anchor."""
-    if isinstance(plan, ByDeltaSample):
-        if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
-            raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
-            )
-        return UniformSampler()
-    if isinstance(sampler, str):
-        if sampler == "auto":
-            return None
-        if sampler not in _SAMPLERS:
-            raise ValueError(
-                f"sampler={sampler!r} is not known; take one of {['auto', *_SAMPLERS]} or your own Sampler"
-            )
-        return _SAMPLERS[sampler]()
-    if isinstance(sampler, Bound):
-        return sampler.sampler
-    if isinstance(sampler, Sampler):
-        return sampler
-    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
-    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *_SAMPLERS]}; found {found}")
+    if not isinstance(plan, ByDeltaSample):
+        return as_sampler(sampler)
+    if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
+        raise TypeError(
+            f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
+        )
+    return UniformSampler()

@@ -10,7 +10,7 @@ import numpy as np
 from duramen.arrays import Array, refuse_nonfinite
 from duramen.ball import Anchor
 from duramen.coreset.settings import BySize, Settings, as_anchor
-from duramen.coreset.split import split_at
+from duramen.coreset.suspects import split_at
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import PredictorLoss

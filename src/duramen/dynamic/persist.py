@@ -17,16 +17,12 @@ from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
 from duramen.samplers.base import Sampler
-from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.samplers.default import SAMPLERS
 
 if TYPE_CHECKING:
     from duramen.dynamic.dynamic_coreset import DynamicCoreset
 
-_SAMPLERS: dict[str, type[Sampler]] = {
-    known.__name__: known for known in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
-}
+_SAMPLERS = {known.__name__: known for known in SAMPLERS.values()}
 
 UNUSED = {"lightest": None, "heaviest": 0.0}  # the range of the weights, which version 0.1 writes and reads
 

@@ -132,7 +132,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
             raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
         if self.loss not in _LOSSES:
-            raise ValueError(f"loss={self.loss!r} is not known; take one of {list(_LOSSES)}")
+            raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
 
     @property
     def _measures(self) -> bool:

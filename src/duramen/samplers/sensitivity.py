@@ -231,7 +231,7 @@ class SensitivitySampler(RankedSampler):
         if self.kind != "auto" and self.kind not in has:
             raise MissingPropertyError(
                 f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
-                f"take one of {['auto', *has]}, or LayeredSampler(), which needs only values"
+                f"use one of {['auto', *has]}, or LayeredSampler(), which needs only values"
             )
         if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
             raise MissingPropertyError(

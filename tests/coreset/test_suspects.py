@@ -5,7 +5,7 @@ import pytest
 
 import duramen as dm
 from duramen.coreset.settings import ByTheorem
-from duramen.coreset.split import split_at
+from duramen.coreset.suspects import split_at
 from duramen.trimming import trimmed_sum
 from tests.coreset.cores import build, logistic
 

@@ -1,0 +1,51 @@
+"""The names of the samplers, and which of them is the default for a loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duramen.losses.linear import LinearLoss
+from duramen.losses.softmax import SoftmaxLoss
+from duramen.samplers.base import Bound, Sampler
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.sensitivity import SensitivitySampler
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "uniform": UniformSampler,
+    "layered": LayeredSampler,
+    "leverage": LeverageSampler,
+    "sensitivity": SensitivitySampler,
+}
+
+
+def default_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
+    """Choose the sampler that measured best (docs/sampling.md); sensitivities need a radius.
+
+    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
+    """
+    if isinstance(loss, SoftmaxLoss):
+        return LeverageSampler()
+    if not isinstance(loss, LinearLoss):
+        return LayeredSampler()
+    if loss.classifies and not (few and has_radius):
+        return LeverageSampler()
+    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
+
+
+def as_sampler(sampler: Any) -> Sampler | None:
+    """Convert a name to a sampler; None for "auto", which depends on the anchor."""
+    if isinstance(sampler, str):
+        if sampler == "auto":
+            return None
+        if sampler not in SAMPLERS:
+            raise ValueError(
+                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]} or your own Sampler"
+            )
+        return SAMPLERS[sampler]()
+    if isinstance(sampler, Bound):
+        return sampler.sampler
+    if isinstance(sampler, Sampler):
+        return sampler
+    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
+    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *SAMPLERS]}; found {found}")
