@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import duramen as dm
-from duramen.coreset.split import split_at
+from duramen.coreset.suspects import split_at
 from duramen.dynamic.tree import Tree
 from duramen.samplers.base import AnchoredPoints, freeze, strata_of
 from duramen.samplers.ranks import smallest, uniforms
