@@ -16,7 +16,7 @@ import numpy as np
 
 from duramen.arrays import refuse_nonfinite
 from duramen.extras import needed
-from duramen.io.columns import checked_names, column_roles, few
+from duramen.io.columns import check_names, column_roles, few
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
 
@@ -415,7 +415,7 @@ def _features(frame: Any, features: Iterable[Any] | None, named: dict[str, Any])
     roles = column_roles(there, where, named, features)
     if features is None:
         roles |= {name: "features" for name in there if name not in roles}
-    checked_names(where, [name for name in there if name in roles])
+    check_names(where, [name for name in there if name in roles])
     chosen = tuple(name for name, role in roles.items() if role == "features")
     if not chosen:
         raise ValueError(f"there is no column left for the features; the frame has {few(there)}")
