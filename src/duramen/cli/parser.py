@@ -1,4 +1,4 @@
-"""The parser of all commands, and shell completion from it; kept quick to import, dependencies included."""
+"""The parser class, and functions that add commands; kept quick to import, dependencies included."""
 
 from __future__ import annotations
 
