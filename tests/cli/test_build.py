@@ -221,5 +221,5 @@ def test_our_own_files_are_not_data(core, store, model, refuse, tmp_path):
             ("store", "insert", store, path),
         ):
             assert f"{path} is a {kind}, but data are needed" in refuse(*words)
-    assert "is a model, fitted already" in refuse("fit", model)
+    assert "is an already fitted model" in refuse("fit", model)
     assert "is neither a store nor a coreset" in refuse("report", model, "-o", tmp_path / "r.html")

@@ -140,10 +140,10 @@ def test_a_coreset_of_the_library_s_own_making_will_do(run, refuse, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("@core --label ill", "is a coreset, which has its columns and size; leave --label out"),
+        ("@core --label ill", "is a coreset, whose columns and size are fixed; leave --label out"),
         ("@core --loss kmeans --k 2", "was made for LogisticLoss(fit_intercept=True); leave --loss"),
         ("@core --no-intercept", "was made for LogisticLoss(fit_intercept=True)"),
-        ("@rows", "is data, which needs a loss; pass --loss"),
+        ("@rows", "is data, so a loss is needed; pass --loss"),
         ("@core --outliers 5000", "n_outliers=5000"),
         ("@core --l2 -1", "l2=-1"),
         ("@core -o model.txt", "model.txt must end in .json"),

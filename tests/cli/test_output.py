@@ -182,8 +182,8 @@ def test_advice_names_commands_instead_of_calls():
         11, "process 7 has it open; close it there first, or open it with read_only=True", "s"
     )
     assert describe_error(locked)[0] == "s: process 7 has it open; close it there first"
-    other = ValueError("s is empty; dm.open_store(path, create=True, loss=...) makes one")
-    assert describe_error(other)[0] == "s is empty; duramen store init makes one"
+    other = ValueError("s is empty; dm.open_store(path, create=True, loss=...) creates one")
+    assert describe_error(other)[0] == "s is empty; duramen store init creates one"
 
 
 def test_nothing_is_written_to_a_closed_standard_output(monkeypatch):

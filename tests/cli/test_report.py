@@ -28,7 +28,7 @@ def test_certify_refuses(core, files, refuse, tmp_path):
     for arguments, message in [
         ((core, other), "these are not the data of this coreset"),
         ((core, files / "numbers.csv"), "'age'"),
-        ((core, files / "rows.csv", "--label", "ill"), "has its columns; leave --label out"),
+        ((core, files / "rows.csv", "--label", "ill"), "whose columns are fixed; leave --label out"),
         ((files / "rows.parquet", files / "rows.parquet"), "holds no coreset"),
         ((core, tmp_path / "absent.csv"), "no such file"),
     ]:

@@ -53,7 +53,7 @@ UNREAD = da.from_array(np.zeros((10, 2)), chunks=3).map_blocks(unread, dtype=flo
         (lazily(**NUMBERS), {"y": UNREAD[:, 0]}, ValueError, "y has 4 partitions and the data 3"),
         (lazily(**NUMBERS), {}, ValueError, r"LogisticLoss\(.*\) needs labels; pass label="),
         (UNREAD, {}, ValueError, r"LogisticLoss\(.*\) needs labels"),
-        (UNREAD, {"label": "y"}, TypeError, "label='y' names a column, and a Dask array"),
+        (UNREAD, {"label": "y"}, TypeError, "label='y' names a column, but a Dask array"),
         (UNREAD, {"y": UNREAD[:9, 0]}, ValueError, "y has 9 values for 10 rows"),
         (UNREAD, {"y": UNREAD}, ValueError, "y must have one value per row"),
         (UNREAD, {"ids": UNREAD[:, 0]}, TypeError, "ids must be integers"),
@@ -179,7 +179,7 @@ class Changing:
 def test_partitions_that_change_are_refused():
     frame = dd.from_map(Changing(), range(3), meta=pandas_of(data("k-means", n=3)).iloc[:0])
     chosen = {**KMEANS, "features": ["x0", "x1"]}
-    with pytest.raises(ValueError, match=r"partition \d of 3: it has 104 rows, and had 101 .* persist\(\)"):
+    with pytest.raises(ValueError, match=r"partition \d of 3: it has 104 rows, but had 101 .* persist\(\)"):
         dmd.robust_coreset(frame, **chosen)
     with pytest.raises(ValueError, match="the first pass had 318 rows"):
         dmd.robust_coreset(frame, id="key", **chosen)

@@ -86,7 +86,7 @@ def test_a_task_uses_one_thread(monkeypatch):
     rows = da.from_array(points.X, chunks=(80_000, 2))
     for scheduler in ("threads", "synchronous"):
         with dask.config.set(scheduler=scheduler):
-            work = parts_of(rows).numbered().each(_kept, constant(None, "nothing"), "duramen-test")
+            work = parts_of(rows).with_row_numbers().each(_kept, constant(None, "nothing"), "duramen-test")
             assert dask.compute(*work) == (80_000,)
     assert not helped
     assert not chunks._inside.get()

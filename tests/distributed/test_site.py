@@ -186,7 +186,7 @@ def test_errors_name_the_site():
     refused(ValueError, "site 0: these 3 bytes are not a summary", [lambda plan: b"abc"])
     other = plan(**settings | {"random_state": 4})
     refused(ValueError, "site 0: .*different plans", [lambda plan: both["berlin"].answer(other)])
-    refused(ValueError, "site 0 answered another plan", [lambda plan: both["berlin"].summary(other)])
+    refused(ValueError, "site 0 answered a different plan", [lambda plan: both["berlin"].summary(other)])
     refused(ValueError, "there are no sites", {})
     refused(ValueError, "there are no points", [Site(dm.DynamicCoreset(**settings))])
     refused(ValueError, "theta has shape", both, anchor=[0.0])
@@ -228,7 +228,7 @@ def test_bad_arguments_of_a_site():
     with pytest.raises(KeyError, match="id 70000 is not here"):
         both["berlin"].delete([0, 70_000])
     assert 0 in both["berlin"].rows
-    with pytest.raises(TypeError, match="answers a Plan, or the pickle of one; found int"):
+    with pytest.raises(TypeError, match="takes a Plan, or the pickle of one; found int"):
         both["berlin"].answer(pickle.dumps(3))
     federation = Federation(both, **settings)
     for wrong in (-1, "many", np.nan):
@@ -367,7 +367,7 @@ def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
     federation = Federation(guarded, **settings, anchor=anchor.anchor)
     core = check(federation, both.values(), settings)
     assert_same_coreset(core, anchor.coreset())
-    message = "site 'berlin': the summary would have 2,000 rows, and max_rows=500"
+    message = "site 'berlin': the summary would have 2,000 rows, but max_rows=500"
     with pytest.raises(PermissionError, match=message):
         federation.reanchor()
     assert federation.anchor is not None

@@ -113,7 +113,7 @@ OFTEN = np.array(["often"] * 98 + ["rare"] * 2)
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.full(100, "only"), "two or more classes .* all rows of positive weight are of one class, 'only'"),
+        (np.full(100, "only"), "two or more classes .* rows of positive weight belong to one class, 'only'"),
         (np.array(["a", 1] * 50, dtype=object), "labels of several types, int and str; convert them to one"),
         (OFTEN, r"n_outliers=0\.02 could set aside the whole class 'rare', of weight 2"),
         (OFTEN.astype(object), r"n_outliers=0\.02 could set aside the whole class 'rare', of weight 2"),

@@ -320,7 +320,7 @@ ROWS, LABELLED = [X_SMALL], [(X_SMALL, Y_SMALL)]
         (KMEANS(2), [(X_SMALL, None, np.zeros(60))], ValueError, "no rows with positive weight"),
         (LOGISTIC(), ROWS, ValueError, r"name their column in dm.scan"),
         (LOGISTIC(), [(X_SMALL, X_SMALL[:, 0])], ValueError, "is not a class"),
-        (LOGISTIC(), [(X_SMALL, np.ones(60))], ValueError, "all rows of positive weight are of one class, 1"),
+        (LOGISTIC(), [(X_SMALL, np.ones(60))], ValueError, "rows of positive weight belong to one class, 1"),
         (LOGISTIC(30), LABELLED, ValueError, "could set aside the whole class"),
         (LOGISTIC(C=-1), LABELLED, ValueError, "C=-1"),
         (LINEAR("poisson"), [(X_SMALL, -Y_SMALL)], ValueError, "PoissonLoss|label"),

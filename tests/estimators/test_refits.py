@@ -62,7 +62,7 @@ def test_classes_by_name():
     model = fitted(case, X, names)
     twin = fitted(case, X, y)
     before = state(model)
-    unknown = r"y holds the class 'other', and the model knows \['high', 'low', 'middle'\]; call fit"
+    unknown = r"y holds the class 'other', but the model knows \['high', 'low', 'middle'\]; call fit"
     with pytest.raises(ValueError, match=unknown):
         model.absorb(X[:2], ["low", "other"])
     with pytest.raises(ValueError, match="the class 'middle' would be left; keep some, or fit again without"):
@@ -158,7 +158,7 @@ def test_a_size_by_error_bars_grows_with_the_error():
 def test_what_cannot_be_kept_is_refused():
     X, y, _ = CASE["squared"].data(n=300)
     for model in (dm.RobustLinearRegression(updatable=True), dm.RobustLogisticRegression(updatable=True)):
-        with pytest.raises(TypeError, match=r"needs dense rows, and X is sparse; pass X\.toarray\(\)"):
+        with pytest.raises(TypeError, match=r"needs dense rows, but X is sparse; pass X\.toarray\(\)"):
             model.fit(sparse.csr_array(X), y > 0)
     with pytest.raises(TypeError, match=r"Halves\(\) does not; use a built-in sampler or a RankedSampler"):
         dm.RobustKMeans(2, sampler=Halves(), coreset_size=50, updatable=True).fit(X)

@@ -180,7 +180,7 @@ class Halves(dm.Sampler):
 
 def test_a_sampler_without_error_bars_needs_a_size():
     X, _, _ = CASES[5].data()
-    with pytest.raises(ValueError, match=r"needs error bars, and Halves\(\) gives none; pass a number"):
+    with pytest.raises(ValueError, match=r"needs error bars, but Halves\(\) gives none; pass a number"):
         dm.RobustKMeans(2, sampler=Halves()).fit(X)
     assert dm.RobustKMeans(2, sampler=Halves(), coreset_size=300).fit(X).coreset_size_ == 300
 

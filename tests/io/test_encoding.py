@@ -123,7 +123,7 @@ def test_what_was_learned_serves_other_files(tmp_path, later):
     for column, value in (("colour", "green"), ("code", 7), ("y", "perhaps")):
         changed = few.set_column(few.column_names.index(column), column, [[value]])
         other = open_table(written(tmp_path / "later", later, changed))
-        message = f"column '{column}' holds '?{value}'?, which was not there.*{place}"
+        message = f"column '{column}' holds '?{value}'?, which was not seen.*{place}"
         with pytest.raises(ValueError, match=message):
             gathered(encoding, other)
     other = open_table(written(tmp_path / "later", later, few.drop_columns(["age"])))

@@ -298,7 +298,7 @@ def test_frames_may_have_their_columns_in_any_order():
     batches = [frame[:100], frame[100:][["y", "c", "a", "b"]]]
     core = dm.robust_coreset(dm.scan(batches, label="y"), **CHOSEN)
     assert_same_coreset(core, dm.robust_coreset(frame[["a", "b", "c"]], frame["y"], **CHOSEN))
-    message, rest = r"batch 1: its columns are .* those of the batches before are", frame[100:]
+    message, rest = r"batch 1: its columns are .* but earlier batches have", frame[100:]
     for second in (rest.rename(columns={"b": "d"}), rest.drop(columns="b"), frame.assign(d=1.0)):
         refused(ValueError, message, [batches[0], second], label="y")
     nobody = pd.DataFrame({"a": [], "b": [], "c": [], "y": []})

@@ -173,7 +173,7 @@ def unknown_cases():
         "one point": (one, ["1 weighted row that stands for 1 point"]),
         "no anchor": (plain, ["There is no anchor"]),
         "tree": (live(engine="tree"), ["There are no error bars", "does not know", "engine tree"]),
-        "own loss": (own_loss_core(), ["What makes up this loss is not known here"]),
+        "own loss": (own_loss_core(), ["What makes up this loss is unknown"]),
         "failing loss": (failing, ["could not be computed: no luck"]),
         "no suspects, no certificate": (kmeans_core(), ["No row is suspected", "z is 0", "None was given"]),
         "no labels, no history": (kmeans_core(), ["labels none", "No history of the anchor was kept"]),

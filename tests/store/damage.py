@@ -178,8 +178,7 @@ class Judge:
 def _is_foreign(error):
     """Tell whether the bytes that say what the file is were hit: then it looks like something else."""
     return any(
-        text in str(error)
-        for text in ("is not a store", "not a store of duramen", "is newer than", "is empty")
+        text in str(error) for text in ("is not a store", "not a duramen store", "is newer than", "is empty")
     )
 
 

@@ -270,7 +270,7 @@ def held(store):
         labels = [None] * len(there) if there.y is None else there.y.tolist()
         for one, row, label, weight in zip(names, there.X, labels, there.weights.tolist(), strict=True):
             points[one] = (row.tobytes(), label, weight)
-    n_found = sum(event.what == "found anew" for event in store.history)
+    n_found = sum(event.what == "found again" for event in store.history)
     return points, store._n_outliers, n_found, store.notes
 
 

@@ -46,7 +46,7 @@ def test_one_that_is_missing(path):
 
 
 def test_a_folder_that_is_missing_or_is_no_file(path):
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; create it first"):
         dm.open_store(path.parent / "nowhere" / "a.duramen", create=True, **SETTINGS)
     with pytest.raises(IsADirectoryError, match="is a folder; name a file in it, such as"):
         dm.open_store(path.parent, create=True, **SETTINGS)
@@ -74,7 +74,7 @@ def test_a_file_of_another_program_is_left_as_it_was(path, how):
         connection.execute("CREATE TABLE t (a)")
     before = path.read_bytes()
     with pytest.raises(
-        ValueError, match=r"data.duramen is a SQLite file, but not a store of duramen; .* under another name"
+        ValueError, match=r"data.duramen is a SQLite file, but not a duramen store; .* under another name"
     ):
         dm.open_store(path, **how)
     assert path.read_bytes() == before
@@ -134,7 +134,7 @@ def test_settings_of_a_new_store(path):
 @pytest.mark.parametrize("how", [{"create": True}, {}, {"read_only": True}], ids=str)
 def test_settings_that_contradict(made, name, other, how):
     before = content(made)
-    with pytest.raises(ValueError, match=r"was made (with another|for)") as caught:
+    with pytest.raises(ValueError, match=r"was made (with a different|for)") as caught:
         dm.open_store(made, **how, **{name: other})
     assert str(made) in str(caught.value)
     assert "leave" in str(caught.value)
@@ -240,7 +240,7 @@ def test_what_cannot_be_part_of_a_transaction(made):
         ("a", {1, 2}, TypeError, r"JSON cannot hold the note 'a' \(Object of type set"),
         ("a", X, TypeError, r"JSON cannot hold the note 'a' \(Object of type ndarray"),
         ("a", object(), TypeError, r"JSON cannot hold the note 'a' \(Object of type object"),
-        (3, 1, TypeError, "the name of a note is a string; found 3"),
+        (3, 1, TypeError, "the name of a note must be a string; found 3"),
     ],
 )
 def test_notes_that_no_file_can_hold(made, name, value, error, message):
@@ -257,7 +257,7 @@ def test_notes_that_no_file_can_hold(made, name, value, error, message):
 def test_an_anchor_that_agrees(path):
     for _ in range(2):
         dm.open_store(path, create=True, anchor=np.zeros((2, 2)), **SETTINGS).close()
-    with pytest.raises(ValueError, match="another anchor"):
+    with pytest.raises(ValueError, match="a different anchor"):
         dm.open_store(path, anchor=np.ones((2, 2)))
 
 

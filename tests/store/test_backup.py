@@ -90,7 +90,7 @@ def test_what_is_there_is_never_replaced(path):
     other.write_bytes(b"mine")
     with dm.open_store(path) as store:
         for target in (other, path, path.parent):
-            with pytest.raises(FileExistsError, match="exists already; choose another path"):
+            with pytest.raises(FileExistsError, match="already exists; choose another path"):
                 store.backup(target)
         with pytest.raises(FileNotFoundError, match="there is no folder"):
             store.backup(path.parent / "nowhere" / "copy")

@@ -124,7 +124,7 @@ def test_every_format_opens_with_all_that_is_in_it(kept):
         store.compact()
     with dm.open_store(path) as store:
         assert len(store) == len(expected["ids"])
-        assert store.history[-1].what == "found anew"
+        assert store.history[-1].what == "found again"
         store.check()
 
 

@@ -160,7 +160,7 @@ def test_merging_adopts_the_anchor_the_next_id_and_the_columns(path, tmp_path):
     pair.do("merge", other)
     pair.assert_alike()
     assert pair.store.columns == ("a", "b")
-    assert pair.store.history[-1].what == "from the other of a merge"
+    assert pair.store.history[-1].what == "taken over in a merge"
     pair.reopen()
     pair.assert_alike()
     assert_same_anchors(pair.store.anchor, other.anchor)
@@ -320,7 +320,7 @@ def test_fitting_and_its_report(path):
     pair.do("reanchor")
     pair.assert_alike()
     history = pair.store.history
-    assert [event.what for event in history] == ["the first", "found anew"]
+    assert [event.what for event in history] == ["the first", "found again"]
     assert history[0].moved is None
     assert history[1].moved > 0
     assert history[1].radius == pair.store.anchor.radius

@@ -160,7 +160,7 @@ def test_without_settings_nothing_can_be_read(life, tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "damaged")) as connection, connection:
         connection.execute("DELETE FROM facts")
         connection.execute("DROP TABLE spare")
-    with pytest.raises(ValueError, match="its settings cannot be read, and without that no points can"):
+    with pytest.raises(ValueError, match="its settings cannot be read, so no points can be either"):
         recover(tmp_path / "damaged", tmp_path / "saved")
     assert files(tmp_path) == ["damaged"]
 
@@ -216,11 +216,11 @@ def test_a_target_that_is_there_or_in_use_stays_as_it_is(path):
         other.insert(X[50:60])
         assert other.check()
     before = shutil.copyfile(target, path.parent / "copy").read_bytes()
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         recover(path, target)
     assert target.read_bytes() == before
     assert files(path.parent) == ["a.duramen", "b.duramen", "copy"]
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         recover(path, path)
     assert files(path.parent) == ["a.duramen", "b.duramen", "copy"]
 

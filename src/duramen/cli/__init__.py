@@ -18,7 +18,7 @@ from duramen.cli.parser import Parser, add_group, walk
 __all__ = ["main", "make_parser"]
 
 _ERROR, _BUG, _INTERRUPTED = 2, 1, 130
-_CLOSED_PIPE = 141  # as a shell reports a program that a closed pipe has ended
+_CLOSED_PIPE = 141  # as a shell reports a program ended by a closed pipe
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code.
 
     0 after success; 2 after an error, described in one line; 1 after an unexpected
-    error; 130 after Ctrl-C; 141 if the reader of the output has gone.
+    error; 130 after Ctrl-C; 141 if the output pipe was closed.
     """
     try:
         try:
             return _run(make_parser().parse_args(arguments))
         finally:
-            write()  # also after --help, which leaves by SystemExit
+            write()  # also after --help, which raises SystemExit
     except BrokenPipeError:  # as in `duramen demo | head`
         return _CLOSED_PIPE
     except OSError as error:  # a full disk
@@ -68,7 +68,7 @@ def _fail(error: Exception) -> int:
 
 
 def _print_warnings(output: Output) -> None:
-    """Print warnings of the library in one line each, and none that only programmers care about."""
+    """Print the library's warnings on one line each, without those meant only for developers."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         output.warn(str(message))

@@ -102,7 +102,7 @@ def add_build_fit_predict_certify(commands: Any) -> None:
     add = parser.add_argument
     add("--radius", type=number, metavar="R", help="how far from the anchor to search (default: its radius)")
     add("--probes", type=at_least(1), default=64, metavar="N", help="random parameters to try (default: 64)")
-    add("--steps", type=at_least(0), default=20, metavar="N", help="steps uphill (default: 20)")
+    add("--steps", type=at_least(0), default=20, metavar="N", help="ascent steps (default: 20)")
     add_seed(parser)
     add_columns(parser)
 
@@ -124,7 +124,7 @@ def build(options: Namespace) -> None:
     """Build a coreset of a file.
 
     The file is read in batches, twice. The coreset is a small set of weighted rows that
-    represents all of them; its file also keeps how columns became numbers.
+    represents all of them; its file also stores how columns became numbers.
 
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
     """
@@ -187,16 +187,16 @@ def fit(options: Namespace) -> None:
 
 
 def _load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
-    """Load the coreset of a file or of a store, or build that of data; return which kind it was, too."""
+    """Load a coreset from its file or a store, or build it from data; return the kind of source, too."""
     kind = kind_of(path)
     if kind == "model":
-        raise ValueError(f"{path} is a model, fitted already; use it with duramen predict")
+        raise ValueError(f"{path} is an already fitted model; use it with duramen predict")
     if kind == "data":
         if options.loss is None:
-            raise ValueError(f"{path} is data, which needs a loss; pass --loss, such as --loss logistic")
+            raise ValueError(f"{path} is data, so a loss is needed; pass --loss, such as --loss logistic")
         check_loss(options)
         return kind, build_core(path, options)
-    refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, which has its columns and size")
+    refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, whose columns and size are fixed")
     if kind == "core":
         file = read_core(path)
     else:
@@ -233,7 +233,7 @@ def _describe_fit(
         lines += ["set aside, largest loss first:", f"  {'id':<24}{'weight':>12}{'loss':>14}"]
         lines += [f"  {one['id']!s:<24}{one['weight']:>12.6g}{one['loss']:>14.6g}" for one in aside]
         if len(aside) < len(solution.outliers):
-            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (--top lists them)")
+            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (see --top)")
     if options.output is not None:
         lines.append(f"written to {options.output}")
     return "\n".join(lines)
@@ -251,7 +251,7 @@ def predict(options: Namespace) -> None:
     to_stdout = str(options.output) == "-"
     if to_stdout:
         if sys.stdout is None or options.json:
-            why = "where --json prints, too" if options.json else "which is closed"
+            why = "where --json also prints" if options.json else "which is closed"
             raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
         options.talk.aside = True
     model = read_model(options.model)
@@ -286,7 +286,7 @@ def predict(options: Namespace) -> None:
 
 
 def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
-    """Open the file with the model's encoding, less what prediction does not need."""
+    """Open the file with the model's encoding, without what prediction does not need."""
     if model.encoding is None:
         data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
     else:
@@ -303,7 +303,7 @@ Batches = Iterator[dict[str, list[Any]]]
 
 
 def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
-    """Write predictions batch by batch; a file appears only when all of it is written."""
+    """Write predictions batch by batch; the file appears only once it is complete."""
     if str(output) == "-":
         _write_csv(sys.stdout, batches, standard_output)
         return
@@ -344,14 +344,14 @@ def run_certify(options: Namespace) -> None:
     """Measure how far a coreset is from its data.
 
     The objective on the coreset is compared with that on the data, at random parameters around
-    the anchor and uphill to where the error grows. All rows of the data must fit in memory.
+    the anchor and along ascent steps that increase the error. All rows of the data must fit in memory.
 
     example: duramen certify core.parquet rows.parquet
     """
     check_source(options.core)
     file = read_core(options.core)
     if file.encoding is not None:
-        refuse_options(options, COLUMNS, f"{options.core} has its columns")
+        refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
     certificate = _certify_on_data(
         options,
         file,
@@ -375,12 +375,12 @@ def run_certify(options: Namespace) -> None:
 def _certify_on_data(
     options: Namespace, file: CoreFile, columns: dict[str, Any], **settings: Any
 ) -> Certificate:
-    """Certify a coreset on the data of a file, which are encoded as the coreset's were."""
+    """Certify a coreset on the data of a file, which are encoded like the coreset's."""
     core = file.core
     if core.anchor is None:
         raise ValueError(
-            "the coreset has no anchor, around which to certify it; duramen build makes one, and "
-            "duramen store reanchor makes that of a store"
+            "the coreset has no anchor to certify around; duramen build finds one, as does "
+            "duramen store reanchor for a store"
         )
     data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
     with options_of(_LEARNING) if file.encoding else nullcontext(), bar(options.talk, "reading") as shown:
@@ -396,8 +396,8 @@ def report(options: Namespace) -> None:
     """Write an HTML page about a coreset or a store.
 
     The page needs no network. It shows contents, layers, threshold, weights, a picture, which
-    rows are suspected and why, and the history of the anchor; and a certificate where the data
-    are at hand: those of a store, or --data.
+    rows are suspected and why, and the history of the anchor; and a certificate if the data
+    are available: those of a store, or --data.
 
     example: duramen report customers.duramen -o report.html
     """
@@ -435,15 +435,15 @@ def _page(options: Namespace, kind: str) -> str:
 
 
 def _certificate(options: Namespace, file: CoreFile, store: Any) -> Certificate | None:
-    """Certify on --data; or a store on its own points, if that is quick or asked for."""
+    """Certify on --data, or a store on its own points if that is quick or requested."""
     if options.data is not None:
         if file.core.anchor is not None:
             return _certify_on_data(options, file, {})
-        options.talk.warn(f"{options.source} has no anchor yet, around which to certify; no certificate")
+        options.talk.warn(f"{options.source} has no anchor yet to certify around; no certificate")
     if file.core.anchor is None or store is None:
         return None
     if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
-        options.talk.warn(f"certifying on {len(store):,} points takes long and was left out; pass --certify")
+        options.talk.warn(f"certifying on {len(store):,} points takes long and was skipped; pass --certify")
         return None
     points = store.points()
     return certify(file.core, points.X, points.y, points.weights, random_state=options.seed)

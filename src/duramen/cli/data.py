@@ -60,7 +60,7 @@ def _holds_coreset(source: Path) -> bool:
 
 
 def open_data(path: Path) -> Table:
-    """Open a table; refuse our own files, which as tables would be read as nonsense."""
+    """Open a table; refuse duramen's own files, which are not tables of rows."""
     from duramen.io import open_table
 
     kind = kind_of(path)
@@ -76,7 +76,7 @@ def learn_data(
     from duramen.io import learn_encoding
 
     table, classifies = open_data(path), loss in CLASSIFIERS
-    with bar(output, "looking at the columns") as shown:
+    with bar(output, "inspecting the columns") as shown:
         encoding = learn_encoding(
             table, **settings, each=lambda batch: advance(shown, batch), classes=classifies
         )
@@ -96,7 +96,7 @@ def read_data(
 
 
 def _check_classes(table: Table, encoding: Encoding, loss: str, n_classes: int | None) -> Encoding:
-    """Refuse one class only, too many, and not ``n_classes``.
+    """Refuse a single class, too many, or a number other than ``n_classes``.
 
     The losses of two classes take 0 and 1, or -1 and 1, as they are.
     """
@@ -141,13 +141,13 @@ def advance(shown: Bar, batch: Any) -> None:
 
 
 def place_in_file(text: str, batch: Any) -> str:
-    """Turn the number of a row in a batch, in an error message, into its place in the file."""
+    """Replace row numbers within a batch by places in the file, in an error message."""
     return re.sub(r"\brow (\d+)", lambda found: str(batch.place(int(found[1]))), text)
 
 
 @contextmanager
 def options_of(command: str) -> Iterator[None]:
-    """Add to advice that names options which command takes them."""
+    """Append the command that takes them to advice about options."""
     try:
         yield
     except ValueError as error:
@@ -173,7 +173,7 @@ _KEY = "duramen-encoding"
 
 
 def write_core(path: Path, file: CoreFile) -> None:
-    """Save a coreset; JSON with its encoding and names, and a checksum, is a further key of the metadata."""
+    """Save a coreset; a further metadata key holds its encoding and names as JSON, with a checksum."""
     encoding = None if file.encoding is None else file.encoding.to_json()
     names = None if file.names is None else {str(number): name for number, name in file.names.items()}
     state = {"format": _FORMAT, "encoding": encoding, "names": names}
@@ -200,7 +200,7 @@ def read_core(path: Path) -> CoreFile:
             f"{path}: its encoding has format {form}, newer than this library reads; upgrade duramen"
         )
     if crc32 != checksum(state):
-        raise _damaged(path, "its encoding is not what was saved (the checksum differs)")
+        raise _damaged(path, "its encoding differs from what was saved (checksum mismatch)")
     names = state["names"]
     named = None if names is None else {int(number): str(name) for number, name in names.items()}
     return CoreFile(core, read_encoding(state["encoding"]), named)
@@ -211,19 +211,19 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 
 def read_encoding(state: dict[str, Any] | None) -> Encoding | None:
-    """Read an encoding from JSON's types, if there is one."""
+    """Read an encoding from JSON types, if there is one."""
     from duramen.io import Encoding
 
     return None if state is None else Encoding.from_json(state)
 
 
 def checksum(state: dict[str, Any]) -> int:
-    """Compute the CRC-32 of JSON's types."""
+    """Compute the CRC-32 of JSON types."""
     return zlib.crc32(json.dumps(state, sort_keys=True, allow_nan=False).encode())
 
 
 def build_core(path: Path, options: Namespace) -> CoreFile:
-    """Build the coreset of a file, as the options say."""
+    """Build the coreset of a file as the options specify."""
     from duramen.coreset.build import robust_coreset
 
     data = learn_data(path, column_settings(options), options.talk, options.loss, options.classes)

@@ -26,7 +26,7 @@ from duramen.solvers.solve import solve
 from duramen.trimming import trimmed_objective
 
 _ROWS, _SIZE = 1_000_000, 4000
-_FEWEST_ROWS, _SMALLEST = 5000, 500  # below, one fit differs from the next by chance
+_FEWEST_ROWS, _SMALLEST = 5000, 500  # below these, fits differ by chance
 
 _LOSS = LogisticLoss()
 FITS = (
@@ -39,11 +39,11 @@ FITS = (
 _NOTES = """\
 Seconds count everything: checking, anchor, coreset, solution. Speed is relative to the trimmed fit
 on everything. Loss and accuracy are those on clean rows. Planted found: of the {z:,} rows with the
-largest losses, the share that was planted. The oracle knows the planted rows: the mark to reach."""
-_ANOTHER = 0.05  # a trimmed objective so far from the oracle's is that of another minimum, not chance
+largest losses, the share that was planted. The oracle, which knows the planted rows, is the target."""
+_ANOTHER = 0.05  # so far from the oracle's, a trimmed objective is another minimum's, not chance
 
 _CORRELATED, _HEAVY = 12, 4  # columns that share hidden causes, and columns with heavy tails
-_RATES = (0.3, 0.1, 0.03, 0.01)  # of yes, in the yes-or-no columns
+_RATES = (0.3, 0.1, 0.03, 0.01)  # of ones, in the binary columns
 _COLUMNS = _CORRELATED + _HEAVY + len(_RATES)
 _CAUSES = 3
 _SIGNAL = 4.0  # standard deviation of the log-odds: the true model gets 87% right
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
         help="a million rows with outliers: everything, a plain and a robust coreset, side by side",
-        description="Fits rows of which an adversary planted some: with scikit-learn and trimmed, on "
+        description="Fits rows, some of them planted by an adversary: with scikit-learn and trimmed, on "
         "everything; on a plain coreset; and on a robust one. Prints a table and saves a picture.",
         epilog="example: duramen demo --rows 200000 --outliers 1% --picture demo.png",
     )
@@ -66,7 +66,7 @@ def add_parser(commands: Any) -> None:
     add("--rows", type=at_least(_FEWEST_ROWS), default=_ROWS, help=rows)
     share = "share of planted rows, as 0.02 or 2%% (default: 2%%)"
     add("--outliers", type=outliers, default=0.02, help=share)
-    size = f"rows of a coreset (default: {_SIZE:,}, or a fifth of few rows)"
+    size = f"rows of a coreset (default: {_SIZE:,}, at most a fifth of the rows)"
     add("--size", type=at_least(_SMALLEST), help=size)
     add_seed(parser)
     add(
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
     n, z = options.rows, n_planted(options.rows, options.outliers)
     print(
         f"{n:,} rows of two classes, {_COLUMNS} columns. An adversary who knows the true model took {z:,}\n"
-        f"of them ({100 * z / n:.3g}%), moved them to where it is surest of class 1, and labelled them -1.\n",
+        f"of them ({100 * z / n:.3g}%), moved them where it is most sure of class 1, and labelled them -1.\n",
         flush=True,
     )
     steps = (f"making {n:,} rows", *FITS)
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
         found = compare(sample, size, options.seed, begin)
     print(f"{_table(found)}\n\n{_own_estimate(found)}\n", flush=True)
     print(save_picture(sample, found, options.picture))
-    print(f"in all {time.perf_counter() - start:.0f} seconds")
+    print(f"total: {time.perf_counter() - start:.0f} seconds")
 
 
 def _check(options: argparse.Namespace, size: int) -> None:
@@ -123,7 +123,7 @@ class Contaminated(NamedTuple):
 
     @property
     def z(self) -> int:
-        """How many rows are planted."""
+        """The number of planted rows."""
         return int(np.count_nonzero(self.planted))
 
 
@@ -135,17 +135,17 @@ def n_planted(n: int, share: float) -> int:
 def contaminate(n: int, share: float, seed: int) -> Contaminated:
     """Make ``n`` rows with 20 columns, a share of them moved far out and mislabelled.
 
-    Twelve columns are correlated, four have heavy tails, four are yes or no and
+    Twelve columns are correlated, four have heavy tails, four are binary and
     some of these rare. Planted rows are rows like any other, all moved by the
-    same vector towards where the true model is surest of class 1, and labelled -1.
+    same vector towards where the true model is most sure of class 1, and labelled -1.
     """
     rng = np.random.default_rng(seed)
-    X = np.empty((n, _COLUMNS))  # first of all: more than memory holds fails here, at once
+    X = np.empty((n, _COLUMNS))  # first, so that too little memory fails at once
     loadings = 0.6 * rng.normal(size=(_CAUSES, _CORRELATED))
     covariance = loadings.T @ loadings + 0.5 * np.eye(_CORRELATED)
     deviations = np.sqrt(covariance.diagonal())
     mixing = np.linalg.cholesky(covariance / np.outer(deviations, deviations)).T  # makes columns correlated
-    direction = _unit(rng.normal(size=_CORRELATED))  # of the log-odds, before columns are mixed
+    direction = _unit(rng.normal(size=_CORRELATED))  # of the log-odds, before mixing
     slopes = 0.3 * rng.choice([-1, 1], _HEAVY), 1.0 * rng.choice([-1, 1], len(_RATES))
     theta = np.concatenate(
         [_SIGNAL * np.linalg.solve(mixing, direction), *slopes, [-(slopes[1] @ _RATES)]]  # equal classes
@@ -212,8 +212,8 @@ def compare(sample: Contaminated, size: int, seed: int, begin: Callable[[str], o
             return solve(points(X, y), _LOSS, z, random_state=seed).theta
         if name == FITS[-1]:
             return solve(points(X, y, weights=~planted), _LOSS).theta  # weight zero is the same as absent
-        asked: dict[str, Any] = {"n_outliers": 0, "suspects": 0} if name == FITS[2] else {"n_outliers": z}
-        core = cores[name] = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **asked)
+        settings: dict[str, Any] = {"n_outliers": 0, "suspects": 0} if name == FITS[2] else {"n_outliers": z}
+        core = cores[name] = robust_coreset(X, y, loss=_LOSS, size=size, random_state=seed, **settings)
         return solve(core, random_state=seed).theta
 
     fits = []

@@ -24,7 +24,7 @@ _LINES = (  # of the four fits: broad and pale on everything, dashed on a corese
 _ENOUGH = 50_000  # rows, for a mean and a covariance of a picture
 _SHOWN = 6000  # of all rows; a coreset is drawn whole
 _SOME = 20  # planted rows to show at least
-_FAR = 100.0  # standard deviations: lines leave the frame before
+_FAR = 100.0  # standard deviations: beyond the frame
 
 
 def save_picture(sample: Contaminated, found: Comparison, path: Path) -> str:
@@ -70,7 +70,7 @@ def demo_plane(sample: Contaminated, theta: Array) -> Plane:
 
 
 def boundary(plane: Plane, X: Array, theta: Array) -> Array:
-    """Compute two far ends of the line where ``theta`` is undecided on average over rows X."""
+    """Compute two distant points of the line where ``theta`` is undecided on average over rows X."""
     places = np.column_stack([plane.project(X), np.ones(len(X))])
     *normal, offset = np.linalg.lstsq(places, X @ theta[:-1] + theta[-1], rcond=None)[0]
     foot = -offset * np.array(normal) / np.dot(normal, normal)
@@ -79,7 +79,7 @@ def boundary(plane: Plane, X: Array, theta: Array) -> Array:
 
 
 def _draw_planes(left: Any, right: Any, sample: Contaminated, found: Comparison) -> None:
-    """Draw some of the rows, and all of the coreset, in the same plane; the coreset from near."""
+    """Draw some of the rows, and all of the coreset, in the same plane, the coreset zoomed in."""
     plane = demo_plane(sample, found.fits[0].theta)
     shown = np.union1d(np.arange(min(_SHOWN, len(sample.y))), np.flatnonzero(sample.planted)[:_SOME])
     X, y, planted = (part[shown] for part in sample[:3])

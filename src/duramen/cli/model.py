@@ -103,7 +103,7 @@ def _n_classes(loss: Loss) -> int | None:
 
 
 def write_model(path: Path, model: Model) -> None:
-    """Write a model; an existing file is replaced when all is written."""
+    """Write a model; an existing file is replaced once all is written."""
     state = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -120,10 +120,10 @@ def write_model(path: Path, model: Model) -> None:
 
 
 def read_model(path: Path) -> Model:
-    """Read a model, and check all of it; refuse damage and newer versions."""
+    """Read and validate a model; refuse damage and newer versions."""
     state = _read_json(path)
     try:
-        return _checked_model(state)
+        return _parse_model(state)
     except KeyError as error:
         raise _damaged(path, f"it has no {error}") from None
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
@@ -131,7 +131,7 @@ def read_model(path: Path) -> Model:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON; refuse a file that is not a model, or of a later version."""
+    """Read the JSON; refuse a file that is not a model, or of a newer version."""
     raw = path.read_bytes()
     try:
         state = json.loads(raw.decode(), parse_constant=_finite, parse_float=_finite)
@@ -150,7 +150,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return state
 
 
-def _checked_model(state: dict[str, Any]) -> Model:
+def _parse_model(state: dict[str, Any]) -> Model:
     """Make the model; raise ValueError or KeyError if a field is missing or wrong."""
     crc32 = state.pop("crc32", None)
     if crc32 not in (None, checksum(state)):
@@ -164,7 +164,7 @@ def _checked_model(state: dict[str, Any]) -> Model:
     if columns is not None and not all(isinstance(name, str) for name in columns):
         raise ValueError(f"its columns are {columns!r} and should be names")
     if encoding is not None and list(encoding.names) != columns:
-        raise ValueError("its encoding makes other columns than it has")
+        raise ValueError("its encoding does not produce its columns")
     model = Model(
         loss_of(state["loss"], None, None, 1),
         np.array(state["theta"], dtype=np.float64),
@@ -202,7 +202,7 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 
 def predict_rows(model: Model, X: Rows) -> dict[str, Array]:
-    """Predict: columns by their names.
+    """Predict rows; return columns by name.
 
     For classes ``class``, and ``probability=NAME`` for each of them (for the hinge
     loss, which has no probabilities, ``score``: above 0 for the second class); for
@@ -224,12 +224,12 @@ def predict_rows(model: Model, X: Rows) -> dict[str, Array]:
 
 
 def _predict_classes(model: Model, m: Array) -> dict[str, Array]:
-    from duramen.io.encoding import spelled
+    from duramen.io.encoding import category_text
 
     names = np.array(model.classes, dtype=object)
     classes = names[m.argmax(axis=1) if m.ndim == 2 else (m > 0).astype(np.intp)]
     if isinstance(model.loss, SmoothHingeLoss):
         return {"class": classes, "score": m}
     shares = softmax(m, axis=1) if m.ndim == 2 else np.stack([expit(-m), expit(m)], axis=1)
-    named = {f"probability={spelled(name)}": shares[:, place] for place, name in enumerate(names)}
-    return {"class": classes, **named}
+    columns = {f"probability={category_text(name)}": shares[:, place] for place, name in enumerate(names)}
+    return {"class": classes, **columns}

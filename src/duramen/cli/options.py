@@ -74,7 +74,7 @@ def add_loss(parser: ArgumentParser, *, required: bool) -> None:
     add("--classes", type=at_least(2), help="number of classes (softmax; default: as in the data)")
     add("--huber-delta", type=number, metavar="D", help="where the huber loss turns linear (default: 1.35)")
     add("--divergence", choices=("kl", "itakura-saito", "squared"), help="for bregman (default: kl)")
-    add("--no-intercept", action="store_true", help="fit no intercept (losses with labels)")
+    add("--no-intercept", action="store_true", help="do not fit an intercept (losses with labels)")
 
 
 def add_columns(parser: ArgumentParser) -> None:
@@ -248,7 +248,7 @@ def _takes(name: str, field: str) -> bool:
 
 
 def check_loss(options: Namespace) -> None:
-    """Refuse options that the loss does not take, and labels that are missing or not wanted."""
+    """Refuse options that the loss does not take, and labels that are missing or unexpected."""
     name = options.loss
     for option, field in _FIELDS.items():
         if not _takes(name, field):
@@ -274,7 +274,7 @@ def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
 
 
 def _loss_settings(options: Namespace) -> dict[str, Any]:
-    """Return the fields of a loss that are given by options."""
+    """Return the fields of a loss that the options set."""
     given = {field: getattr(options, one) for one, field in _FIELDS.items() if _is_given(options, one)}
     if options.no_intercept:
         given["fit_intercept"] = False

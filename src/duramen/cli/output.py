@@ -28,7 +28,7 @@ class Output:
     warnings: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
-        """Print something for people."""
+        """Print text for the user."""
         if not (self.json or self.quiet):
             if self.aside:
                 print(text, file=sys.stderr, flush=True)
@@ -45,7 +45,7 @@ class Output:
             print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
     def result(self, command: str, text: str, **fields: Any) -> None:
-        """Print the result of a command: text for people, or one JSON object for machines."""
+        """Print the result of a command: text for the user, or one JSON object."""
         self.say(text)
         if self.json:
             found = {"command": command, **plain(fields), "warnings": self.warnings}
@@ -72,12 +72,12 @@ def write(text: str = "") -> None:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Name standard output in an error of writing to it, and write nothing to it from then on."""
+    """Name standard output in an error of writing to it, and discard later output."""
     try:
         with naming("standard output"):
             yield
     except OSError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (what is left to flush at exit goes there)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (for what is left to flush at exit)
         raise
 
 
@@ -93,7 +93,7 @@ def naming(target: str) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays, NumPy's numbers and paths into JSON's types; a number that is not finite becomes null.
+    """Convert arrays, NumPy numbers and paths to JSON types; a number that is not finite becomes null.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def fields_of(value: Any, *names: str) -> dict[str, Any]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after which everything was left in order; the text says how far the command came."""
+    """Ctrl-C that was handled cleanly; the message says how far the command got."""
 
 
 _interrupt, _deferred = threading.Event(), threading.Event()
@@ -125,10 +125,10 @@ _interrupt, _deferred = threading.Event(), threading.Event()
 
 @contextmanager
 def note_interrupts() -> Iterator[None]:
-    """Note every Ctrl-C, besides raising KeyboardInterrupt as usual.
+    """Record every Ctrl-C, besides raising KeyboardInterrupt as usual.
 
     Python discards an interrupt that arrives in a destructor or another callback, of which
-    imports have many; :func:`check_interrupt` raises it after all. Another handler of
+    imports have many; :func:`check_interrupt` raises it later. Another handler of
     the signal stays in place.
     """
     _interrupt.clear()
@@ -144,7 +144,7 @@ def note_interrupts() -> Iterator[None]:
 
 
 def check_interrupt() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed, also if Python discarded it."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed, even if Python discarded it."""
     if _interrupt.is_set():
         raise KeyboardInterrupt
 
@@ -183,8 +183,8 @@ def describe_error(error: BaseException) -> tuple[str, bool]:
     ('id 7 is not here', True)
     >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
     ('rows.csv: no such file or directory', True)
-    >>> describe_error(AssertionError("1: an id would come twice"))[0]
-    'unexpected AssertionError: 1: an id would come twice; DURAMEN_DEBUG=1 shows where it came from'
+    >>> describe_error(AssertionError("1: an id would occur twice"))[0]
+    'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
     """
     text = " ".join(_text(error).split())
     for library, here in _COMMANDS.items():

@@ -1,4 +1,4 @@
-"""The parser of all commands, and shell completion from it; quick to import, as is all it imports."""
+"""The parser class, and functions that add commands; kept quick to import, dependencies included."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def add_command(commands: Any, name: str, run: Callable[[Namespace], None]) -> P
 
 
 def add_group(parser: argparse.ArgumentParser) -> Any:
-    """Add what holds the commands below a parser."""
+    """Add a group of subcommands to a parser."""
     return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
 
 def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Iterate over a parser and those of all commands below it."""
+    """Iterate over a parser and the parsers of all its subcommands."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -220,7 +220,7 @@ def update(options: Namespace) -> None:
 
 
 def _data_for(store: Any, options: Namespace) -> tuple[TableSource, bool]:
-    """Open the file with the store's encoding, or learn it if there is none yet; return whether it is new."""
+    """Open the file with the store's encoding, or learn one if there is none; return whether it is new."""
     encoding = read_encoding(store.notes.get("encoding"))
     settings = store.notes.get("columns") or {}
     with options_of(_INIT):
@@ -290,7 +290,7 @@ def delete(options: Namespace) -> None:
             )
         wrong = next((one for one in ids if not (names or _is_whole(one))), None)
         if wrong is not None:
-            raise ValueError(f"id {wrong!r} is not a plain whole number, as ids are in this store")
+            raise ValueError(f"id {wrong!r} is not a plain whole number; ids in this store are")
         store.delete([str(one) if names else int(one) for one in ids])
         n = len(ids)
         _print_change(options, store, "store delete", f"{_rows(n)} deleted", n_deleted=n)
@@ -439,8 +439,8 @@ def stats(options: Namespace) -> None:
 def history(options: Namespace) -> None:
     """List the anchors of a store, and the deletions in its audit.
 
-    An anchor is listed with when it was made, on how many points, and how far it moved; a
-    deletion, in a store made with --audit, with its id and time.
+    Anchors are listed with their time, number of points and how far they moved; deletions, in a
+    store made with --audit, with their id and time.
 
     example: duramen store history customers.duramen
     """
@@ -502,7 +502,7 @@ def compact(options: Namespace) -> None:
 def backup(options: Namespace) -> None:
     """Copy a store, also while it is in use.
 
-    The copy is a store as of one moment, even if another process changes the original meanwhile.
+    The copy is a store as of one moment, even if another process changes the original during the copy.
 
     example: duramen store backup customers.duramen customers-copy.duramen
     """
@@ -529,7 +529,7 @@ def run_recover(options: Namespace) -> None:
     """
     check_source(options.store)
     result = recover(options.store, options.output)
-    lost = "it is not known how many were lost" if result.n_lost is None else f"{result.n_lost:,} lost"
+    lost = "an unknown number lost" if result.n_lost is None else f"{result.n_lost:,} lost"
     lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]
     facts = fields_of(result, "n_points", "n_lost", "problems")
     options.talk.result(

@@ -3,10 +3,10 @@
 >>> from duramen.distributed import finish, merge, plan, summarize
 
 A pass over the data makes a :class:`Summary` of every part, merges them, and
-:func:`finish` gives the plan of the next pass, or the coreset. Parts may be in
-files, on workers, or on sites that show nothing but summaries. For Dask there
-is ``duramen.distributed.dask``, which does all of it; for rows that change where
-they are, a :class:`Federation` of sites.
+:func:`finish` returns the plan of the next pass, or the coreset. Parts may be in
+files, on workers, or on sites that share only summaries. For Dask,
+``duramen.distributed.dask`` does all of it; for rows that change where they are,
+there is a :class:`Federation` of sites.
 """
 
 from duramen.coreset.passes import Plan, Summary, finish, merge, plan, summarize

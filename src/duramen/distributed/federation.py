@@ -1,10 +1,10 @@
 """A federation: the coreset of rows that change on many sites, merged on demand.
 
-Once there is an anchor, one question to every site is enough. The answers tell
-the total weight, hence how much weight to suspect; sites are asked to send a
-quarter more suspects than were needed the last time, and are asked again only
-if that is too little. Every site answers for one moment of its own, so rows may
-be inserted and deleted at one site while another is asked.
+Once there is an anchor, one question to every site is enough. The answers give
+the total weight, and thus how much weight to suspect; sites are asked to send a
+quarter more suspects than were needed last time, and are asked again only if
+that is too little. Every site answers for a single moment, so rows may be
+inserted and deleted at one site while another is asked.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
-from duramen.distributed.site import Site, held_points
+from duramen.distributed.site import Site, points_in
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
 """A function that sends a plan to a site and returns a Summary, its bytes, or a future of either."""
 
-_ROOM = 1.25  # by which the weight to suspect may grow before sites must be asked twice
+_ROOM = 1.25  # factor by which the weight to suspect may grow before sites must be asked twice
 _MARGIN = 1e-6  # as in the passes: more than the rounding of sums of weights
 
 
@@ -46,13 +46,13 @@ class Federation:
         Each a :class:`Site`, or a function that takes a plan and returns what ``Site.summary`` or
         ``Site.answer`` returns for it. It may return a future (anything with ``result()``), so that
         all sites work at the same time.
-    **asked
+    **settings
         As for :func:`duramen.distributed.plan`.
 
     Attributes
     ----------
     sites : dict
-        Sites may be added and removed; a coreset is of the sites that are there.
+        Sites may be added and removed; a coreset covers the current sites.
 
     Raises
     ------
@@ -77,19 +77,19 @@ class Federation:
     (100, 4000, 4000)
     """
 
-    def __init__(self, sites: Mapping[Any, Site | Ask] | Iterable[Site | Ask], **asked: Any) -> None:
-        named = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
-        self.sites: dict[Any, Site | Ask] = dict(named)
+    def __init__(self, sites: Mapping[Any, Site | Ask] | Iterable[Site | Ask], **settings: Any) -> None:
+        by_name = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
+        self.sites: dict[Any, Site | Ask] = dict(by_name)
         for name, site in self.sites.items():
             _ask_of(name, site)
-        self._first = plan(**asked)
+        self._first = plan(**settings)
         self._next: Plan | None = None
-        self._place: Anchor | None = None
+        self._full_anchor: Anchor | None = None
 
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, with what the sampler froze; None until the first coreset."""
-        return self._place
+        return self._full_anchor
 
     def __repr__(self) -> str:
         state = "no anchor yet" if self._next is None else "with an anchor"
@@ -101,22 +101,22 @@ class Federation:
         Raises
         ------
         ValueError
-            If there are no rows, or no more than the outliers, or those of two sites do not agree.
+            If there are no rows, or no more than the outliers, or the rows of two sites do not agree.
         RuntimeError
             If a site did not answer; it is named.
         """
-        if self._next is None or self._place is None:
-            self._anchor(self._first)
+        if self._next is None or self._full_anchor is None:
+            self._find_anchor(self._first)
         assert self._next is not None
-        assert self._place is not None
+        assert self._full_anchor is not None
         try:
-            merged = self._asked(self._next)
-        except ValueError:  # an infinite loss, say, where more are to be suspected than were before
-            self._next = self._counted(self._next, self._place)
-            merged = self._asked(self._next)
-        core, self._next = _settled(merged, self._place)
+            merged = self._ask_all(self._next)
+        except ValueError:  # such as an infinite loss, if more rows must be suspected than before
+            self._next = self._replan(self._next, self._full_anchor)
+            merged = self._ask_all(self._next)
+        core, self._next = _finish(merged, self._full_anchor)
         while core is None:
-            core, self._next = _settled(self._asked(self._next), self._place)
+            core, self._next = _finish(self._ask_all(self._next), self._full_anchor)
         return core
 
     def reanchor(self, anchor: Any = None) -> None:
@@ -129,35 +129,35 @@ class Federation:
         Raises
         ------
         ValueError
-            If there are no rows, or too few for an anchor; nothing has changed.
+            If there are no rows, or too few for an anchor; nothing is changed.
         """
-        self._anchor(_altered(self._first, given=anchor))
+        self._find_anchor(_with_settings(self._first, given=anchor))
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
         n_outliers = checked_outliers(n_outliers)
-        self._first = _altered(self._first, n_outliers=n_outliers)
+        self._first = _with_settings(self._first, n_outliers=n_outliers)
         if self._next is not None:
-            self._next = _altered(self._next, n_outliers=n_outliers)
+            self._next = _with_settings(self._next, n_outliers=n_outliers)
 
-    def _anchor(self, first: Plan) -> None:
+    def _find_anchor(self, first: Plan) -> None:
         given = first.problem.given
-        bare = _nameless(given) if isinstance(given, Anchor) else given
-        found = finish(self._asked(_altered(first, given=bare)))
+        bare = _without_ids(given) if isinstance(given, Anchor) else given
+        found = finish(self._ask_all(_with_settings(first, given=bare)))
         assert isinstance(found, Plan)
-        outlook = found.view
-        assert outlook is not None
-        place = replace(outlook.anchor, ids=given.ids) if isinstance(given, Anchor) else outlook.anchor
-        self._next, self._place = _looking(_unnamed(found), outlook.suspected, outlook.floor), place
+        view = found.view
+        assert view is not None
+        anchor = replace(view.anchor, ids=given.ids) if isinstance(given, Anchor) else view.anchor
+        self._next, self._full_anchor = _plan_pass(_hide_ids(found), view.suspected, view.floor), anchor
 
-    def _counted(self, made: Plan, place: Anchor) -> Plan:
-        """Ask how much all rows weigh, and plan to hold as many as are to be suspected of them."""
-        census = self._asked(_altered(self._first, given=_nameless(place))).body
-        assert isinstance(census, FirstPassResult)
-        z = outlier_weight(made.problem.n_outliers, census.total)
-        return _looking(made, made.problem.by_size.suspected_of(z, census.total))
+    def _replan(self, plan: Plan, anchor: Anchor) -> Plan:
+        """Ask for the total weight of all rows, and plan to collect as many suspects as it requires."""
+        totals = self._ask_all(_with_settings(self._first, given=_without_ids(anchor))).body
+        assert isinstance(totals, FirstPassResult)
+        z = outlier_weight(plan.problem.n_outliers, totals.total)
+        return _plan_pass(plan, plan.problem.by_size.suspected_of(z, totals.total))
 
-    def _asked(self, plan: Plan) -> Summary:
+    def _ask_all(self, plan: Plan) -> Summary:
         """Ask all sites, and merge their answers."""
         if not self.sites:
             raise ValueError("there are no sites; add some to federation.sites")
@@ -168,56 +168,56 @@ class Federation:
                 answers[name] = ask(plan)
         merged, common = Summarizer(plan), _Common(plan.problem.loss)
         for name, answer in answers.items():
-            summary = _received(name, answer, plan)
+            summary = _read_answer(name, answer, plan)
             common.check(name, summary)
             merged.absorb(summary)
         return merged.summary()
 
 
-def _settled(merged: Summary, place: Anchor) -> tuple[Coreset | None, Plan]:
+def _finish(merged: Summary, anchor: Anchor) -> tuple[Coreset | None, Plan]:
     """Return the coreset, or None if the sites sent too few suspects, and the plan to ask with next."""
-    asked, body = merged.plan, merged.body
+    plan, body = merged.plan, merged.body
     assert isinstance(body, Candidates)
-    assert asked.view is not None
-    held, inner = body.suspects, body.inliers
-    weight = sum(inner.weights) + (0 if held is None else sum_in_units(held.points.weights))
-    census = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
+    assert plan.view is not None
+    sent, inliers = body.suspects, body.inliers
+    weight = sum(inliers.weights) + (0 if sent is None else sum_in_units(sent.points.weights))
+    totals = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
-        census.sample()  # raises, and says why
-    z = outlier_weight(asked.problem.n_outliers, census.total)
-    suspected = asked.problem.by_size.suspected_of(z, census.total)
-    all_held, heavy = not len(inner.numbers), 0.0 if held is None else held.points.total_weight
-    if suspected and not all_held and heavy < suspected * (1 + _MARGIN):
-        return None, _looking(asked, suspected)
-    exact = replace(asked.view, anchor=place, suspected=suspected, floor=-np.inf)
-    core = finish(Summary(replace(asked, first_pass=census, view=exact, fingerprint=""), body))
+        totals.sample()  # raises an error that says why
+    z = outlier_weight(plan.problem.n_outliers, totals.total)
+    suspected = plan.problem.by_size.suspected_of(z, totals.total)
+    all_sent, sent_weight = not len(inliers.numbers), 0.0 if sent is None else sent.points.total_weight
+    if suspected and not all_sent and sent_weight < suspected * (1 + _MARGIN):
+        return None, _plan_pass(plan, suspected)
+    exact = replace(plan.view, anchor=anchor, suspected=suspected, floor=-np.inf)
+    core = finish(Summary(replace(plan, first_pass=totals, view=exact, fingerprint=""), body))
     assert isinstance(core, Coreset)
-    floor = -np.inf if held is None or all_held else float(held.losses.min())
-    return core, _looking(asked, suspected, floor)
+    floor = -np.inf if sent is None or all_sent else float(sent.losses.min())
+    return core, _plan_pass(plan, suspected, floor)
 
 
-def _looking(made: Plan, suspected: float, floor: float = -np.inf) -> Plan:
-    """Plan to hold those who may be suspected, if little more than so much weight is."""
-    assert made.view is not None
-    outlook = replace(made.view, suspected=_ROOM * suspected, floor=floor)
-    return replace(made, view=outlook, first_pass=None, fingerprint="")
+def _plan_pass(plan: Plan, suspected: float, floor: float = -np.inf) -> Plan:
+    """Plan to collect the rows that may be suspected, with room for a little more weight."""
+    assert plan.view is not None
+    view = replace(plan.view, suspected=_ROOM * suspected, floor=floor)
+    return replace(plan, view=view, first_pass=None, fingerprint="")
 
 
-def _unnamed(made: Plan) -> Plan:
-    """Make a plan that tells no site which rows of others its anchor was made of."""
-    assert made.view is not None
-    bare, known = _nameless(made.view.anchor), made.view.features
-    outlook = replace(made.view, anchor=bare, features=None if known is None else replace(known, anchor=bare))
-    return _altered(replace(made, view=outlook), given=None)
+def _hide_ids(plan: Plan) -> Plan:
+    """Make a plan that does not reveal which rows of other sites its anchor was found on."""
+    assert plan.view is not None
+    bare, known = _without_ids(plan.view.anchor), plan.view.features
+    view = replace(plan.view, anchor=bare, features=None if known is None else replace(known, anchor=bare))
+    return _with_settings(replace(plan, view=view), given=None)
 
 
-def _nameless(anchor: Anchor) -> Anchor:
+def _without_ids(anchor: Anchor) -> Anchor:
     return replace(anchor, ids=np.empty(0, dtype=np.int64))
 
 
-def _altered(made: Plan, **facts: Any) -> Plan:
-    """Make a plan of another problem."""
-    return replace(made, problem=replace(made.problem, **facts), fingerprint="")
+def _with_settings(plan: Plan, **settings: Any) -> Plan:
+    """Make a plan with some settings of its problem replaced."""
+    return replace(plan, problem=replace(plan.problem, **settings), fingerprint="")
 
 
 def _ask_of(name: Any, site: Any) -> Ask:
@@ -231,7 +231,7 @@ def _ask_of(name: Any, site: Any) -> Ask:
     )
 
 
-def _received(name: Any, answer: Any, plan: Plan) -> Summary:
+def _read_answer(name: Any, answer: Any, plan: Plan) -> Summary:
     """Wait for an answer, and read it."""
     with _at_site(name):
         found = answer.result() if hasattr(answer, "result") else answer
@@ -243,13 +243,13 @@ def _received(name: Any, answer: Any, plan: Plan) -> Summary:
             "Site.summary returns"
         )
     if found.plan.fingerprint != plan.fingerprint:
-        raise ValueError(f"site {name!r} answered another plan; pass on the plan of each question")
+        raise ValueError(f"site {name!r} answered a different plan; forward the plan of each question")
     return found
 
 
 @contextmanager
 def _at_site(name: Any) -> Iterator[None]:
-    """Name the site in an error: of the same type, if it is about the data or the question."""
+    """Name the site in an error; its type is kept if it is about the data or the plan."""
     try:
         yield
     except Exception as error:
@@ -261,7 +261,7 @@ def _at_site(name: Any) -> Iterator[None]:
 
 
 class _Common:
-    """What the rows of all sites must have in common, as far as the rows that were sent show."""
+    """What the rows of all sites must have in common, as far as the rows sent show it."""
 
     def __init__(self, loss: Any) -> None:
         self._loss = loss
@@ -269,11 +269,11 @@ class _Common:
         self._classes = np.empty(0)
 
     def check(self, name: Any, summary: Summary) -> None:
-        """Raise ValueError if the rows of a site are not like those of the others."""
+        """Raise ValueError if the rows of a site do not match those of the others."""
         body = summary.body
         if isinstance(body, FirstPassResult) and body.form is not None:
             self._check(name, body.form, np.array(body.classes))
-        for points in held_points(summary):
+        for points in points_in(summary):
             classes = np.empty(0) if points.y is None or not self._loss.has_classes else np.unique(points.y)
             self._check(name, form_of(points), classes)
 
@@ -281,7 +281,7 @@ class _Common:
         self._first = first, its = self._first or (name, form)
         if form != its:
             both = f"site {first!r} has {its}, site {name!r} has {form}"
-            raise ValueError(f"the sites do not agree: {both}; make their rows alike")
+            raise ValueError(f"the sites do not agree: {both}; use the same form of rows everywhere")
         if not classes.size:
             return
         try:

@@ -1,4 +1,4 @@
-"""A site: rows that change, and of which only summaries leave."""
+"""A site: rows that change, of which only summaries are shared."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from duramen.samplers.base import AnchoredPoints
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 
 
-def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
+def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
     """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
 
     Parameters
     ----------
     rows : DynamicCoreset
-    outlook : View
+    view : View
         Of the pass.
 
     Returns
@@ -47,31 +47,31 @@ def selection_of(rows: DynamicCoreset, outlook: View) -> Candidates | None:
     Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
     """
     with rows._lock:
-        view = rows._current_candidates()
-        if view is None or not isinstance(view.engine, Ranked) or not _sees_alike(view.scorer, outlook):
+        here = rows._current_candidates()
+        if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.scorer, view):
             return None
-        slots, table, engine = rows._sound().slots, view.table, view.engine
-        worst, n = _largest(table, slots, outlook)
+        slots, table, engine = rows._sound().slots, here.table, here.engine
+        worst, n = _largest(table, slots, view)
         if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
             return None
-        inliers = _inliers(engine, slots, worst[table.n_suspected : n], outlook)
+        inliers = _inliers(engine, slots, worst[table.n_suspected : n], view)
         if n < table.n_suspected:
-            inliers = _with(inliers, _seen(slots, table, worst[n:], outlook), outlook)
-        suspects = _seen(slots, table, worst[:n], outlook) if n else None
+            inliers = _add_inliers(inliers, _anchored_points(slots, table, worst[n:], view), view)
+        suspects = _anchored_points(slots, table, worst[:n], view) if n else None
         return Candidates(len(slots), len(table), suspects, inliers)
 
 
-def _sees_alike(look: Scorer, outlook: View) -> bool:
+def _scores_alike(scorer: Scorer, view: View) -> bool:
     """Return whether points score the same here as in the pass, with all the features it asks for."""
-    known = outlook.features is None or (
-        look.known is not None and look.known.n_columns >= outlook.features.n_columns
+    known = view.features is None or (
+        scorer.known is not None and scorer.known.n_columns >= view.features.n_columns
     )
     return (
         known
-        and look.seed == outlook.seed
-        and are_alike(look.loss, outlook.loss)
-        and are_alike(look.sampler, outlook.sampler)
-        and same_anchor(look.anchor, outlook.anchor)
+        and scorer.seed == view.seed
+        and are_alike(scorer.loss, view.loss)
+        and are_alike(scorer.sampler, view.sampler)
+        and same_anchor(scorer.anchor, view.anchor)
     )
 
 
@@ -81,70 +81,70 @@ def are_alike(one: Any, other: Any) -> bool:
         return True
     try:
         return type(one) is type(other) and bool(vars(one) == vars(other))
-    except (TypeError, ValueError):  # it has no such parts, or arrays among them
+    except (TypeError, ValueError):  # it has no such attributes, or arrays among them
         return False
 
 
-def _largest(table: LossTable, slots: Slots, outlook: View) -> tuple[Array, int]:
+def _largest(table: LossTable, slots: Slots, view: View) -> tuple[Array, int]:
     """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
 
     These are all points that it may suspect, and all that are suspected here.
     """
-    enough = outlook.suspected * (1 + _MARGIN)
-    parts, heavy, count = [np.empty(0, dtype=np.int64)], 0.0, 0
+    enough = view.suspected * (1 + _MARGIN)
+    parts, weight, count = [np.empty(0, dtype=np.int64)], 0.0, 0
     for chunk in table.order.parts():
         parts.append(chunk[::-1])
-        heavy, count = heavy + float(slots.weights[chunk].sum()), count + len(chunk)
-        if heavy > enough and count > table.n_suspected:
+        weight, count = weight + float(slots.weights[chunk].sum()), count + len(chunk)
+        if weight > enough and count > table.n_suspected:
             break
     worst = np.concatenate(parts).astype(np.int64)
     weights = slots.weights[worst]
-    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= outlook.floor)
-    n = int(np.count_nonzero(takes)) if outlook.suspected > 0 else 0
+    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= view.floor)
+    n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
     return worst[: max(n, table.n_suspected)], n
 
 
-def _seen(slots: Slots, table: LossTable, which: Array, outlook: View) -> AnchoredPoints:
-    """Return points as the pass sees them, in the order of their ids."""
+def _anchored_points(slots: Slots, table: LossTable, which: Array, view: View) -> AnchoredPoints:
+    """Return points as the pass scores them, in the order of their ids."""
     which = which[np.argsort(slots.ids[which])]
-    return AnchoredPoints(slots.points(which), outlook.loss, outlook.anchor, table.losses[which])
+    return AnchoredPoints(slots.points(which), view.loss, view.anchor, table.losses[which])
 
 
-def _with(state: InlierState, seen: AnchoredPoints, outlook: View) -> InlierState:
-    """Take points for inliers that are suspected here, and not by the pass."""
-    inner = Inliers(outlook)
+def _add_inliers(state: InlierState, points: AnchoredPoints, view: View) -> InlierState:
+    """Add points to the inliers that are suspected here, but not by the pass."""
+    inner = Inliers(view)
     inner.absorb(state)
-    inner.add_few(seen)
+    inner.add_few(points)
     return inner.state()
 
 
-def _inliers(engine: Ranked, slots: Slots, without: Array, outlook: View) -> InlierState:
-    """Return the state of the engine's points without some."""
-    lists, most = engine, outlook.plan.size + 1
-    gone = engine.strata_of(without)
-    gone = np.zeros(len(without), dtype=np.int64) if gone is None else gone.astype(np.int64)
+def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> InlierState:
+    """Return the state of the engine's points, without some of them."""
+    lists, most = engine, view.plan.size + 1
+    lost = engine.strata_of(without)
+    lost = np.zeros(len(without), dtype=np.int64) if lost is None else lost.astype(np.int64)
     strata = lists.strata()
-    counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, gone), minlength=len(strata.counts))
+    counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, lost), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
     weights, parts = [], []
     for number in numbers.tolist():
-        mine, exact = without[gone == number], lists._weights[number]
+        mine, exact = without[lost == number], lists._weights[number]
         first = lists._lists[number].first(most + len(mine))
         parts.append(first[~np.isin(first, mine)][:most])
         weights.append(exact.units - sum_in_units(slots.weights[mine]))
     totals = None
-    if outlook.features is not None:
+    if view.features is not None:
         assert engine.exact_totals is not None
-        totals = ExactSums(outlook.features.n_columns)
+        totals = ExactSums(view.features.n_columns)
         totals.absorb(engine.exact_totals)
         if len(without):
             totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
-    held = _held(engine, slots, parts, numbers)
-    stratified = held is not None and engine._scorer.strata_type is not None
-    return InlierState(numbers, counts[counts > 0], weights, totals, stratified, held)
+    kept = _ranked_points(engine, slots, parts, numbers)
+    stratified = kept is not None and engine._scorer.strata_type is not None
+    return InlierState(numbers, counts[counts > 0], weights, totals, stratified, kept)
 
 
-def _held(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
+def _ranked_points(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
     """Return points in the order of their ids, each with its rank and the number of its stratum."""
     if not parts:
         return None
@@ -208,7 +208,7 @@ class Site:
         Raises
         ------
         TypeError, ValueError
-            Naming the row and what to do; nothing has changed.
+            Naming the row and what to do; nothing is changed.
         """
         if ids is None:
             raise TypeError(
@@ -251,15 +251,15 @@ class Site:
         off the sorted lists.
         """
         if not isinstance(plan, Plan):
-            raise TypeError(f"a site answers a Plan, or the pickle of one; found {type(plan).__name__}")
+            raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
         with self.rows._lock:
-            made = self._counted(plan) if plan.view is None else self._selected(plan, plan.view)
-        if self.max_rows is not None and rows_in(made) > self.max_rows:
+            summary = self._first_pass(plan) if plan.view is None else self._second_pass(plan, plan.view)
+        if self.max_rows is not None and rows_in(summary) > self.max_rows:
             raise PermissionError(
-                f"the summary would have {rows_in(made):,} rows, and max_rows={self.max_rows:,}; ask for a "
-                "smaller size, fewer outliers, or with an anchor that has all that the sampler freezes"
+                f"the summary would have {rows_in(summary):,} rows, but max_rows={self.max_rows:,}; use a "
+                "smaller size, fewer outliers, or an anchor that has all that the sampler freezes"
             )
-        return made
+        return summary
 
     def answer(self, plan: Plan | bytes) -> bytes:
         """Return the bytes of the summary for a plan, or for its pickle.
@@ -268,39 +268,39 @@ class Site:
         """
         return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
 
-    def _counted(self, plan: Plan) -> Summary:
-        """Count for a first pass; without a sample, where the anchor that is given needs none."""
-        made = summarize(self._parts(), plan)
-        body = made.body
+    def _first_pass(self, plan: Plan) -> Summary:
+        """Summarize for a first pass; without a sample if the given anchor needs none."""
+        summary = summarize(self._parts(), plan)
+        body = summary.body
         assert isinstance(body, FirstPassResult)
         problem = plan.problem
         if body.kept is None or not isinstance(problem.given, Anchor):
-            return made
+            return summary
         points, numbers, places = body.kept
         if not complete_anchor(problem, points.n_columns):
-            return made
-        one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # to tell what rows are like
+            return summary
+        one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # shows the form of the rows
         return Summary(plan, replace(body, kept=one))
 
-    def _selected(self, plan: Plan, outlook: View) -> Summary:
-        found = selection_of(self.rows, outlook)
-        if found is None and self._follows(outlook):
-            found = selection_of(self.rows, outlook)
+    def _second_pass(self, plan: Plan, view: View) -> Summary:
+        found = selection_of(self.rows, view)
+        if found is None and self._reanchor(view):
+            found = selection_of(self.rows, view)
         if found is None:
             return summarize(self._parts(), plan)
-        tally = Summarizer(plan)
-        tally.absorb(Summary(plan, found))
-        return tally.summary()
+        summarizer = Summarizer(plan)
+        summarizer.absorb(Summary(plan, found))
+        return summarizer.summary()
 
-    def _follows(self, outlook: View) -> bool:
-        """See all rows from another anchor, if they are for this problem; tell whether that was done."""
-        rows, anchor = self.rows, outlook.anchor
-        meant = rows.engine == "ranked" and rows.seed == outlook.seed and are_alike(rows.loss, outlook.loss)
-        if not meant or (rows.anchor is not None and same_anchor(rows.anchor, anchor)):
+    def _reanchor(self, view: View) -> bool:
+        """Score all rows at the view's anchor, if they are for this problem; return whether that was done."""
+        rows, anchor = self.rows, view.anchor
+        matches = rows.engine == "ranked" and rows.seed == view.seed and are_alike(rows.loss, view.loss)
+        if not matches or (rows.anchor is not None and same_anchor(rows.anchor, anchor)):
             return False
         try:
             rows.reanchor(anchor)
-        except (ValueError, PermissionError):  # too little weight is here, or it may only be read
+        except (ValueError, PermissionError):  # too little weight, or read-only
             return False
         return True
 
@@ -322,13 +322,13 @@ def rows_in(summary: Summary) -> int:
     >>> rows_in(summarize(dm.points([[0.0], [1.0]]), first))
     2
     """
-    return sum(map(len, held_points(summary)))
+    return sum(map(len, points_in(summary)))
 
 
-def held_points(summary: Summary) -> list[WeightedPoints]:
+def points_in(summary: Summary) -> list[WeightedPoints]:
     """Return the rows that a summary contains."""
     body = summary.body
     if isinstance(body, Candidates):
-        held, suspects = body.inliers.kept, body.suspects
-        return [part.points for part in (held, suspects) if part is not None]
+        kept, suspects = body.inliers.kept, body.suspects
+        return [part.points for part in (kept, suspects) if part is not None]
     return [] if body.kept is None else [body.kept.points]

@@ -45,7 +45,7 @@ _Self = TypeVar("_Self", bound="RobustEstimator")
 
 
 def atomic(fit: _Method) -> _Method:
-    """Make ``fit``, or another method, leave the estimator as it was, if it fails."""
+    """Make a method such as ``fit`` leave the estimator unchanged if it fails."""
 
     @wraps(fit)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -65,7 +65,7 @@ class RobustEstimator(BaseEstimator):
     """An estimator that is fitted on a robust coreset.
 
     A subclass is a dataclass whose fields are its parameters, besides those here. It
-    makes :class:`FitSettings` of them, and attributes of theta; the fit itself is in
+    turns them into :class:`FitSettings`, and theta into attributes; the fit itself is in
     :mod:`duramen.estimators.fitting`.
     """
 
@@ -105,7 +105,7 @@ class RobustEstimator(BaseEstimator):
         return tags
 
     def _rows(self, X: Any, *, reset: bool, **checks: Any) -> Any:
-        """Check rows (and labels, given as y) as scikit-learn does, but for NaN and infinity."""
+        """Check rows (and labels, passed as y) as scikit-learn does, except for NaN and infinity."""
         accepted = "csr" if self._SPARSE else False
         checks |= {"accept_sparse": accepted, "dtype": _FLOATS, "ensure_all_finite": False}
         return validate_data(self, X, reset=reset, **checks)
@@ -114,7 +114,7 @@ class RobustEstimator(BaseEstimator):
         """Check rows and labels to fit or to absorb; labels that the estimator ignores become None."""
         if self._SPARSE and self.updatable and issparse(X):
             raise TypeError(
-                "updatable=True needs dense rows, and X is sparse; pass X.toarray(), or updatable=False"
+                "updatable=True needs dense rows, but X is sparse; pass X.toarray(), or updatable=False"
             )
         if self._LABELS is None:
             return self._rows(X, reset=reset), None
@@ -130,7 +130,7 @@ class RobustEstimator(BaseEstimator):
         for name, is_set in kept.items():
             if is_set:
                 raise TypeError(
-                    f"{name} keeps all rows in memory, and X is a scan or a Dask collection; leave it out, "
+                    f"{name} keeps all rows in memory, but X is a scan or a Dask collection; leave it out, "
                     "or pass arrays"
                 )
         data = OutOfCoreData.of(X, y, sample_weight, settings, needs, labelled=self._LABELS is not None)
@@ -149,7 +149,7 @@ class RobustEstimator(BaseEstimator):
         return rows
 
     def _fit(self, settings: FitSettings, data: AllRows) -> None:
-        """Fit, keep the rows if they may change, and set all attributes."""
+        """Fit, keep the rows if ``updatable``, and set all attributes."""
         check_updatable(self.updatable, settings)
         fitted = fit(settings, data)
         for name in ("dynamic_", "absorbed_ids_", "_fitted_settings", "_n_seen"):
@@ -183,20 +183,20 @@ class RobustEstimator(BaseEstimator):
             fitted.solution,
             type(self).__name__,
             more="raise max_iter, or scale the columns",
-            bounded=f"pass {self._BOUNDED}, or take fewer outliers or columns",
+            bounded=f"pass {self._BOUNDED}, or use fewer outliers or columns",
             stacklevel=6,
         )
 
     @abstractmethod
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        """Set the attributes of this estimator alone, from ``solution_`` and the losses of all rows."""
+        """Set the attributes specific to this estimator, from ``solution_`` and the losses of all rows."""
 
     @atomic
     def forget(self: _Self, ids: Any) -> _Self:
-        """Remove rows of the training data, and fit again to the rest.
+        """Remove rows from the training data, and fit again to the rest.
 
-        The coreset is then what it would be had these rows never been there, with
-        the same anchor and seed. The other attributes are as after ``fit``, with rows
+        The coreset is then as if these rows had never been there, with the
+        same anchor and seed. The other attributes are as after ``fit``, with rows
         named by their ids; solving starts from the last solution, and once from scratch.
 
         Parameters
@@ -208,9 +208,9 @@ class RobustEstimator(BaseEstimator):
         Raises
         ------
         KeyError
-            If a row is not here; the model does not change.
+            If there is no such row; the model does not change.
         ValueError
-            If the model kept no rows (``updatable=False``), or needs these; the model does not change.
+            If the model kept no rows (``updatable=False``), or needs these rows; the model does not change.
         """
         live = self._live()
         gone = live.points(ids)
@@ -290,7 +290,7 @@ class RobustEstimator(BaseEstimator):
             raise
 
     def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        """Convert new rows to the form in which those of the fit were kept."""
+        """Convert new rows to the form in which ``fit`` kept its rows."""
         refuse_nonfinite(new.points.X)
         with np.errstate(over="ignore"):
             X = new.points.X.astype(dtype, copy=False)
@@ -326,7 +326,7 @@ class RobustEstimator(BaseEstimator):
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _data(self, X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> MemoryData:
-        """Put rows, labels and weights together; drop rows of weight zero."""
+        """Combine rows, labels and weights; drop rows of weight zero."""
         n = X.shape[0]
         ids = np.arange(n) if ids is None else ids
         weights = np.ones(n) if sample_weight is None else self._weights(sample_weight, X)

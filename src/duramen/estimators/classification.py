@@ -25,8 +25,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     It minimises scikit-learn's objective over the rows that are kept: the sum of
     their logistic losses (multinomial for more than two classes), plus
-    ``|coef|^2 / (2 C)``. The ``n_outliers`` rows of the largest losses are set
-    aside; which they are is found along with the coefficients.
+    ``|coef|^2 / (2 C)``. The ``n_outliers`` rows with the largest losses are set
+    aside; they are found along with the coefficients.
 
     Parameters
     ----------
@@ -46,15 +46,15 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     n_init : int
         How many starts to solve from on the coreset; the best solution is kept.
     n_rounds : int
-        How often to build the coreset, each time around the last solution. The
-        second round undoes most of the overfitting to few rows, for one more pass
-        over the data.
+        How many times to build the coreset, each time around the last solution. The
+        second round undoes most of the overfitting to few rows, at the cost of one
+        more pass over the data.
     max_iter : int
         The maximum number of iterations of the solver.
     tol : float
         For ``coreset_size="auto"``.
     verbose : bool
-        Whether to print which sizes were tried, and how solving went.
+        Whether to print the sizes tried and the solver's result.
     updatable : bool
         Whether to keep the rows in a dynamic coreset (``dynamic_``), so that
         ``forget`` and ``absorb`` work. It copies the rows, which must be dense.
@@ -194,11 +194,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return self._settings(self._loss(n_classes), l2=1 / float(self.C))
 
     def _check_classes(self, data: AllRows, n_outliers: float) -> None:
-        """Raise ValueError if there is one class, or n_outliers could set aside one of two."""
+        """Raise ValueError if there is only one class, or n_outliers could set aside one of two."""
         classes, weights = self.classes_, data.class_weights(len(self.classes_))
         if len(classes) < 2:
             raise ValueError(
-                f"two or more classes are needed; all rows of positive weight are of one class, "
+                f"two or more classes are needed; all rows of positive weight belong to one class, "
                 f"{_show(classes[0])}"
             )
         z = outlier_weight(n_outliers, float(weights.sum()))
@@ -228,7 +228,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         codes = self._codes(labels)
         if (codes < 0).any():
             raise ValueError(
-                f"y holds the class {_show(labels[np.argmin(codes)])}, and the model knows "
+                f"y holds the class {_show(labels[np.argmin(codes)])}, but the model knows "
                 f"{self.classes_.tolist()}; call fit to learn other classes"
             )
         return super()._as_fitted(new, dtype).replace(y=codes)

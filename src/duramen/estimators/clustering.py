@@ -91,7 +91,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
 
     def _count_clusters(self, data: AllRows, k: int) -> int:
-        """Return how many clusters there can be, and warn if they are fewer than k."""
+        """Return how many clusters there can be, and warn if there are fewer than k."""
         found = max(1, data.count_distinct(k))
         if found < k:
             warnings.warn(
@@ -135,7 +135,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """Make the loss with k centres."""
 
     def _fitted_loss(self, k: int | None = None) -> _Loss:
-        """Return the loss of the fit, with all centres or with k."""
+        """Return the loss of the fit, with all centres or with ``k``."""
         fitted: Any = self.solution_.loss
         return replace(fitted, k=k or len(self.cluster_centers_))
 
@@ -153,8 +153,8 @@ class RobustKMeans(_Clustering):
     n_outliers, coreset_size, sampler, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
     n_init : int
-        How many starts to solve from: on a coreset they cost little, and much
-        depends on them.
+        How many starts to solve from: on a coreset they cost little, and the
+        result depends strongly on them.
 
     Attributes
     ----------

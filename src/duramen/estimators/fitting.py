@@ -33,9 +33,9 @@ SUBSAMPLE_SEED = 0
 """The seed of the sample that a scale is measured on: the same in every fit."""
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
-_SMALL = 20_000  # entries of a problem that is solved to the last digits, since it takes no time
+_SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
-_SAFETY = 1.2  # rows more than the error asks for, since the error is itself an estimate
+_SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FitSettings:
     """The settings of a fit, checked.
 
     ``size`` is a number of rows, "auto", or None for all the data; ``tol`` is the
-    relative standard error that "auto" aims at; ``n_rounds`` says how often to build
+    relative standard error that "auto" aims at; ``n_rounds`` is how many times to build
     the coreset, each time around the last solution. The rest is as in
     ``robust_coreset`` and ``solve``.
     """
@@ -82,7 +82,7 @@ class FitSettings:
 
 
 def seed_of(random_state: Any) -> int:
-    """Draw one seed for a whole fit; an integer is its own seed, so that a fit can be retraced by hand."""
+    """Draw one seed for a whole fit; an integer is its own seed, so that a fit can be reproduced by hand."""
     rng = generator(random_state)
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
@@ -111,7 +111,7 @@ class LossesAtSolution(NamedTuple):
         trimmed_loss: float,
         cache: Array | None = None,
     ) -> LossesAtSolution:
-        """Find the outliers among points, of which the weights ``kept`` are left."""
+        """Find the outliers among points, given the weights ``kept`` of each."""
         rows = outlier_rows(points, losses, kept)
         labels = None if points.y is None else points.y[rows]
         threshold = float(losses[rows[-1]]) if len(rows) else np.inf
@@ -120,7 +120,7 @@ class LossesAtSolution(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MemoryData:
-    """Rows in memory: those of positive weight, and how many rows there were with the others.
+    """Rows in memory: those of positive weight, and the number of rows including the others.
 
     ``OutOfCoreData`` has the same methods; of its rows only those of positive weight are known.
     """
@@ -130,12 +130,12 @@ class MemoryData:
 
     @property
     def n_points(self) -> int:
-        """How many rows have positive weight."""
+        """The number of rows with positive weight."""
         return len(self.points)
 
     @property
     def n_columns(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return self.points.n_columns
 
     def with_class_codes(self) -> tuple[Array, MemoryData]:
@@ -148,7 +148,7 @@ class MemoryData:
         return self.replace(X=change(self.points.X))
 
     def replace(self, **parts: Any) -> MemoryData:
-        """Return the same data with other X, y, weights or ids, unchecked."""
+        """Return the same data with X, y, weights or ids replaced, unchecked."""
         return replace(self, points=with_parts(self.points, **parts))
 
     def class_weights(self, n_classes: int) -> Array:
@@ -187,7 +187,7 @@ AllRows: TypeAlias = "MemoryData | OutOfCoreData"
 
 
 def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
-    """Return points with other X, y, weights or ids, unchecked."""
+    """Return points with X, y, weights or ids replaced, unchecked."""
     here = {name: getattr(points, name) for name in ("X", "y", "weights", "ids")}
     return WeightedPoints._from_parts(**{**here, **parts})
 
@@ -220,7 +220,7 @@ class Trial(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """A solution, the coreset it was found on, the size asked of that, and the sizes tried.
+    """A solution, the coreset it was found on, the requested size, and the sizes tried.
 
     Coreset and size are None after a fit to all rows.
     """
@@ -247,7 +247,7 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
 
 
 def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> FitResult | None:
-    """Fit on a coreset of changed data, from ``start`` too; on all rows without one.
+    """Fit on a coreset of changed data, or on all rows without one; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
@@ -270,12 +270,12 @@ def rough_theta(settings: FitSettings, data: AllRows) -> Array:
 
 
 def _choose_size(settings: FitSettings, data: AllRows) -> FitResult:
-    """Solve on a coreset of the size asked for, or of one large enough by its own error bars."""
+    """Solve on a coreset of the requested size, or of one large enough by its own error bars."""
     n, size = data.n_points, settings.size
     if settings.is_auto:
         shape = settings.loss.parameter_shape(data.n_columns)
         size = max(_MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
-    anchor: Any = None  # the first one for every size: the solution on a small coreset may be misled
+    anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
     while True:
         core = data.build(settings, int(size), anchor)
@@ -306,7 +306,7 @@ def _measure(settings: FitSettings, found: FitResult) -> Trial:
     estimate = found.coreset.estimate(found.solution.theta)
     if np.isnan(estimate.std_error):
         raise ValueError(
-            f"coreset_size='auto' needs error bars, and {settings.sampler!r} gives none; pass a number"
+            f"coreset_size='auto' needs error bars, but {settings.sampler!r} gives none; pass a number"
         )
     return Trial(len(found.coreset), estimate.std_error / estimate.value if estimate.std_error else 0.0)
 
@@ -331,7 +331,7 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
 
 
 def _solve_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:
-    """Solve from the last solution, and once without it and the anchor, which may be misled."""
+    """Solve from the last solution, and once without it and the anchor, which may mislead."""
     bare = on if isinstance(on, WeightedPoints) else on.points
     runs = [_solve(settings, on, init=start), _solve(replace(settings, n_starts=1), bare)]
     return min(runs, key=lambda run: run.objective)
@@ -340,7 +340,7 @@ def _solve_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Arr
 def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:
     """Build the coreset around its solution, so that it agrees with all rows there, and solve from there.
 
-    Where the coreset was fitted more closely than the data, it no longer is.
+    This undoes overfitting to the coreset.
     """
     core, theta = found.coreset, found.solution.theta
     assert core is not None
@@ -354,8 +354,8 @@ def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResu
 def _is_representative(core: Coreset, loss: Loss) -> bool:
     """Return whether a problem that can be solved on all the data can be solved on the coreset too.
 
-    Classes that are rare, or all among the suspected, may be missing from it, or weigh less than z in it;
-    of data with few distinct points it may have too few.
+    Classes that are rare, or entirely suspected, may be missing from it, or weigh less than z in it;
+    if the data has few distinct points, it may have too few.
     """
     if len(core) >= core.n_points:
         return True
@@ -367,17 +367,17 @@ def _is_representative(core: Coreset, loss: Loss) -> bool:
 
 
 def check_updatable(updatable: Any, settings: FitSettings) -> None:
-    """Raise TypeError if the rows cannot be kept so that they may change.
+    """Raise TypeError if rows cannot be kept for later changes.
 
-    The coreset of a sampler that does not score points one by one depends on how its points arrived:
-    forgetting some of them would leave a trace in it.
+    The coreset of a sampler that does not score points one by one depends on how points arrived:
+    forgetting some of them would leave a trace.
     """
     if not isinstance(updatable, (bool, np.bool_)):
         raise TypeError(f"updatable={updatable!r} must be True or False")
     sampler = settings.sampler.sampler if isinstance(settings.sampler, Bound) else settings.sampler
     if updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
         raise TypeError(
-            f"updatable=True needs a sampler that scores points one by one, and {sampler!r} does not; "
+            f"updatable=True needs a sampler that scores points one by one, but {sampler!r} does not; "
             "use a built-in sampler or a RankedSampler, or pass updatable=False"
         )
 

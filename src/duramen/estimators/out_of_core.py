@@ -77,7 +77,7 @@ class DaskSource:
     classes = None
 
     def __init__(self, parts: Parts) -> None:
-        self._parts, self.names = parts.numbered(), parts.layout.features
+        self._parts, self.names = parts.with_row_numbers(), parts.layout.features
 
     def reduce(self, make: Callable[[], Reducer], prepare: Change, stage: str) -> Any:
         """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
@@ -131,7 +131,7 @@ def _prepare(points: WeightedPoints, *, labelled: bool, change: Change | None) -
     """Drop rows without weight and labels that are not needed, and change the rows."""
     if labelled and points.y is None:
         raise ValueError(
-            "labels are needed, and there are none; name their column in dm.scan(..., label=...), or "
+            "labels are needed, but there are none; name their column in dm.scan(..., label=...), or "
             "pass a Dask array or Series as y"
         )
     if not labelled and points.y is not None:
@@ -142,7 +142,7 @@ def _prepare(points: WeightedPoints, *, labelled: bool, change: Change | None) -
 
 
 class TrimmedResult(NamedTuple):
-    """The rows of the largest losses, without X, and the sum of the losses of all others."""
+    """The rows with the largest losses, without X, and the sum of the losses of all others."""
 
     largest: AnchoredPoints | None
     rest: ExactSums
@@ -161,7 +161,7 @@ class TrimmedResult(NamedTuple):
 
 
 class TrimmedPass:
-    """The last pass: it keeps the rows of the largest losses at theta that weigh a little more than z."""
+    """The last pass: keep the rows with the largest losses at theta, of a total weight a little above z."""
 
     def __init__(self, loss: Loss, theta: Array, z: float) -> None:
         self._loss, self._anchor = loss, Anchor(theta, 0.0)
@@ -199,11 +199,11 @@ class TrimmedPass:
 
 
 class ProfileSettings(NamedTuple):
-    """What a fit must know of all rows before it begins.
+    """What a fit must know about all rows before it begins.
 
     ``loss`` refuses labels that it does not accept; ``classes``: which labels there
-    are; ``distinct``: whether so many rows differ; ``subsample``: rows to measure a
-    scale on; ``dense``: that no rows are sparse.
+    are; ``distinct``: whether that many rows differ; ``subsample``: rows to measure
+    a scale on; ``dense``: that no rows are sparse.
     """
 
     loss: Loss = _ANY_LABELS
@@ -233,7 +233,7 @@ class Profiler:
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         if self._needs.dense and sparse.issparse(points.X):
-            raise TypeError("X must be dense, and these rows are sparse; pass their toarray()")
+            raise TypeError("X must be dense, but these rows are sparse; convert them by toarray()")
         self._summarizer.add(points, before)
         if self._needs.classes:
             assert points.y is not None
@@ -315,7 +315,7 @@ class OutOfCoreData:
         Raises
         ------
         TypeError, ValueError
-            If it cannot be fitted on.
+            If no model can be fitted to it.
         """
         # what the first pass computes is the same for every size and anchor
         first = plan(loss=needs.loss, size=2, sampler=settings.sampler, random_state=settings.seed)
@@ -390,7 +390,7 @@ class OutOfCoreData:
         return self.source.reduce(make, partial(_prepare, labelled=self.labelled, change=self.change), stage)
 
     def _changed_first_pass(self) -> FirstPassResult:
-        """Return the result of the first pass, with the sample for the anchor changed as the rows are."""
+        """Return the result of the first pass, with the sample for the anchor changed like the rows."""
         first, change = self._first_pass, self.change
         if change is None or first.kept is None:
             return first

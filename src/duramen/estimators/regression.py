@@ -25,7 +25,7 @@ _ROUNDING = 1e-9  # of the size of the labels: the residuals of a perfect fit
 class RobustLinearRegression(RegressorMixin, RobustEstimator):
     """Linear regression that sets the worst rows aside, fitted on a small coreset.
 
-    Trimming guards against rows that are wrong altogether, features and all;
+    Trimming guards against rows that are entirely wrong, features included;
     Huber's loss guards against wrong labels.
 
     Parameters
@@ -84,7 +84,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         Parameters
         ----------
         X : array, data frame or sparse matrix (n, d); a scan or a Dask collection
-            As in :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one pass more.
+            As in :meth:`RobustLogisticRegression.fit`; ``delta="auto"`` takes one more pass.
         y : array (n,)
         sample_weight : array (n,), optional
             As in :meth:`RobustLogisticRegression.fit`.

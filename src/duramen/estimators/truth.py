@@ -44,7 +44,7 @@ class TruthDiscovery(RobustEstimator):
     >>> import duramen as dm
     >>> rng = np.random.default_rng(0)
     >>> claims = [10.0, 20.0, 30.0] + rng.normal(size=(20_000, 3))
-    >>> claims[:4000] = 99  # a fifth of the sources made it up together
+    >>> claims[:4000] = 99  # a fifth of the sources collude
     >>> model = dm.TruthDiscovery(n_outliers=0.2, random_state=0).fit(claims)
     >>> model.truth_.round(1)
     array([10., 20., 30.])

@@ -18,7 +18,7 @@ from duramen.io.columns import (
     Column,
     Kind,
     as_int64,
-    checked_names,
+    check_names,
     few,
     readable,
     refuse_large,
@@ -57,9 +57,9 @@ class NumpyColumn(Column):
 class ArchiveTable(Table):
     """An archive of arrays.
 
-    The columns of a two-dimensional array are called x0, x1, ... or as a one-dimensional array
-    of text ``columns`` says. A one-dimensional array with one value per row is a column of its
-    own name. An array is in memory as a whole once a batch of it was read. Nothing is unpickled.
+    The columns of a two-dimensional array are called x0, x1, ..., unless a one-dimensional array
+    of text, ``columns``, names them. A one-dimensional array with one value per row is a column
+    of that name. The first batch loads an array as a whole. Nothing is unpickled.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class ArchiveTable(Table):
             raise ValueError(f"{path} has several matrices: {few(matrices)}; keep one in the file")
         taken = "columns" if names else None
         beside = [key for key, (shape, _) in headers.items() if len(shape) == 1 and key != taken]
-        self.columns = checked_names(path, [*names, *beside])
+        self.columns = check_names(path, [*names, *beside])
         sources += [(key, None) for key in beside]
         self._sources = dict(zip(self.columns, sources, strict=True))
         self.kinds = {name: _kind(headers[key][1]) for name, (key, _) in self._sources.items()}

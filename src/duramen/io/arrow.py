@@ -24,10 +24,10 @@ from duramen.io.columns import (
     Column,
     Kind,
     as_int64,
-    checked_names,
+    check_names,
     readable,
     refuse_large,
-    shortened,
+    shorten,
     too_large,
 )
 from duramen.io.table import Batch, Files, Mark, Reader, Table, check_same_columns, mark_of
@@ -64,7 +64,7 @@ class ArrowColumn(Column):
 
     def __init__(self, values: Any, kind: Kind) -> None:
         self.kind = kind
-        self.values = values.chunk(0) if values.num_chunks == 1 else _combined(values)
+        self.values = values.chunk(0) if values.num_chunks == 1 else _combine(values)
 
     def numbers(self) -> Array:
         self._check("numbers")
@@ -98,10 +98,10 @@ class ArrowColumn(Column):
 
 
 class TextColumn(ArrowColumn):
-    """A column of a text file: it is read as whatever is asked for."""
+    """A column of a text file, read as whatever type is requested."""
 
     def _check(self, wanted: str) -> None:
-        """Accept any kind, which is a guess from the first rows."""
+        """Accept any kind: it is only a guess from the first rows."""
 
     def numbers(self) -> Array:
         if self.kind is Kind.FLAG:
@@ -138,7 +138,7 @@ class TextColumn(ArrowColumn):
             raise self._bad_value(_first_failing(trimmed, dtype), what) from None
 
     def _bad_value(self, row: int, what: str) -> BadCellError:
-        return BadCellError(row, f"holds {shortened(self.values[row].as_py())!r}, which is not {what}")
+        return BadCellError(row, f"holds {shorten(self.values[row].as_py())!r}, which is not {what}")
 
 
 def kind_of_texts(values: Any) -> Kind:
@@ -159,7 +159,7 @@ def kind_of_texts(values: Any) -> Kind:
     return Kind.MIXED if 2 * n_numbers > len(trimmed) else Kind.TEXT
 
 
-def _combined(values: Any) -> Any:
+def _combine(values: Any) -> Any:
     """Copy the chunks of a column into one array."""
     if types.is_dictionary(values.type):  # the chunks may number their values differently
         values = pa.chunked_array(
@@ -191,7 +191,7 @@ def _first_failing(values: Any, dtype: Any) -> int:
     return next(row for row, value in enumerate(values) if not _castable(value, dtype))
 
 
-_SHARD = 1 << 18  # rows: row groups that end within so many are read together
+_SHARD = 1 << 18  # rows: row groups that end within one span of this many are read together
 _BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error)  # of a damaged file
 
@@ -204,18 +204,18 @@ class ArrowTable(Table):
 
     def _set_schema(self, path: Path, schema: Any) -> None:
         self.path, self.schema = path, schema
-        self.columns = checked_names(path, schema.names)
+        self.columns = check_names(path, schema.names)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
 
     def types(self) -> dict[str, str]:
         return _types(self.schema) if self.typed else super().types()
 
     def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        """Read record batches, each with the share of the file that is read."""
+        """Read record batches, each with the share of the file read so far."""
         raise NotImplementedError
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        """Read record batches; a damaged file is a ValueError that names it."""
+        """Read record batches; a damaged file raises a ValueError that names it."""
         pieces = self._pieces(n_rows, columns)
         while True:
             with readable(self.path, self.what, *_ERRORS):
@@ -223,12 +223,12 @@ class ArrowTable(Table):
                 if piece is None:
                     return
                 if self.typed:
-                    piece.validate(full=True)  # a damaged offset must not be followed, nor text be no UTF-8
+                    piece.validate(full=True)  # refuses damaged offsets and invalid UTF-8
             yield piece, done
 
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
         first = skip
-        for piece, done in rebatched(self.pieces(n_rows, columns), n_rows, skip):
+        for piece, done in rebatch(self.pieces(n_rows, columns), n_rows, skip):
             read = {name: partial(self.column_type, piece.column(name), self.kinds[name]) for name in columns}
             share = (first + piece.num_rows) / self.n_rows if self.n_rows else done
             yield Batch(self, first, share, piece.num_rows, read)
@@ -236,10 +236,10 @@ class ArrowTable(Table):
             del piece, read  # so that the next batch is read without this one in memory
 
 
-def rebatched(pieces: Iterable[tuple[Any, float]], n_rows: int, skip: int = 0) -> Iterator[tuple[Any, float]]:
+def rebatch(pieces: Iterable[tuple[Any, float]], n_rows: int, skip: int = 0) -> Iterator[tuple[Any, float]]:
     """Regroup record batches into Arrow tables of ``n_rows`` rows, without the first ``skip`` rows.
 
-    Nothing is copied; what is left at the end is one shorter table.
+    Nothing is copied; the last table may be shorter.
     """
     waiting: list[Any] = []
     count = 0
@@ -347,7 +347,7 @@ class DatasetTable(ArrowTable):
     """
 
     def __init__(self, source: Any) -> None:
-        from pyarrow.dataset import dataset  # takes time to import
+        from pyarrow.dataset import dataset  # slow to import
 
         self._source = dataset(source) if isinstance(source, pa.Table) else source
         fragments = _fragments(self._source)
@@ -372,7 +372,7 @@ def _types(schema: Any) -> dict[str, str]:
 
 
 def _fragments(source: Any) -> list[Any]:
-    """List the files of a dataset; none where it was filtered, as pyarrow then does not tell."""
+    """List the files of a dataset; none if it was filtered, as pyarrow then does not list them."""
     try:
         return list(source.get_fragments())
     except ValueError:  # ArrowInvalid is one

@@ -18,11 +18,11 @@ from duramen.arrays import Array
 Category: TypeAlias = str | int | float | bool
 
 EXACT = 2**53
-"""Up to here float64 holds every whole number."""
+"""float64 represents every whole number up to here."""
 
 
 class Kind(Enum):
-    """What a column holds, in the words of messages."""
+    """What a column holds, as worded in messages."""
 
     WHOLE = "whole numbers"
     REAL = "numbers"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 NUMERIC = frozenset({Kind.WHOLE, Kind.REAL, Kind.SINGLE, Kind.FLAG, Kind.CODE, Kind.EMPTY})
-"""The kinds that are a feature as they are."""
+"""The kinds that can be features without encoding."""
 
 
 class BadCellError(ValueError):
@@ -69,7 +69,7 @@ def few(names: Sequence[str], most: int = 8) -> str:
 
 
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
-    """Write the message about a column that is not there, with the names that are.
+    """Return the message about a missing column, with the names of the present ones.
 
     Examples
     --------
@@ -83,13 +83,13 @@ def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
 
 
-def shortened(text: str, width: int = 60) -> str:
-    """Write a text on one line, cut to ``width`` characters."""
+def shorten(text: str, width: int = 60) -> str:
+    """Return text on one line, cut to ``width`` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 
-def checked_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+def check_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
@@ -126,7 +126,7 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
         raise
     except errors as error:
         raise ValueError(
-            f"{path} is damaged, cut short, or not {what}: {shortened(str(error), 160).rstrip('.')}; "
+            f"{path} is damaged, cut short, or not {what}: {shorten(str(error), 160).rstrip('.')}; "
             "copy or write it again"
         ) from error
 
@@ -134,13 +134,13 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
 class Column(ABC):
     """The values of one column in one batch.
 
-    Every method raises :class:`BadCellError` where a value is not what was asked for.
+    Every method raises :class:`BadCellError` if a value is not of the requested kind.
     """
 
     kind: Kind
 
     def _check(self, wanted: str) -> None:
-        """Refuse a column of another kind than "numbers", "text" or "whole numbers"."""
+        """Refuse a column of a kind other than "numbers", "text" or "whole numbers"."""
         if self.kind not in _KINDS_OF[wanted]:
             raise BadCellError(None, f"holds {self.kind.value}, not {wanted}")
 

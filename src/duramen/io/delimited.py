@@ -14,22 +14,22 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.csv
 
-from duramen.io.arrow import ArrowTable, TextColumn, kind_of_texts, rebatched
-from duramen.io.columns import BadCellError, Kind, checked_names, readable, shortened
+from duramen.io.arrow import ArrowTable, TextColumn, kind_of_texts, rebatch
+from duramen.io.columns import BadCellError, Kind, check_names, readable, shorten
 
 _BROKEN = (OSError, EOFError, zlib.error)  # what a damaged gzip file raises
 
 
 def _is_gzip(path: Path) -> bool:
-    """Return whether a file begins as gzip files do."""
+    """Return whether a file begins like a gzip file."""
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def _delimiter_of(path: Path) -> str:
-    """Find the delimiter: the one by which header and first row have the same number of values, the most.
+    """Find the delimiter: the one that splits header and first row into the same, largest number of values.
 
-    A comma wins ties, and is assumed where the header has none of the usual delimiters.
+    A comma wins ties, and is assumed if the header has none of the usual delimiters.
     """
 
     def fits(mark: str) -> tuple[bool, int]:
@@ -66,19 +66,19 @@ def _broken_line(path: Path, delimiter: str, n_columns: int) -> tuple[int, str] 
         except csv.Error as error:
             return begins, f"cannot be read ({error}); a quote that opens there may never be closed"
         except _BROKEN:
-            return None  # a damaged gzip file: no line is wrong
+            return None  # a damaged gzip file: no line is to blame
     with _text(path) as file:
         lines = list(islice(file, last - 1, None))
     try:
         list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as error:
         if "end of data" in str(error):
-            return last, f"opens a quote that is never closed: {shortened(lines[0])!r}"
+            return last, f"opens a quote that is never closed: {shorten(lines[0])!r}"
     return None
 
 
 def _problem(fields: list[str], delimiter: str, n_columns: int) -> str | None:
-    shown = repr(shortened(delimiter.join(fields)))
+    shown = repr(shorten(delimiter.join(fields)))
     if len(fields) != n_columns:
         return f"has {len(fields)} value{'s' * (len(fields) != 1)}, the header has {n_columns}: {shown}"
     if _has_surrogates("".join(fields)):
@@ -113,7 +113,7 @@ _BLOCK = 4 << 20  # bytes read at a time; a row must fit
 class DelimitedTable(ArrowTable):
     """A text file with a header and one row per line.
 
-    What its columns hold is what the first block (4 MB) looks like.
+    What its columns hold is guessed from the first block (4 MB).
     """
 
     typed = False
@@ -152,7 +152,7 @@ class DelimitedTable(ArrowTable):
                 f"{path}, line 1: column {unnamed[0]} of {len(names)} has no name; name it or leave it out "
                 "(a pandas index: to_csv(..., index=False))"
             )
-        return checked_names(path, names)
+        return check_names(path, names)
 
     def place(self, row: int) -> str:
         line = _line_of(self.path, self.delimiter, row)
@@ -160,12 +160,12 @@ class DelimitedTable(ArrowTable):
 
     def why_text(self, name: str) -> str:
         first = 0
-        for piece, _ in rebatched(self.pieces(0, [name]), 65536):
+        for piece, _ in rebatch(self.pieces(0, [name]), 65536):
             try:
                 TextColumn(piece.column(name), Kind.REAL).numbers()
             except BadCellError as error:
                 row = error.row or 0
-                shown = shortened(piece.column(name)[row].as_py(), 40)
+                shown = shorten(piece.column(name)[row].as_py(), 40)
                 return f" ({shown!r} in {self.place(first + row)})"
             first += piece.num_rows
         return ""
@@ -206,8 +206,8 @@ class DelimitedTable(ArrowTable):
     def _refuse_open_quote(self, last: str) -> None:
         """Refuse a file whose last value is a quote that was never closed.
 
-        It swallows the rest of the file, and pyarrow accepts it. A quote that is
-        closed stands at the end of the file, for the value is the last one.
+        It swallows the rest of the file, and pyarrow accepts it. A closing quote
+        would be at the end of the file, as the value is the last one.
         """
         if "\n" not in last and "\r" not in last:
             return

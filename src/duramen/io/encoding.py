@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.io.columns import BadCellError, Category, Column, few, refuse_where, shortened
+from duramen.io.columns import BadCellError, Category, Column, few, refuse_where, shorten
 from duramen.io.table import Batch, Table, rows_in_memory
 
 IMPUTE = "fill it, drop the row, or impute it (--impute mean, median or zero; in Python impute=)"
@@ -21,11 +21,11 @@ WEIGHT = "the weight is never imputed; drop the row"
 INFINITE = "is infinite", "correct it or drop the row"
 
 _FORMAT = 1
-_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: so many, or what a core's cache holds
+_ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a core's cache holds
 
 
-def spelled(category: Category) -> str:
-    """Write a category as in the name of a column."""
+def category_text(category: Category) -> str:
+    """Return a category as text, as in the name of a column."""
     if isinstance(category, bool):
         return "true" if category else "false"
     return str(category)
@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}={spelled(category)}" for category in self.categories)
+        return tuple(f"{self.name}={category_text(category)}" for category in self.categories)
 
     def codes(self, column: Column, way_out: str = IMPUTE) -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
@@ -77,10 +77,10 @@ class Choice:
         return found
 
     def _new(self, value: Category) -> tuple[str, str]:
-        shown = repr(shortened(value)) if isinstance(value, str) else spelled(value)
+        shown = repr(shorten(value)) if isinstance(value, str) else category_text(value)
         return (
-            f"holds {shown}, which was not there when the encoding was learned",
-            f"known are {few([spelled(category) for category in self.categories], 5)}; correct the value, "
+            f"holds {shown}, which was not seen when the encoding was learned",
+            f"known: {few([category_text(category) for category in self.categories], 5)}; correct the value, "
             "drop the row, or learn the encoding from data that include it",
         )
 
@@ -102,7 +102,7 @@ class EncodedRows:
 
     Attributes
     ----------
-    X : array (n, p), float32 or float64, one row after the other in memory
+    X : array (n, p), float32 or float64, C-contiguous
     y : array (n,), float64, or None
     weights : array (n,), float64, or None
     ids : array (n,), int64, or list of str, or None
@@ -121,7 +121,7 @@ class EncodedRows:
 class Encoding:
     """Which columns are the features, the label, the weight and the id, and how each becomes numbers.
 
-    Made by :func:`learn_encoding`; two encodings are equal if they encode alike.
+    Made by :func:`learn_encoding`; two encodings are equal if they encode the same way.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Encoding:
     text_ids : bool
         Whether ids are text; otherwise they are whole numbers.
     single : bool
-        Whether X is float32, as all features that are numbers were when it was learned.
+        Whether X is float32, as were all numeric features when it was learned.
     impute : str or None
         What missing values become.
     """
@@ -193,14 +193,14 @@ class Encoding:
         Raises
         ------
         ValueError
-            If a column is absent or holds another kind of values than before, a value is missing
+            If a column is absent or holds a different kind of values, a value is missing
             and not imputed, or infinite, or a category is new. The message names the file,
             the column and the row.
         """
         y = self._labels(batch)
         weights = None
         if self.weight is not None:
-            with named(batch, self.weight):
+            with naming_cell(batch, self.weight):
                 weights = _plain_numbers(batch.column(self.weight), WEIGHT)
                 refuse_where(weights < 0, "is negative", "a weight is 0 or more")
         return EncodedRows(self._matrix(batch), y, weights, self._ids(batch))
@@ -214,7 +214,7 @@ class Encoding:
         fills: dict[int, float] = {}
         place = 0
         for part in self.parts:
-            with named(batch, part.name):
+            with naming_cell(batch, part.name):
                 column = batch.column(part.name)
                 if isinstance(part, Choice):
                     X[np.arange(len(batch)), place + part.codes(column)] = 1
@@ -241,7 +241,7 @@ class Encoding:
     def _labels(self, batch: Batch) -> Array | None:
         if self.label is None:
             return None
-        with named(batch, self.label):
+        with naming_cell(batch, self.label):
             column = batch.column(self.label)
             if self.label_choice is None:
                 return _plain_numbers(column, LABEL)
@@ -250,7 +250,7 @@ class Encoding:
     def _ids(self, batch: Batch) -> Array | list[str] | None:
         if self.id is None:
             return None
-        with named(batch, self.id):
+        with naming_cell(batch, self.id):
             column = batch.column(self.id)
             return column.words() if self.text_ids else column.whole()
 
@@ -270,7 +270,7 @@ class Encoding:
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Encoding:
-        """Read what :meth:`to_json` returned; ValueError if it is not that."""
+        """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
             return cls(**_fields(state))
         except (KeyError, TypeError, ValueError) as error:
@@ -290,8 +290,8 @@ def _fields(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def named(batch: Batch, name: str) -> Iterator[None]:
-    """Add the file, the column and the row to an error about a value."""
+def naming_cell(batch: Batch, name: str) -> Iterator[None]:
+    """Name the file, the column and the row in an error about a value."""
     try:
         yield
     except BadCellError as error:

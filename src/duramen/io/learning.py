@@ -25,12 +25,12 @@ from duramen.io.columns import (
     plain_number,
     refuse_where,
 )
-from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Number, named
+from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Number, naming_cell
 from duramen.io.table import Batch, Table
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
-_MOST_CATEGORIES = 1000  # beyond, a column holds names or ids, not categories
+_MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
 _CODE = re.compile(r"[+-]?0[0-9]")
 
 
@@ -66,7 +66,7 @@ def learn_encoding(
         None refuses missing values. Otherwise a missing number becomes the column's mean
         (exact), its median, or 0, and a missing category the most frequent one. The median is
         exact up to some 2,000 to 50,000 values per column (fewer the more columns there are);
-        of longer tables it is that of a uniform sample of so many.
+        for longer tables it is that of a uniform sample of that size.
         Labels, weights and ids are never imputed.
     each : callable, optional
         Called with every batch of the pass, for progress.
@@ -114,7 +114,7 @@ def learn_encoding(
         learners[label] = _Classes(label, "number")
     for batch in table.batches(columns=learners) if learners else ():
         for name, learner in learners.items():
-            with named(batch, name):
+            with naming_cell(batch, name):
                 learner.add(batch.column(name), batch.first)
         if each is not None:
             each(batch)
@@ -230,7 +230,7 @@ def _holds(table: Table, name: str, what: str = "column") -> str:
 
 
 def _values_of(table: Table, name: str) -> str | None:
-    """Return what the categories of a column are; None for a text file, where only the pass will tell."""
+    """Return what the categories of a column are; None for a text file, which must be read first."""
     if not table.typed:
         return None
     return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
@@ -239,8 +239,8 @@ def _values_of(table: Table, name: str) -> str | None:
 class _Categories:
     """The values of a column, and how often each occurs.
 
-    A text file does not say what a column holds: its values are collected as text, and are
-    numbers or flags if all of them, in the end, are.
+    A text file does not declare what a column holds: its values are collected as text, and
+    become numbers or flags if all of them can.
     """
 
     way_out = IMPUTE
@@ -265,11 +265,11 @@ class _Categories:
             raise BadCellError(None, *self.too_many)
 
     def result(self) -> Choice | None:
-        of, counts = _parsed(self.counts) if self.of is None else (self.of, self.counts)
+        of, counts = _parse_categories(self.counts) if self.of is None else (self.of, self.counts)
         if not counts:
             return None
         categories = tuple(sorted(counts))
-        frequent = max(categories, key=counts.__getitem__)  # of equals, the first
+        frequent = max(categories, key=counts.__getitem__)  # the first of ties
         return Choice(self.name, of, categories, frequent if self.impute else None)
 
 
@@ -283,7 +283,7 @@ class _Classes(_Categories):
     )
 
 
-def _parsed(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
+def _parse_categories(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
     """Parse the categories of a text file as numbers or flags if every one can be."""
     for of, parse in (("number", _number), ("flag", _flag)):
         found: Counter[Category] = Counter()
@@ -312,7 +312,7 @@ def _flag(text: str) -> Category | None:
 
 
 def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
-    """Return what learns the mean or median of one of ``n_columns`` columns."""
+    """Return the learner for the mean or median of one of ``n_columns`` columns."""
     if impute == "mean":
         return _Mean()
     return _Median(max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
@@ -329,7 +329,7 @@ def _present(column: Column) -> tuple[Array, Array]:
 class _Mean:
     """The mean, rounded once: the sum is kept as a whole number for each binary exponent.
 
-    So neither the order of rows nor the batches change it.
+    So it depends neither on the order of rows nor on the batches.
     """
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ class _Mean:
 class _Median:
     """The median of the values, or of the ``size`` values whose rows have the smallest keys.
 
-    A row's key is a hash of its number, so the sample is uniform, and the same whatever the batches.
+    A row's key is a hash of its number, so the sample is uniform, and independent of the batches.
     """
 
     def __init__(self, size: int) -> None:

@@ -40,10 +40,10 @@ def open_table(path: Any) -> Table:
     """Open a file of rows and named columns, to be read in batches.
 
     Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
-    NumPy's .npz. The suffix tells the format or, if it is unknown, the first bytes do. All but
-    .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
+    NumPy's .npz. The format follows from the suffix or, if that is unknown, from the first bytes. All
+    but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
     pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
-    the order of names, a list in its own. All files must have the same columns.
+    order of their names, a list in its own order. All files must have the same columns.
 
     Raises
     ------

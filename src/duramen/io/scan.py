@@ -27,7 +27,7 @@ T = TypeVar("T")
 Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
 Progress = Callable[[int, float, int], Any]
 
-_MOST_IDS = 20_000_000  # ids that are compared over batches: 160 MB, 320 at the end; others are not checked
+_MOST_IDS = 20_000_000  # ids compared across batches: 160 MB, 320 at the end; further ones are not checked
 
 
 @final
@@ -51,7 +51,7 @@ class Scan:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The columns of X; None if they have no names, or are frames that were not read yet."""
+        """The columns of X; None if they have no names, or batches are frames not read yet."""
         return self._source.names
 
     @property
@@ -61,7 +61,7 @@ class Scan:
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows; None where only a pass over them tells."""
+        """The number of rows; None if only a pass can count them."""
         return self._source.n_rows
 
     def passed(
@@ -72,9 +72,9 @@ class Scan:
         Parameters
         ----------
         begin : function
-            Makes what one thread collects into.
+            Makes the collection of one thread.
         take : function
-            Called with that, the number of rows before a batch, and the batch.
+            Called with the collection, the number of rows before a batch, and the batch.
         number : int
             Which pass this is, for the progress.
 
@@ -101,14 +101,14 @@ class Scan:
                     n_rows += len(points)
                     show(number, n_rows / self._counted if self._counted else done, n_rows)
 
-        with self._shown() as show, self._source.checked():
+        with self._progress_callback() as show, self._source.checked():
             side_by_side(read, self._source.parts())
         self._counted = n_rows
         return list(found.values()) or [begin()]
 
     @contextmanager
-    def _shown(self) -> Iterator[Progress]:
-        """Yield what to call after every batch; a bar on standard error goes when the work is done."""
+    def _progress_callback(self) -> Iterator[Progress]:
+        """Yield the function to call after every batch; a bar on standard error is removed at the end."""
         if self._progress is not True:
             yield self._progress or _show_nothing
             return
@@ -125,7 +125,7 @@ class Scan:
         KeyError
             If there is no such row, or the ids of the file are numbers.
         """
-        with self._shown() as show:
+        with self._progress_callback() as show:
             return self._source.names_of(
                 np.asarray(ids), lambda batch: show(3, batch.done, batch.first + len(batch))
             )
@@ -148,8 +148,8 @@ def scan(
 ) -> Scan:
     """Describe data that does not fit in memory: :func:`duramen.robust_coreset` and ``fit`` take it as X.
 
-    Nothing is read yet but the files' headers; and, if text is to become
-    numbers or missing values are to be imputed, all rows once.
+    Only the files' headers are read; and, if text is to become numbers
+    or missing values are to be imputed, all rows once.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def scan(
     progress : bool or function
         True shows a bar on standard error (``pip install 'duramen[progress]'``); a
         function is called after every batch with the number of the pass, the share
-        of it that is done, and how many rows that were.
+        of it that is done, and the number of rows read so far.
 
     Returns
     -------
@@ -241,13 +241,13 @@ def _are_paths(source: Any) -> bool:
         return False
     paths = [isinstance(one, (str, Path)) for one in source]
     if any(paths) and not all(paths):
-        raise TypeError("a list to scan holds either files or batches, and this one has both")
+        raise TypeError("a list to scan must hold either files or batches, not both")
     return any(paths)
 
 
 @final
 class TableSource:
-    """The rows of a table, encoded; a text that is an id becomes a number."""
+    """The rows of a table, encoded; text ids become numbers."""
 
     def __init__(self, table: Table, encoding: Encoding) -> None:
         self.table, self.encoding = table, encoding
@@ -273,12 +273,12 @@ class TableSource:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Refuse files that change during a pass, and an id that the first pass finds twice."""
+        """Refuse files that change during a pass, and an id that occurs twice in the first pass."""
         self.table.refuse_changed()
         try:
             yield
         except ValueError:
-            self._refuse_duplicates()  # which may be the cause
+            self._refuse_duplicates()  # these may be the cause
             raise
         self._refuse_duplicates()
         self.table.refuse_changed()
@@ -302,7 +302,7 @@ class TableSource:
     def _find(
         self, wanted: Array, each: Callable[[Batch], Any] = len
     ) -> Iterator[tuple[int, Any, Batch, int]]:
-        """Find rows by the numbers of their ids, in a pass over these: number, id, batch and row."""
+        """Find rows by the numbers of their ids, in a pass over the ids: number, id, batch and row."""
         encoding = replace(self.encoding, parts=(), label=None, weight=None)
         for batch, rows in encoding.read(self.table):
             numbers = self._numbers(rows.ids)
@@ -320,7 +320,7 @@ class TableSource:
 
 @final
 class _BatchSource:
-    """Batches that the user gives."""
+    """Batches passed by the user."""
 
     title = "batches"
     classes = n_rows = None
@@ -332,12 +332,12 @@ class _BatchSource:
                 if isinstance(source, Iterable)
                 else "is neither a file, an Arrow dataset, nor an iterable"
             )
-            raise TypeError(f"a scan reads its batches twice, and {type(source).__name__} {problem}")
+            raise TypeError(f"a scan reads its batches twice, but {type(source).__name__} {problem}")
         self._source, self._features, self._roles = source, features, roles
         self.names: tuple[str, ...] | None = None
 
     def checked(self) -> AbstractContextManager[None]:
-        """Accept everything: changes in batches cannot be noticed."""
+        """Accept everything: changes in batches cannot be detected."""
         return nullcontext()
 
     def names_of(self, ids: Array, each: Callable[[Batch], Any]) -> NoReturn:
@@ -349,7 +349,7 @@ class _BatchSource:
     def _read(self) -> Iterator[tuple[int, float, WeightedPoints]]:
         batches = self._source() if callable(self._source) else self._source
         if not isinstance(batches, Iterable):
-            raise TypeError(f"a function that is scanned must return an iterable; found {batches!r}")
+            raise TypeError(f"a function to scan must return an iterable; found {batches!r}")
         first = 0
         for number, batch in enumerate(batches):
             try:
@@ -357,7 +357,7 @@ class _BatchSource:
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}: {error}") from error
             if points is not None:
-                yield first, 0.5, points  # nothing is known of those to come
+                yield first, 0.5, points  # the number of batches is unknown
                 first += len(points)
 
     def _points(self, batch: Any, first: int) -> WeightedPoints | None:
@@ -367,12 +367,12 @@ class _BatchSource:
         if is_frame(batch):
             parts = self._columns(batch)
         elif self._features is not None or any(name is not None for name in self._roles.values()):
-            raise TypeError("label=, features=, weight= and id= name columns, and this batch has no names")
+            raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
         else:
             parts = batch if isinstance(batch, tuple) else (batch,)
             if not 1 <= len(parts) <= 3:
                 raise TypeError(
-                    f"a tuple is (X, y) or (X, y, weights), and this one has {len(parts)} parts; for rows "
+                    f"a tuple must be (X, y) or (X, y, weights), but has {len(parts)} parts; for rows "
                     "with ids pass dm.points(X, y, weights, ids)"
                 )
         X, y, weights, ids = (*parts, None, None, None)[:4]
@@ -390,7 +390,7 @@ class _BatchSource:
             wanted = [name for name in there if name not in taken]
         self.names = self.names or tuple(wanted)
         if set(wanted) != set(self.names):
-            raise ValueError(f"its columns are {wanted}, those of the batches before are {[*self.names]}")
+            raise ValueError(f"its columns are {wanted}, but earlier batches have {[*self.names]}")
         frame = as_frame(batch)
         others = self._roles.values()
         return frame.select(*self.names), *(name and frame.get_column(name) for name in others)

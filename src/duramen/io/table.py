@@ -22,7 +22,7 @@ _MOST, _FEWEST = 1 << 16, 1 << 8
 
 
 def rows_in_memory(width: int) -> int:
-    """Choose how many rows of so many numbers to read at once: up to 8 MB, a power of two.
+    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def rows_in_memory(width: int) -> int:
 
 
 def mark_of(path: Path) -> Mark | None:
-    """Return what changes whenever a file is changed or replaced; None if it is gone."""
+    """Return a fingerprint that changes whenever a file is changed or replaced; None without a file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -49,7 +49,7 @@ class Batch:
     Attributes
     ----------
     table : Table
-        The table they are from.
+        The table the rows are from.
     first : int
         The number of the first row in the table, from 0.
     done : float
@@ -86,13 +86,13 @@ class Table(ABC):
     kinds : dict of str to Kind
         What each column holds.
     n_rows : int or None
-        None where only a pass over the file would tell.
+        None if only a pass over the file can count them.
     index : tuple of str
         Columns that were the index of a pandas frame: not features unless they are named.
     marks : dict of Path to Mark
-        By which a file that changes between passes is noticed.
+        Fingerprints that reveal a file that changes between passes.
     typed : bool
-        Whether the file says what its columns hold, or it is guessed from the first rows of a text file.
+        Whether the file declares what its columns hold; for text files it is guessed from the first rows.
     """
 
     path: Path
@@ -148,12 +148,12 @@ class Table(ABC):
             del batch
 
     def types(self) -> dict[str, str]:
-        """Return the types of the columns, to compare them with those of another file."""
+        """Return the types of the columns, for comparison with another file."""
         return {name: "numbers" if kind in NUMERIC else kind.value for name, kind in self.kinds.items()}
 
     @abstractmethod
     def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        """Read the batches; the arguments are checked."""
+        """Read the batches; the arguments have been checked."""
 
     def place(self, row: int) -> str:
         """Describe where a row is in the file, for a message."""
@@ -186,7 +186,7 @@ class Files(Table):
         self.columns, self.index = first.columns, first.index
         self.typed = all(part.typed for part in parts)
         self.kinds = {name: _kind(name, parts) for name in first.columns}
-        self._counts = [part.n_rows for part in parts]  # None until the rows of a file were counted
+        self._counts = [part.n_rows for part in parts]  # None until the rows of a file are counted
         self.n_rows = None if None in self._counts else sum(count or 0 for count in self._counts)
 
     def place(self, row: int) -> str:
@@ -225,7 +225,7 @@ def _kind(name: str, parts: Sequence[Table]) -> Kind:
 
 
 def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
-    """Refuse a file that has other columns than the first, or other types; each is a path and its types."""
+    """Refuse a file whose columns or types differ from the first's; each is a path and its types."""
     for other, other_types in tables[1:]:
         path, types = tables[0]
         for name, kind in types.items():

@@ -1,4 +1,4 @@
-"""A page about a coreset that needs only a browser: what is in it, which rows are suspected, and why."""
+"""An HTML page about a coreset: what is in it, which rows are suspected, and why."""
 
 from duramen.report.page import report_html
 

@@ -1,4 +1,4 @@
-"""Templates of HTML that cannot be broken out of, and numbers as people write them."""
+"""HTML templates that escape all values, and numbers formatted for readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def escape(text: Any) -> Markup:
 
 
 def short(value: float, digits: int = 4) -> str:
-    """Write a number for a table: four digits or so, thousands apart, a true minus sign.
+    """Format a number for a table: about four digits, thousands separators, a true minus sign.
 
     Examples
     --------
@@ -46,12 +46,12 @@ def short(value: float, digits: int = 4) -> str:
 
 
 def large(value: float) -> str:
-    """Write a number for a headline: six digits or so."""
+    """Format a number for a headline: about six digits."""
     return "unknown" if math.isnan(value) else number(value).replace("-", "−", 1)
 
 
 def percent(share: float) -> str:
-    """Write a share to two digits, or to whole percents.
+    """Format a share as a percentage, to two digits or whole percents.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Count things.
+    """Return a count with its noun or verb.
 
     Examples
     --------
@@ -79,13 +79,13 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def place(value: float) -> str:
-    """Write a place in a drawing: to a tenth of a pixel."""
+    """Format a coordinate of a drawing, to a tenth of a pixel."""
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all templates, in which everything is escaped."""
+    """Return the environment of all templates, which escapes everything."""
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )

@@ -3,8 +3,8 @@
 A loss at the anchor is a function of something that is a sum over features: the
 predictor of a linear loss, the squared distance to a centre. Each feature's
 share of that sum is its part in the row's loss; parts and the rest add up to
-the whole. For a linear predictor a part is the difference from what a usual row
-has: the feature less its mean over the rows that are not suspected.
+the whole. For a linear predictor a part is the difference from a usual row: the
+feature minus its mean over the rows that are not suspected.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _MAX_GROUPS = 8  # of a kind in the table of layers
 
 
 class Findings:
-    """All that a page shows, computed once; what fails, in a custom loss for instance, becomes a reason.
+    """All that a page shows, computed once; a failure, in a custom loss for instance, becomes a reason.
 
     Attributes
     ----------
     live : DynamicCoreset or None
-        What the page is about, where it can change.
+        The subject of the page, if it can change.
     core : Coreset or None
-        None where there is none to build, for the reason ``no_core``.
+        None if it cannot be built, for the reason ``no_core``.
     source : Coreset or DynamicCoreset
-        The coreset, whose numbers are of one moment; what the page is about where there is none.
+        The coreset, whose numbers are from one moment; the subject of the page if there is none.
     anchor_report : AnchorReport or None
         Of a DynamicCoreset.
     losses : array (m,) or None
@@ -66,7 +66,7 @@ class Findings:
         self.anchor_report, self.no_core = None, ""
         names = names or {}
         if self.live is not None:
-            with self.live._lock:  # all numbers must be of one moment
+            with self.live._lock:  # all numbers must be from one moment
                 self.anchor_report = self.live.anchor_report()
                 try:
                     self.core = self.live.coreset()
@@ -93,7 +93,7 @@ class Findings:
         )
 
     def label_text(self, value: float) -> str:
-        """Write a label as the data did."""
+        """Return a label as in the data."""
         if value == int(value) and 0 <= value < len(self.classes):
             return cut(self.classes[int(value)], 40)
         return short(value)
@@ -133,7 +133,7 @@ def effective_size(weights: Array) -> float:
 
 
 def strata_rows(groups: Array) -> list[tuple[str, Array]]:
-    """Name the strata and mark their rows: layers, then bins of suspected loss; of many, the last as one."""
+    """Name the strata and mark their rows: layers, then bins of suspected loss; if many, the last as one."""
     found = []
     for kind, keys in (("layer", groups), ("suspected", -groups)):
         numbers = np.unique(keys[keys >= (kind == "suspected")])
@@ -152,9 +152,9 @@ class Reasons:
     Attributes
     ----------
     kind : str
-        What is taken apart: "margin" (how far a row is on the wrong side of its
+        What is decomposed: "margin" (how far a row is on the wrong side of its
         label), "residual" (its size), "predictor" (in the direction in which the
-        loss grows), "classes" (the strongest other class's predictor, less the
+        loss grows), "classes" (the strongest other class's predictor, minus the
         label's), "distance" (squared, to the nearest centre), "divergence" (from
         it), or "spread" (the squared distance from the usual mean, in standard
         deviations, which is not about the loss).
@@ -165,7 +165,7 @@ class Reasons:
     parts : array (n, p)
         What each feature adds to the whole; above zero, it makes the loss larger.
     rest : array (n,)
-        What a usual row has already.
+        What a usual row already has.
     """
 
     kind: str
@@ -186,14 +186,14 @@ class Reasons:
         return self.kind in ("margin", "residual", "predictor", "classes")
 
     def top(self, row: int, n: int) -> Array:
-        """Find the n features with the largest parts of a row, by size; those of no part are left out."""
+        """Find the n features with the largest parts of a row, by size; parts of zero are left out."""
         size = np.abs(self.parts[row])
         order = np.argsort(-size, kind="stable")[:n]
         return order[size[order] > 0]
 
 
 def largest_losses(losses: Array, ids: Array, n: int) -> Array:
-    """Find the n rows of the largest losses, largest first, equal ones by id; NaN comes last.
+    """Find the n rows with the largest losses, largest first, ties by id; NaN comes last.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def largest_losses(losses: Array, ids: Array, n: int) -> Array:
 
 
 def reasons_of(core: Coreset, rows: Array, columns: tuple[str, ...], label: str = "y") -> Reasons:
-    """Take the losses at the anchor of some rows apart, in float64."""
+    """Decompose the losses of some rows at the anchor, in float64."""
     assert core.anchor is not None
     loss, theta, X = core.loss, core.anchor.theta, dense(core.X[rows])
     zeros = np.zeros(len(X))
@@ -259,7 +259,7 @@ def _of_classes(core: Coreset, theta: Array, rows: Array, X: Array, columns: tup
 def _of_leads(
     kind: str, columns: tuple[str, ...], X: Array, mean: Array, leads: Array, offsets: Array
 ) -> Reasons:
-    """Take <lead, x> + offset apart, as the difference from the usual mean."""
+    """Decompose <lead, x> + offset, as the difference from the usual mean."""
     usual = np.broadcast_to(mean, X.shape)
     return Reasons(kind, columns, X, usual, leads * (X - mean), leads @ mean + offsets)
 

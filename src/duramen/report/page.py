@@ -76,7 +76,7 @@ _REASONS = {  # what the bars show, what the whole is called
     ),
     "spread": (
         "which features make up the squared distance from the mean of the rows that are not suspected, in "
-        "standard deviations. What makes up this loss is not known here.",
+        "standard deviations. What makes up this loss is unknown.",
         "distance²",
     ),
 }
@@ -105,7 +105,7 @@ def report_html(
     certificate : Certificate, optional
         Of :func:`duramen.certify`, for this coreset.
     history : iterable of events, optional
-        What happened to the anchor: each with time, what, n_points, radius and
+        The history of the anchor: each event with time, what, n_points, radius and
         moved. By default the subject's own, where it keeps one.
     notes : mapping, optional
         Names and values to list. By default the subject's own, where it keeps some.
@@ -113,7 +113,7 @@ def report_html(
         How columns became numbers: its ``names``, ``label`` and ``classes`` are
         used where the coreset has none.
     names : mapping of int to str, optional
-        What the ids of a Coreset stand for; a DynamicCoreset knows its own.
+        What the ids of a Coreset stand for; a DynamicCoreset has its own.
 
     Returns
     -------
@@ -168,7 +168,7 @@ def report_html(
 
 
 def _tiles(found: Findings, certificate: Certificate | None) -> list[tuple[str, str, str]]:
-    """List key figures: a name, a value, and what stands below it."""
+    """List key figures: a name, a value, and the line below it."""
     core, n = found.core, found.source.n_points
     width = plural(len(found.columns), "column") if found.columns else "no columns yet"
     shown = [("points", f"{n:,}", width)]
@@ -259,7 +259,7 @@ def _sections(found: Findings, core: Coreset) -> dict[str, Any]:
 
 
 def _reasons(found: Findings, core: Coreset) -> dict[str, Any]:
-    """List the rows of the largest losses with the features that make them large, and what bars show."""
+    """List the rows with the largest losses, the features that make them large, and what bars show."""
     losses = found.losses
     if losses is None:
         return {}
@@ -309,7 +309,7 @@ def _why(reasons: Reasons, place: int) -> dict[str, Any]:
 
 
 def _part(part: float, largest: float, signed: bool) -> dict[str, Any]:
-    """Describe a part as a bar, from the middle to either side where parts have signs."""
+    """Describe a part as a bar, from the middle to either side if parts have signs."""
     share = min(abs(part) / largest, 1.0) if largest and math.isfinite(largest) else float(bool(part))
     kind = "suspect" if part > 0 else "usual" if part < 0 else "none"
     text = short(part, 3)
@@ -371,7 +371,7 @@ def _estimate_cells(estimate: Estimate) -> tuple[str, str, str, str]:
 
 
 def _probes(certificate: Certificate) -> dict[str, Any]:
-    """List the errors that were found when the coreset was compared with the data, by kind of probe."""
+    """List the errors found by comparing the coreset with the data, by kind of probe."""
     kinds = dict.fromkeys(certificate.kinds.tolist())
     groups = [(kind, certificate.errors[certificate.kinds == kind]) for kind in kinds]
     rows = [
@@ -382,7 +382,7 @@ def _probes(certificate: Certificate) -> dict[str, Any]:
 
 
 def _layer(found: Findings, core: Coreset, name: str, mine: Array) -> dict[str, Any]:
-    """Describe a stratum that was drawn from."""
+    """Describe a sampled stratum."""
     count, weight = int(mine.sum()), float(core.weights[mine].sum())
     return {
         "name": name,
@@ -415,7 +415,7 @@ def _event_cells(event: Any) -> tuple[str, ...]:
 
 
 def _time_text(time: str) -> str:
-    """Write an ISO 8601 time for people.
+    """Format an ISO 8601 time for readers.
 
     Examples
     --------

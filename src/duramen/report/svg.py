@@ -14,19 +14,19 @@ from duramen.arrays import Array
 from duramen.coreset.plot import Scene
 from duramen.report.markup import template
 
-_LOG_FROM = 20.0  # the largest over the middle: then most of a linear axis would be empty
+_LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear axis would be empty
 _DECADES = 9.0  # of a logarithmic axis, at most
-_LEAST = 0.002  # of the values: so many may be drawn at its lower end
+_LEAST = 0.002  # share of the values that may be drawn at its lower end
 
 _WIDTH, _HEIGHT = 560, 250  # of a chart; charts.html has the same numbers
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 26, 40
 _BARS = 44
-_LEAST_HEIGHT = 2.0  # of a bar that stands for something
+_LEAST_HEIGHT = 2.0  # of a bar that is not empty
 _STRIP, _STRIP_LEFT = 46, 110
 
 _PICTURE = np.array([860, 500])
 _EDGE, _SIDE = 22, 30
-_FIELD = 3.0  # area of this picture over that of a usual figure's points squared, which areas are in
+_FIELD = 3.0  # area of this picture over that of a usual figure in square points, the unit of areas
 _SHAPES = {  # around (0, 0)
     "cross": "M-4,-4L4,4M-4,4L4,-4",
     "beyond": "M-5,-6L5,0L-5,6Z",
@@ -46,7 +46,7 @@ class Axis:
     stop: float
 
     def place(self, values: Any) -> Any:
-        """Compute where values are drawn; those beyond the axis, on its end."""
+        """Compute where values are drawn; those beyond the axis, at its end."""
         scale = np.log10 if self.log else np.asarray
         values, low, high = (
             scale(part) for part in (np.clip(values, self.low, self.high), self.low, self.high)
@@ -54,11 +54,11 @@ class Axis:
         return self.start + (self.stop - self.start) * np.clip((values - low) / (high - low), 0.0, 1.0)
 
     def edges(self, n: int) -> Array:
-        """Cut the axis into n parts that are drawn equally wide."""
+        """Split the axis into n parts of equal width on the page."""
         return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
 
     def ticks(self, n: int = 6) -> list[float]:
-        """List values to write at the axis."""
+        """List the values to label on the axis."""
         return _log_ticks(self.low, self.high, n) if self.log else linear_ticks(self.low, self.high, n)
 
 
@@ -114,7 +114,7 @@ def _chart(kind: str, **shown: Any) -> Markup:
 def histogram(
     values: Array, weights: Array, marked: Array, title: str, name: str, threshold: float | None = None
 ) -> Markup:
-    """Draw how weight is spread over values: what is ``marked`` on top, in another colour.
+    """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def strips(groups: Sequence[tuple[str, Array]], title: str, name: str) -> Markup
     drawn = []
     for place, (group, values) in enumerate(finite):
         y = 12 + _STRIP * (place + 0.5)
-        golden = np.arange(len(values)) * (math.sqrt(5) - 1) / 2  # spreads dots, so that equal ones are seen
+        golden = np.arange(len(values)) * (math.sqrt(5) - 1) / 2  # spreads dots, so that equal ones show
         heights = y + 20 * (golden % 1.0 - 0.5) * (len(values) > 1)
         dots = list(zip(axis.place(values).tolist(), heights.tolist(), strict=True))
         drawn.append({"name": group, "y": y, "dots": dots})
@@ -168,7 +168,7 @@ def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
     """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
     places, sides = _on_page(scene, scene.places), scene.sides
     radii = (np.sqrt(_FIELD * scene.areas / np.pi) * 0.8).tolist()
-    order = np.argsort(-scene.areas, kind="stable")  # the heavy ones below
+    order = np.argsort(-scene.areas, kind="stable")  # heavy ones at the back
     dots = [
         {"label": group.label, "dots": [(places[k], radii[k]) for k in order[group.rows[order]]]}
         for group in scene.groups

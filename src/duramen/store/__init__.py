@@ -1,4 +1,4 @@
-"""The durable form of a dynamic coreset: one SQLite file, where an operation is safe when it returns."""
+"""The durable form of a dynamic coreset: one SQLite file; an operation is on disk when it returns."""
 
 from duramen.store.errors import DamagedStoreError, StoreLockedError
 from duramen.store.recovery import Recovered, recover

@@ -1,4 +1,4 @@
-"""Blocks of rows in a store: how they are packed, and where points are put, found, changed and removed."""
+"""Blocks of rows in a store: how they are packed, and where points are added, found, changed and removed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from duramen.arrays import Array
 
 _BYTES = 1 << 16  # of rows in a block: a deletion rewrites one, and reading one takes microseconds
 _MOST_ROWS = 4096
-_PAGE, _HERE = 4096, 489  # bytes of a page, and the least that a record has outside of overflow pages
-_FRONT = 496  # zeros before the points: that much, and a multiple of eight
+_PAGE, _HERE = 4096, 489  # bytes of a page, and the fewest that a record has outside of overflow pages
+_FRONT = 496  # zeros before the points: at least that many, and a multiple of eight
 _SIX, _CHECKSUM_BYTES = 1 << 40, 6
 _I8, _F8 = np.dtype("<i8"), np.dtype("<f8")
 
 
 class Block(NamedTuple):
-    """Points in columns, and in which epoch each came: how many anchors there had been."""
+    """Points in columns, and each one's epoch: how many anchors preceded it."""
 
     ids: Array
     epochs: Array
@@ -37,12 +37,12 @@ class Block(NamedTuple):
         return len(self.ids)
 
     def take(self, which: Array | slice) -> Block:
-        """Return some of them."""
+        """Return some of the points."""
         return Block(*(None if column is None else column[which] for column in self))  # type: ignore[arg-type]
 
     @staticmethod
     def concatenate(blocks: Sequence[Block]) -> Block:
-        """Join blocks, one after the other."""
+        """Concatenate blocks."""
         columns = zip(*blocks, strict=True)
         return Block(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
@@ -70,23 +70,23 @@ class RowLayout:
 
     @classmethod
     def from_json(cls, layout: dict[str, Any] | None) -> RowLayout:
-        """Read the layout that the metadata of a store describes: None before the first rows."""
+        """Read the layout from the metadata of a store, None before the first rows."""
         layout = layout or {"n_columns": 0, "dtype": "f8", "labelled": False}
         return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
 
     def pack(self, block: Block) -> bytes:
-        """Put a block into bytes."""
+        """Pack a block into bytes."""
         columns = [column for column in block if column is not None]
         parts = [
             np.ascontiguousarray(column, dtype=kind).tobytes()
             for column, kind in zip(columns, self._kinds, strict=True)
         ]
         length = _FRONT + block.n * self.row_bytes
-        return b"".join([bytes(_FRONT), *parts, bytes(_padded(length, block.n) - length)])
+        return b"".join([bytes(_FRONT), *parts, bytes(_padded_length(length, block.n) - length)])
 
     def unpack(self, content: bytes, n: int) -> Block:
         """Read a block of ``n`` points as views of its bytes; raise ValueError if the length is wrong."""
-        if n < 1 or len(content) != _padded(_FRONT + n * self.row_bytes, n):
+        if n < 1 or len(content) != _padded_length(_FRONT + n * self.row_bytes, n):
             raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
         ids, epochs, weights, *labels = (
             np.frombuffer(content, kind, n, _FRONT + 8 * n * column)
@@ -96,9 +96,9 @@ class RowLayout:
         return Block(ids, epochs, weights, labels[0] if labels else None, rows.reshape(n, self.n_columns))
 
     def unpack_checked(self, number: int, n: Any, checksum: Any, content: Any) -> Block:
-        """Read a record of the table ``blocks``; raise ValueError if its checksum differs."""
+        """Read a record of the table ``blocks``; raise ValueError on a checksum mismatch."""
         if not isinstance(content, bytes) or checksum != block_checksum(number, content):
-            raise ValueError(f"block {number} is not what was written (its checksum differs)")
+            raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
         return self.unpack(content, n)
 
     def split(self, block: Block) -> Iterator[Block]:
@@ -107,11 +107,11 @@ class RowLayout:
             yield block.take(slice(start, start + self.capacity))
 
 
-def _padded(length: int, n: int) -> int:
-    """Lengthen a block of ``n`` points so that its record fills overflow pages, and least of another page.
+def _padded_length(length: int, n: int) -> int:
+    """Return the length of a block padded so that its record fills overflow pages, and least of another page.
 
     A record of p bytes has 489 + (p - 489) mod 4092 of them, if that is no more than 4061,
-    outside of overflow pages: 489 where that leaves no rest.
+    outside of overflow pages: 489 if nothing remains.
     """
     padded = length
     for _ in range(2):  # the length of the record's head depends on the result
@@ -125,7 +125,7 @@ def _varint_bytes(number: int) -> int:
 
 
 def _integer_bytes(number: int) -> int:
-    """Return how many bytes SQLite takes for a small positive integer."""
+    """Return how many bytes SQLite uses for a small positive integer."""
     return 0 if number == 1 else 1 if number < 1 << 7 else 2
 
 
@@ -149,9 +149,9 @@ class Blocks:
 
     Invariants
     ----------
-    1. Every point is in one block, and ``members`` tells in which.
+    1. Every point is in one block, which ``members`` records.
     2. ``n_points``, ``n_blocks`` and ``digest``, the sum of all checksums, are those of the blocks.
-    3. ``_small`` has the blocks that are less than half full, which together would not fill one.
+    3. ``_small`` has the blocks that are less than half full; together they would not fill one.
     """
 
     def __init__(self, connection: sqlite3.Connection, layout: RowLayout) -> None:
@@ -160,7 +160,7 @@ class Blocks:
         self._small: dict[int, int] = {}
 
     def totals(self) -> dict[str, int]:
-        """Return what must be found when the blocks are read again."""
+        """Return the totals to check when the blocks are read again."""
         return {
             "n_points": self.n_points,
             "n_blocks": self.n_blocks,
@@ -171,7 +171,7 @@ class Blocks:
     # reading
 
     def read(self, totals: dict[str, Any]) -> Iterator[Block]:
-        """Read all blocks; raise ValueError, naming the block, if one is not what was written."""
+        """Read all blocks; raise ValueError, naming the block, if one differs from what was written."""
         self.n_points = self.n_blocks = self.digest = 0
         self._small, self._next = {}, int(totals["next_block"])
         expected = int(totals["n_points"])
@@ -180,12 +180,12 @@ class Blocks:
             block = self.layout.unpack_checked(number, n, checksum, content)
             self._count(number, n, checksum, 1)
             if self.n_points > expected or number >= self._next:
-                raise ValueError(f"block {number} is one too many")
+                raise ValueError(f"block {number} is unexpected")
             yield block
         found = self.totals()
         for name in ("n_points", "n_blocks", "digest"):
             if found[name] != totals[name]:
-                raise ValueError(f"the blocks have {name} {found[name]}, and {totals[name]} were written")
+                raise ValueError(f"the blocks have {name} {found[name]}, but {totals[name]} was written")
 
     def _get(self, number: int) -> tuple[Block, int]:
         query = "SELECT n, seal, content FROM blocks WHERE number = ?"
@@ -205,7 +205,7 @@ class Blocks:
             block, checksum = self._get(number)
             rows = np.flatnonzero(np.isin(block.ids, wanted, kind="sort"))
             if len(rows) != len(wanted):
-                raise ValueError(f"points are not in block {number}, which members names")
+                raise ValueError(f"points are missing from block {number}, which members lists")
             yield number, block, checksum, rows
 
     def check(self) -> None:
@@ -214,9 +214,9 @@ class Blocks:
         for number, n, content in self._connection.execute("SELECT number, n, content FROM blocks"):
             for one in self.layout.unpack(content, n).ids.tolist():
                 if members.pop(one, None) != number:
-                    raise ValueError(f"id {one} is in block {number}, and members names another")
+                    raise ValueError(f"id {one} is in block {number}, but members lists another")
         if members:
-            raise ValueError(f"id {min(members)} is not in any block, and members names one")
+            raise ValueError(f"id {min(members)} is not in any block, but members lists one")
 
     # changing
 
@@ -227,7 +227,7 @@ class Blocks:
         self._join_small(at_least=self.layout.capacity)
 
     def remove(self, ids: Array) -> None:
-        """Remove points, and leave nothing of them in the file's tables."""
+        """Remove points, leaving no trace in the file's tables."""
         for number, block, checksum, rows in self._find(ids):
             self._count(number, block.n, checksum, -1)
             if len(rows) < block.n:
@@ -238,7 +238,7 @@ class Blocks:
         self._join_small(at_least=self.layout.capacity)
 
     def replace(self, new: Block) -> None:
-        """Put points in the place of those with the same ids."""
+        """Replace the points with the same ids."""
         order = np.argsort(new.ids)
         for number, block, checksum, rows in self._find(new.ids):
             mine = new.take(order[np.searchsorted(new.ids, block.ids[rows], sorter=order)])
@@ -275,7 +275,7 @@ class Blocks:
             self._small[number] = n
 
     def _join_small(self, at_least: int) -> None:
-        """Join small blocks, if they have so many points."""
+        """Join small blocks if they have at least this many points together."""
         if len(self._small) < 2 or sum(self._small.values()) < at_least:
             return
         parts = []

@@ -1,7 +1,7 @@
-"""Errors of a store file, in the user's words.
+"""Errors of a store file, in terms that users know.
 
 ValueError
-    DamagedStoreError    the file is not what was written
+    DamagedStoreError    the file differs from what was written
 OSError
     StoreLockedError     another process is writing
 """
@@ -18,7 +18,7 @@ _INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowE
 
 
 class DamagedStoreError(ValueError):
-    """The file is not what was written: bytes were changed or lost outside of this library."""
+    """The file differs from what was written: bytes were changed or lost outside of this library."""
 
 
 class StoreLockedError(OSError):
@@ -26,7 +26,7 @@ class StoreLockedError(OSError):
 
 
 def damaged(path: Path, reason: str) -> DamagedStoreError:
-    """Make the error for a damaged file, with the way out."""
+    """Return the error for a damaged file, with what to do."""
     return DamagedStoreError(
         f"{path} is damaged: {reason}; restore a backup, or save what can be read with "
         f"`duramen store recover {path.name} -o new.duramen`"
@@ -36,25 +36,25 @@ def damaged(path: Path, reason: str) -> DamagedStoreError:
 def sqlite_recover(path: Path) -> str:
     """Return advice for a file that SQLite cannot open."""
     return (
-        "restore a backup, or have SQLite's own shell save what it can: "
+        "restore a backup, or let SQLite's own shell save what it can: "
         f'`sqlite3 {path.name} ".recover" | sqlite3 new.duramen`, then `duramen store recover` on the result'
     )
 
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into errors that say what to do."""
+    """Turn SQLite's errors into errors that say what to do."""
     try:
         yield
     except sqlite3.Error as error:
-        raise _translated(path, error) from error
-    except UnicodeDecodeError as error:  # of what SQLite found in the file
+        raise _translate(path, error) from error
+    except UnicodeDecodeError as error:  # of text in the file
         raise damaged(path, "it holds text that is not valid UTF-8") from error
 
 
 @contextmanager
 def damage_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises, and whatever shows that content is inconsistent, into such errors."""
+    """Turn SQLite's errors, and any that reveal inconsistent content, into such errors."""
     try:
         with sqlite_errors(path):
             yield
@@ -64,7 +64,7 @@ def damage_errors(path: Path) -> Iterator[None]:
         raise damaged(path, str(error)) from error
 
 
-_KNOWN = (  # words of SQLite, the error that they become, its number, and what it says
+_KNOWN = (  # words of SQLite's message, the error raised instead, its number and message
     (
         ("disk is full",),
         OSError,
@@ -93,7 +93,7 @@ _KNOWN = (  # words of SQLite, the error that they become, its number, and what 
 )
 
 
-def _translated(path: Path, error: sqlite3.Error) -> OSError | ValueError:
+def _translate(path: Path, error: sqlite3.Error) -> OSError | ValueError:
     no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
     text = "disk is full" if no_space else str(error)
     for words, kind, number, message in _KNOWN:

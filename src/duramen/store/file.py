@@ -1,4 +1,4 @@
-"""The file of a store: one SQLite database, changed in transactions, read whole and checked."""
+"""The file of a store: one SQLite database, changed in transactions, read as a whole and checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Return the one path of a file: whatever links lead to it, and wherever the process goes."""
+    """Return the canonical path of a file, independent of links and of the working directory."""
     return Path(os.path.realpath(os.fsdecode(path)))
 
 
@@ -55,7 +55,7 @@ def connect(path: Path, options: str, *pragmas: str) -> sqlite3.Connection:
 
 
 def _connect_writer(path: Path, synchronous: str) -> sqlite3.Connection:
-    """Open for writing, with a log that every commit is synced to, and nothing left of what is deleted."""
+    """Open for writing, with a log that every commit is synced to; deleted content is overwritten."""
     is_new = not (path.exists() and path.stat().st_size)
     layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL") if is_new else ()
     log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
@@ -63,10 +63,10 @@ def _connect_writer(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """Open for reading; return also whether as a file that does not change.
+    """Open for reading; also return whether it was opened as a file that does not change.
 
-    That is how it is opened where nothing can be written beside it. Elsewhere it is opened as if
-    for writing, so that SQLite tidies up after the last of its users.
+    It is if its folder is not writable. Otherwise it is opened as if for writing, so that SQLite
+    cleans up after the last user.
     """
     pragmas = ("query_only = ON", *_common_pragmas())
     with suppress(sqlite3.OperationalError):
@@ -80,7 +80,7 @@ def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 def _common_pragmas() -> tuple[str, ...]:
-    no_files = "temp_store = MEMORY"  # so no rows in temporary files
+    no_files = "temp_store = MEMORY"  # keeps rows out of temporary files
     return f"cache_size = {-_CACHE}", no_files, "trusted_schema = OFF", "cell_size_check = ON"
 
 
@@ -90,7 +90,7 @@ def log_of(path: Path) -> Path:
 
 
 def has_log(path: Path) -> bool:
-    """Return whether there is a log with content: the file is in use, or its user crashed."""
+    """Return whether there is a log with content: the file is in use, or a writer crashed."""
     return log_of(path).exists() and log_of(path).stat().st_size > 0
 
 
@@ -134,7 +134,7 @@ class Metadata:
         self._written: dict[str, str] = {}
 
     def get(self, name: str) -> Any:
-        """Read a value; raise DamagedStoreError if it is missing, or is not what was written."""
+        """Read a value; raise DamagedStoreError if it is missing or differs from what was written."""
         with damage_errors(self._path):
             found = self._connection.execute(self._select, (name,)).fetchone()
             if found is None:
@@ -152,14 +152,14 @@ class Metadata:
             self._written[name] = text
 
     def forget(self) -> None:
-        """Take nothing for written: a transaction was rolled back."""
+        """Forget what was written: a transaction was rolled back."""
         self._written.clear()
 
 
 def parse_metadata(name: str, text: Any, checksum: Any) -> Any:
-    """Read a value as it is in the table; raise ValueError if it is not what was written."""
+    """Parse a value as stored in the table; raise ValueError if it differs from what was written."""
     if not isinstance(text, str) or checksum != _text_checksum(name, text):
-        raise ValueError(f"the metadata {name!r} is not what was written (its checksum differs)")
+        raise ValueError(f"the metadata {name!r} differs from what was written (checksum mismatch)")
     return json.loads(text)
 
 
@@ -168,7 +168,7 @@ def _text_checksum(name: str, text: str) -> int:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables; inside a transaction."""
+    """Create the tables; inside a transaction."""
     for table, columns in _TABLES.items():
         connection.execute(f"CREATE TABLE {table} ({columns})")
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -178,8 +178,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def _rebuild_tables(connection: sqlite3.Connection) -> None:
     """Write all tables but the blocks again, in order; inside a transaction.
 
-    In the gaps of old pages may be copies of records that were deleted since;
-    they are overwritten when the old tables are dropped.
+    Gaps in old pages may hold copies of records deleted since; they are
+    overwritten when the old tables are dropped.
     """
     for table, columns in _TABLES.items():
         if table != "blocks":
@@ -190,7 +190,7 @@ def _rebuild_tables(connection: sqlite3.Connection) -> None:
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:
-    """Return whether nothing is in the file: it was never filled, or its creation was interrupted."""
+    """Return whether the file is empty: it was never filled, or its creation was interrupted."""
     return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
 
 
@@ -202,15 +202,15 @@ def check_format(connection: sqlite3.Connection, path: Path, *, writing: bool) -
     form = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION:
         raise ValueError(
-            f"{path} is a SQLite file, but not a store of duramen; dm.open_store(path, create=True, "
-            "loss=...) makes one under another name"
+            f"{path} is a SQLite file, but not a duramen store; dm.open_store(path, create=True, "
+            "loss=...) creates one under another name"
         )
     if form > FORMAT:
         raise ValueError(
             f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
         )
     if form < 1:
-        raise damaged(path, f"there is no format {form}")
+        raise damaged(path, f"unknown format {form}")
     if form < FORMAT and not writing:
         raise ValueError(
             f"{path} has the older format {form}; open it once for writing, dm.open_store(path), which "
@@ -220,10 +220,10 @@ def check_format(connection: sqlite3.Connection, path: Path, *, writing: bool) -
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise ValueError if a file is not a store, without a change to it.
+    """Raise ValueError if a file is not a store, without changing it.
 
-    The file is only opened through SQLite: if it is open here already, the system would lift SQLite's
-    locks as soon as another handle of it is closed.
+    The file is only opened through SQLite: if it is already open in this process, closing another
+    handle would make the system release SQLite's locks.
     """
     with (
         suppress(OSError),
@@ -240,13 +240,13 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     metadata = Metadata(connection, path)
     Metadata(connection, path, "spare").put("spare-settings", metadata.get("settings"))
     anchor = metadata.get("anchor")
-    began = [] if anchor is None else [[now(), "kept by an older version", None, anchor["radius"], None]]
-    metadata.put("history", began)
+    events = [] if anchor is None else [[now(), "kept by an older version", None, anchor["radius"], None]]
+    metadata.put("history", events)
     connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def pack_name(name: Any) -> Any:
-    """Put an id into a type of SQLite: a string or UUID into bytes."""
+    """Convert an id to a SQLite type: a string or UUID to bytes."""
     return tagged(name) if isinstance(name, (str, UUID)) else int(name)
 
 
@@ -259,7 +259,7 @@ def unpack_name(packed: Any) -> Any:
     return UUID(bytes=packed[1:])
 
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: a change of one bit shows in the product
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that a change of one bit changes the product
 _MASK = (1 << 62) - 1
 
 
@@ -269,7 +269,7 @@ def _place_checksums(places: Array, ids: Array) -> Array:
 
 
 def deletion_checksum(number: int, packed: Any, time: str) -> int:
-    """Compute the checksum of the note that a point was deleted."""
+    """Compute the checksum of a deletion record."""
     return zlib.crc32(repr((number, packed, time)).encode())
 
 
@@ -319,7 +319,7 @@ class StoreFile:
             return is_blank(self._connection)
 
     def create(self, metadata: dict[str, Any]) -> None:
-        """Make the tables, and write the first metadata."""
+        """Create the tables, and write the first metadata."""
         with sqlite_errors(self.path):
             self.begin()
             create_tables(self._connection)
@@ -329,7 +329,7 @@ class StoreFile:
             self.commit()
 
     def open(self) -> None:
-        """Check that this is a store, and bring an older format up to date."""
+        """Check that this is a store, and migrate an older format."""
         with sqlite_errors(self.path):
             if check_format(self._connection, self.path, writing=not self.read_only) < FORMAT:
                 self.begin()
@@ -338,7 +338,7 @@ class StoreFile:
         self.clear_traces()  # after a crash
 
     def begin(self) -> None:
-        """Begin a transaction; one that was interrupted before it could be used is given up."""
+        """Begin a transaction; one that was interrupted before use is rolled back."""
         self.rollback()
         self._refuse_moved()
         with sqlite_errors(self.path):
@@ -366,7 +366,7 @@ class StoreFile:
                 self._connection.execute("ROLLBACK")
 
     def empty_log(self, *, wait: bool = True) -> bool:
-        """Bring the log into the tables and empty it; return False if a reader prevents it."""
+        """Merge the log into the tables and empty it; return False if a reader prevents that."""
         with sqlite_errors(self.path):
             self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT * wait)}")
             try:
@@ -377,7 +377,7 @@ class StoreFile:
         return not busy
 
     def clear_traces(self) -> None:
-        """Empty the log of what was deleted, if that is possible now; otherwise it is tried again later."""
+        """Empty the log of deleted content if possible now; otherwise try again later."""
         if self.log_has_traces:
             with suppress(OSError, DamagedStoreError):
                 self.empty_log(wait=False)
@@ -399,7 +399,7 @@ class StoreFile:
             self.metadata = Metadata(self._connection, self.path)
 
     def pack(self) -> None:
-        """Put points into as few blocks as they need, and leave no trace of what else was deleted."""
+        """Put points into as few blocks as possible, and erase all traces of deleted records."""
         with damage_errors(self.path):
             self.blocks.pack()
             _rebuild_tables(self._connection)
@@ -407,12 +407,12 @@ class StoreFile:
     def shrink(self) -> None:
         """Return free pages to the file system."""
         with sqlite_errors(self.path):
-            self._connection.executescript("PRAGMA incremental_vacuum")  # execute would take one step: a page
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute would free one page only
 
     def backup(self, target: Path) -> None:
-        """Copy what was committed last into a new file, which appears when it is complete.
+        """Copy the last committed state into a new file, which appears once it is complete.
 
-        A connection of its own reads one state, whatever is written or undone here meanwhile.
+        A separate connection reads one state, whatever is written or undone here in the meantime.
         """
         self._refuse_moved()
         _refuse_existing(target)
@@ -429,7 +429,7 @@ class StoreFile:
             raise PermissionError(errno.EACCES, reason, str(target)) from error
 
     def close(self) -> None:
-        """Close the file; the last one to do so leaves no log behind."""
+        """Close the file; the last connection to close removes the log."""
         with sqlite_errors(self.path):
             self._connection.close()
         open_files.discard(self)
@@ -446,10 +446,10 @@ class StoreFile:
                 self._connection.executemany("INSERT INTO names VALUES (?, ?)", pairs)
 
     def replace(self, block: Block) -> None:
-        """Put points in the place of those with the same ids."""
+        """Replace the points with the same ids."""
         with damage_errors(self.path):
             self.blocks.replace(block)
-            self._leave_sample(block.ids)
+            self._remove_from_sample(block.ids)
             self.log_has_traces = True
 
     def remove(self, ids: Array) -> None:
@@ -457,24 +457,24 @@ class StoreFile:
         with damage_errors(self.path):
             self.blocks.remove(ids)
             self._connection.execute(f"DELETE FROM names WHERE id {AMONG}", as_json(ids))
-            self._leave_sample(ids)
+            self._remove_from_sample(ids)
             self.log_has_traces = True
 
-    def _leave_sample(self, ids: Array) -> None:
+    def _remove_from_sample(self, ids: Array) -> None:
         rows = self._connection.execute(f"SELECT id FROM sample WHERE id {AMONG}", as_json(ids)).fetchall()
         self._connection.execute(f"DELETE FROM sample WHERE id {AMONG}", as_json(ids))
         n, total = self.totals["sample"]
         self.totals["sample"] = [n - len(rows), (total - sum(one for (one,) in rows)) & _MASK]
 
     def set_sample(self, ids: list[int]) -> None:
-        """Write from which points the anchor was made."""
+        """Write which points the anchor was found on."""
         with sqlite_errors(self.path):
             self._connection.execute("DELETE FROM sample")
             self._connection.executemany("INSERT INTO sample VALUES (?)", ((one,) for one in ids))
             self.totals["sample"] = [len(ids), sum(ids) & _MASK]
 
     def set_places(self, places: Array, ids: Array, n: int, *, all_places: bool) -> None:
-        """Write where points are in a tree of ``n``: some of them, or all."""
+        """Write the places of points in a tree of ``n`` points: some, or all."""
         with sqlite_errors(self.path):
             self._connection.execute("DELETE FROM places WHERE place >= ?", (0 if all_places else n,))
             rows = zip(places.tolist(), ids.tolist(), _place_checksums(places, ids).tolist(), strict=True)
@@ -482,7 +482,7 @@ class StoreFile:
             self.totals["n_places"] = n
 
     def note_forgotten(self, ids: Iterable[Any], time: str) -> None:
-        """Note which points were deleted, and when."""
+        """Record which points were deleted, and when."""
         with sqlite_errors(self.path):
             for number, packed in enumerate(map(pack_name, ids), self.totals["n_forgotten"]):
                 row = (number, packed, time, deletion_checksum(number, packed, time))
@@ -493,11 +493,11 @@ class StoreFile:
         """Read which points were deleted, and when."""
         with damage_errors(self.path):
             n = self.totals["n_forgotten"]
-            query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may be behind
+            query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may lag behind
             rows = self._connection.execute(query, (n,)).fetchall()
-            right = [row for row in rows if row[3] == deletion_checksum(*row[:3])]
-            if [row[0] for row in right] != list(range(n)):
-                raise ValueError(f"{len(right)} notes of deletions are what was written, of {n}")
+            intact = [row for row in rows if row[3] == deletion_checksum(*row[:3])]
+            if [row[0] for row in intact] != list(range(n)):
+                raise ValueError(f"{len(intact)} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     # reading
@@ -508,9 +508,9 @@ class StoreFile:
             metadata = {name: self.metadata.get(name) for name in METADATA}
             self.totals = metadata["ledger"]
             self.blocks = Blocks(self._connection, RowLayout.from_json(metadata["state"]["gate"]))
-            totals = self.totals["blocks"] or self.blocks.totals()  # an older version wrote none without rows
-            beside = self._read_names(), self._read_sample(), self._read_places()
-            return Content(metadata, int(totals["n_points"]), *beside, self.blocks.read(totals))
+            totals = self.totals["blocks"] or self.blocks.totals()  # older versions wrote none without rows
+            others = self._read_names(), self._read_sample(), self._read_places()
+            return Content(metadata, int(totals["n_points"]), *others, self.blocks.read(totals))
 
     def _read_names(self) -> dict[int, Any] | None:
         rows = self._connection.execute("SELECT id, name FROM names").fetchall()
@@ -518,13 +518,13 @@ class StoreFile:
             return None
         names = {one: unpack_name(packed) for one, packed in rows}
         if numbers_of(list(names.values())).tolist() != list(names):
-            raise ValueError("a name is not what was written")
+            raise ValueError("a name differs from what was written")
         return names
 
     def _read_sample(self) -> Array:
         ids = [one for (one,) in self._connection.execute("SELECT id FROM sample")]
         if [len(ids), sum(ids) & _MASK] != self.totals["sample"]:
-            raise ValueError("the anchor's sample is not what was written")
+            raise ValueError("the anchor's sample differs from what was written")
         return np.array(ids, dtype=np.int64)
 
     def _read_places(self) -> Array:
@@ -533,11 +533,11 @@ class StoreFile:
         if len(rows) != self.totals["n_places"] or not np.array_equal(places, np.arange(len(rows))):
             raise ValueError("places in the tree are missing")
         if not np.array_equal(checksums, _place_checksums(places, ids)):
-            raise ValueError("a place in the tree is not what was written")
+            raise ValueError("a place in the tree differs from what was written")
         return ids
 
     def check(self) -> None:
-        """Check every page and every index, where points are, and the notes of deletions."""
+        """Check every page and every index, where points are, and the deletion records."""
         with damage_errors(self.path):
             found = self._connection.execute("PRAGMA integrity_check(10)").fetchall()
             problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
@@ -549,4 +549,4 @@ class StoreFile:
 
 def _refuse_existing(target: Path) -> None:
     if target.exists():
-        raise FileExistsError(errno.EEXIST, "the file exists already; choose another path", str(target))
+        raise FileExistsError(errno.EEXIST, "the file already exists; choose another path", str(target))

@@ -1,4 +1,4 @@
-"""One writer per store: a lock that the system lifts when its process ends, also across forks."""
+"""One writer per store: a lock that the system releases when its process ends, also across forks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_open(path: Path) -> bool:
 
 
 def inode(path: Path) -> tuple[int, int]:
-    """Return by what the system knows a file, whatever its name."""
+    """Return what identifies a file to the system, whatever its name."""
     found = path.stat()
     return found.st_dev, found.st_ino
 
@@ -42,7 +42,7 @@ def inode(path: Path) -> tuple[int, int]:
 if sys.platform == "win32":  # pragma: no cover
     import msvcrt
 
-    _FAR = 1 << 30  # Windows keeps others from reading locked bytes, so one beyond the text is locked
+    _FAR = 1 << 30  # Windows prevents reading locked bytes, so one beyond the text is locked
 
     def _lock_file(handle: int) -> None:
         os.lseek(handle, _FAR, os.SEEK_SET)
@@ -61,10 +61,10 @@ def now() -> str:
 
 @final
 class WriterLock:
-    """The right to write, held until :meth:`release` or the end of the process, be it ``kill -9``.
+    """The right to write, held until :meth:`release` or the end of the process, even by ``kill -9``.
 
     The lock is a file beside the store, with ``-lock`` at the end of its name; it is removed on release.
-    Raises StoreLockedError, naming the holder, if another has it.
+    Raises StoreLockedError, naming the holder, if another process holds it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,14 +72,14 @@ class WriterLock:
         self._path = path.with_name(f"{path.name}-lock")
         self._handle: int | None = self._acquire()
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()})
-        with suppress(OSError):  # a full disk: the lock works without a name, too
+        with suppress(OSError):  # a full disk: the lock works without the text, too
             os.ftruncate(self._handle, 0)
             os.lseek(self._handle, 0, os.SEEK_SET)
             os.write(self._handle, text.encode())
         _locks.add(self)
 
     def _acquire(self) -> int:
-        """Open the file and lock it; again, if its last holder removed it in between."""
+        """Open the file and lock it; retry if its last holder removed it in between."""
         while True:
             handle = self._open_file()
             try:
@@ -98,7 +98,7 @@ class WriterLock:
             os.close(handle)
 
     def _open_file(self) -> int:
-        """Open the file; one that another user left behind can be locked, if not written to."""
+        """Open the file; one left behind by another user can be locked, though not written to."""
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         except PermissionError as error:
@@ -106,7 +106,7 @@ class WriterLock:
                 return os.open(self._path, os.O_RDONLY)
             raise PermissionError(
                 errno.EACCES,
-                "nothing can be written beside it; change the permissions of its folder, or open it with "
+                "its folder is not writable; change the permissions of the folder, or open it with "
                 "read_only=True",
                 str(self._store),
             ) from error
@@ -121,7 +121,7 @@ class WriterLock:
         return f"{'this process' if mine else 'process'} {pid} on {host}, since {since},"
 
     def release(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._handle is not None:
             if sys.platform == "win32":  # pragma: no cover  (where an open file cannot be removed)
                 self._close()
@@ -139,7 +139,7 @@ _locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a forked process, take open files for inherited, and leave the locks to the parent."""
+    """Mark open files as inherited in a forked process, and leave the locks to the parent."""
     _inherited.update(file.inode for file in open_files)
     open_files.clear()
     for lock in list(_locks):

@@ -1,4 +1,4 @@
-"""Salvage of a damaged store through SQL, block by block, into a new one."""
+"""Recovery of a damaged store through SQL, block by block, into a new one."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Recovered:
     n_points : int
         How many points are in the new store.
     n_lost : int or None
-        How many are not; None if that is not known.
+        How many were lost; None if unknown.
     problems : tuple of str
-        What was found wrong.
+        The problems found.
     """
 
     n_points: int
@@ -57,22 +57,22 @@ class Recovered:
 def recover(
     path: str | os.PathLike[str], target: str | os.PathLike[str], *, loss: Any = None, sampler: Any = None
 ) -> Recovered:
-    """Save what can be read of a damaged store: a new store with every point whose checksum is right.
+    """Save what can be read of a damaged store: a new store with every point whose checksum matches.
 
     The damaged file is only read. The new store has the same settings,
-    anchor, number of outliers and notes, where they could be read.
+    anchor, number of outliers and notes, as far as they could be read.
 
     Parameters
     ----------
     path, target : str or path
-        The damaged store, and the new one; nothing may be there yet.
+        The damaged store, and the new one, which must not exist yet.
     loss, sampler
-        A custom loss or sampler, where the store was made with one.
+        A custom loss or sampler, if the store was made with one.
 
     Raises
     ------
     FileExistsError
-        If the target exists already.
+        If the target already exists.
     DamagedStoreError
         If SQLite cannot open the file at all.
     ValueError
@@ -86,9 +86,9 @@ def recover(
     lock = WriterLock(new)
     try:
         try:
-            new.touch(exist_ok=False)  # which claims the name
+            new.touch(exist_ok=False)  # claims the name
         except FileExistsError:
-            raise FileExistsError(f"{new} exists already; choose another path") from None
+            raise FileExistsError(f"{new} already exists; choose another path") from None
         try:
             with _open_damaged(source, new.parent) as connection:
                 return _Salvage(source, connection).write(new, lock, loss, sampler)
@@ -102,7 +102,7 @@ def recover(
 
 @contextmanager
 def _open_damaged(source: Path, folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file without a change to it: where it has a log, a copy of both."""
+    """Open a file without changing it: if it has a log, a copy of both."""
     with tempfile.TemporaryDirectory(dir=folder) as copies:
         options = "mode=ro&immutable=1"
         file = source
@@ -111,7 +111,7 @@ def _open_damaged(source: Path, folder: Path) -> Iterator[sqlite3.Connection]:
             shutil.copyfile(source, file)
             shutil.copyfile(log_of(source), log_of(file))
         try:
-            connection = connect(file, options, "writable_schema = ON")  # reads on where a file was cut short
+            connection = connect(file, options, "writable_schema = ON")  # reads on if the file was cut short
         except sqlite3.DatabaseError as error:
             raise DamagedStoreError(
                 f"SQLite cannot open {source} ({error}); {sqlite_recover(source)}"
@@ -121,7 +121,7 @@ def _open_damaged(source: Path, folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 class _Salvage:
-    """What can still be read of a file; each piece by a query of its own, so that damage costs only that."""
+    """What can still be read of a file; each piece by a separate query, to limit what damage costs."""
 
     def __init__(self, source: Path, connection: sqlite3.Connection) -> None:
         self._source, self._connection = source, connection
@@ -138,10 +138,10 @@ class _Salvage:
         copies = [value for _, value in self._read_metadata("spare", [f"spare-{name}"])]
         if not copies:
             raise ValueError(
-                f"{self._source}: its {name} cannot be read, and without that no points can; restore a backup"
+                f"{self._source}: its {name} cannot be read, so no points can be either; restore a backup"
             )
         self._problems.append(f"its {name} cannot be read; an older copy was used")
-        if name == "state":  # points may have got names since
+        if name == "state":  # points may have been given names since
             names = self._records("SELECT 1 FROM names WHERE id >= ? LIMIT 1", [-(1 << 63)])
             copies[0]["named"] = any(names)
         return copies[0]
@@ -170,7 +170,7 @@ class _Salvage:
                     yield found
 
     def _keys(self, table: str, n: int | None) -> Iterable[int]:
-        """Return the keys of a table: all that there may be, or those that scans from both ends reach."""
+        """Return the keys of a table: all possible ones, or those that scans from both ends reach."""
         if n is not None:
             return range(n)
         keys: set[int] = set()
@@ -225,7 +225,7 @@ class _Salvage:
         }
 
     def _blocks(self) -> Iterator[tuple[Block, list[Any] | None]]:
-        """Read the points of sound blocks, with their names where they have them, and none twice."""
+        """Read the points of intact blocks, with their names if they have any, and none twice."""
         if self._state["gate"] is None:
             return
         layout, named = RowLayout.from_json(self._state["gate"]), self._state.get("named", False)

@@ -1,4 +1,4 @@
-"""The store: a dynamic coreset whose every operation is on the disk before it returns."""
+"""The store: a dynamic coreset whose every operation is on disk before it returns."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from duramen.store.lock import WriterLock, now, refuse_inherited
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BYTES = 8 << 20  # of rows that are written together
+_BYTES = 8 << 20  # of rows written together
 
 
 class AnchorEvent(NamedTuple):
-    """An anchor that a store had: since when, how it came about, and how far it was from the one before."""
+    """An anchor in a store's history: since when, its origin, and how far it is from the previous one."""
 
     time: str
     what: str
@@ -57,13 +57,12 @@ class Store(DynamicCoreset):
     """A dynamic coreset in a file; :func:`duramen.open_store` creates and opens it.
 
     It does everything that a :class:`duramen.DynamicCoreset` does, and every operation
-    is on the disk when it returns: neither the end of the process nor a power
-    cut takes it back. An operation that fails has changed nothing, in memory
-    or in the file.
+    is on disk when it returns: it survives the end of the process and a power
+    cut. An operation that fails changes nothing, in memory or in the file.
 
     Invariants
     ----------
-    1. Outside of a transaction, the file holds what is in memory.
+    1. Outside of a transaction, the file agrees with memory.
 
     Examples
     --------
@@ -85,8 +84,8 @@ class Store(DynamicCoreset):
     ) -> None:
         self._file, self._pid = file, os.getpid()
         self._closed = self._lost_file = False
-        self._depth, self._undone = 0, False  # of transactions; whether the outermost was undone already
-        self._origin = "the first"  # of an anchor that comes with rows
+        self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
+        self._origin = "the first"  # of an anchor found on insertion
         self._memory: State | None = None
         self._notes: dict[str, Any] = {}
         with self._snapshot():
@@ -98,13 +97,13 @@ class Store(DynamicCoreset):
                 raise kind(f"{file.path} {error}") from None
             super().__init__(**settings)
             self._restore(content)
-        self._finalizer = weakref.finalize(self, _shut, file, lock, self._pid)
+        self._finalizer = weakref.finalize(self, _close_file, file, lock, self._pid)
 
     # what a store has beyond a dynamic coreset
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._file.path
 
     @property
@@ -114,7 +113,7 @@ class Store(DynamicCoreset):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make one operation of all those inside: they are committed together at the end, or none is.
+        """Make all operations inside atomic: they are committed together at the end, or not at all.
 
         Many small operations are much faster in a transaction. An error that leaves
         the block undoes all of them. Other threads wait until the block ends; other tasks of
@@ -167,7 +166,7 @@ class Store(DynamicCoreset):
         Returns
         -------
         str
-            What was checked, in words.
+            A summary of what was checked.
 
         Raises
         ------
@@ -188,12 +187,12 @@ class Store(DynamicCoreset):
             return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
     def compact(self) -> None:
-        """Make the file as small as it can be, and leave no trace of what was deleted in any of its files.
+        """Make the file as small as possible, and erase all traces of deleted rows from all its files.
 
         Raises
         ------
         StoreLockedError
-            If a reader is in the middle of reading, so that the log cannot be emptied; try again.
+            If a reader is active, so that the log cannot be emptied; try again.
         """
         with self._lock:
             self._check_writable()
@@ -208,7 +207,7 @@ class Store(DynamicCoreset):
                 )
 
     def backup(self, path: str | os.PathLike[str]) -> Path:
-        """Copy the store, as it was committed last, into a new file.
+        """Copy the store, as last committed, into a new file.
 
         Safe while the store is open, here and elsewhere: a reader can back up while another process
         writes. The copy appears under its name when it is complete, with the permissions of the
@@ -217,7 +216,7 @@ class Store(DynamicCoreset):
         Parameters
         ----------
         path : str or path
-            Of the copy; nothing may be there yet.
+            Of the copy; the file must not exist yet.
 
         Returns
         -------
@@ -227,7 +226,7 @@ class Store(DynamicCoreset):
         Raises
         ------
         FileExistsError
-            If the file exists already.
+            If the file already exists.
 
         Examples
         --------
@@ -251,7 +250,7 @@ class Store(DynamicCoreset):
         return target
 
     def refresh(self) -> bool:
-        """Read what was written since, if opened for reading; return whether there was anything."""
+        """Read what others have written since, if opened for reading; return whether there was anything."""
         with self._lock:
             self._check_open()
             if not self.read_only or self._file.version == self._version:
@@ -261,7 +260,7 @@ class Store(DynamicCoreset):
             return True
 
     def close(self) -> None:
-        """Close the file, and let others write; any later use of the store is an error."""
+        """Close the file and release the lock; any later use of the store is an error."""
         with self._lock:
             if not self._closed and self._pid == os.getpid():
                 self._refuse_in_transaction("close()")
@@ -277,33 +276,33 @@ class Store(DynamicCoreset):
 
     @property
     def history(self) -> tuple[AnchorEvent, ...]:
-        """The anchors that there were, the latest last."""
+        """All anchors so far, the latest last."""
         self._check_open()
         return self._history
 
     @property
     def audit(self) -> bool:
-        """Whether deletions are noted."""
+        """Whether deletions are recorded."""
         self._check_open()
         return self._audit
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
-        """Which ids were deleted, and when; empty where the store does not note deletions."""
+        """Which ids were deleted, and when; empty if the store does not record deletions."""
         with self._lock:
             self._check_open()
             return tuple(self._file.forgotten())
 
     @property
     def notes(self) -> dict[str, Any]:
-        """A copy of the notes that are kept in the store."""
+        """A copy of the notes in the store."""
         self._check_open()
         return copy.deepcopy(self._notes)
 
     def note(self, name: str, value: Any) -> None:
-        """Keep a value of JSON's types under a name; None removes it."""
+        """Store a value of JSON types under a name; None removes it."""
         with self.transaction():
-            notes = {**self._notes, name: _as_json_reads_it(name, value)}
+            notes = {**self._notes, name: _json_round_trip(name, value)}
             self._changed = self._file.log_has_traces = True
             self._notes = {key: one for key, one in notes.items() if one is not None}
             self._file.metadata.put("notes", self._notes)
@@ -354,7 +353,7 @@ class Store(DynamicCoreset):
 
     def merge(self, other: DynamicCoreset) -> Store:
         with self._both_locked(other), self.transaction():
-            self._origin = "from the other of a merge"
+            self._origin = "taken over in a merge"
             try:
                 super().merge(other)
             finally:
@@ -364,13 +363,13 @@ class Store(DynamicCoreset):
     def reanchor(self, theta: Any = None) -> None:
         with self.transaction():
             super().reanchor(theta)
-            self._note_anchor("found anew" if theta is None else "given", always=True)
+            self._note_anchor("found again" if theta is None else "given", always=True)
 
     # refusals
 
     @property
     def _state(self) -> State:
-        """The state in memory, behind the check that the store is open; waits while it is read again."""
+        """The state in memory, after a check that the store is open; waits while it is read again."""
         with self._lock:
             self._check_open()
             assert self._memory is not None
@@ -391,7 +390,7 @@ class Store(DynamicCoreset):
             )
         if self._lost_file:
             raise RuntimeError(
-                f"the store {self.path} could not be read again after an error; what was committed is "
+                f"the store {self.path} could not be read again after an error; committed changes are "
                 "in the file: close it and open it again"
             )
 
@@ -399,7 +398,7 @@ class Store(DynamicCoreset):
         self._check_open()
         if self.read_only:
             raise PermissionError(
-                f"the store {self.path} was opened with read_only=True; open it without to change it"
+                f"the store {self.path} was opened with read_only=True; open it without that to change it"
             )
 
     def _check_not_undone(self) -> None:
@@ -414,7 +413,7 @@ class Store(DynamicCoreset):
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """Read one state of the file, whatever others write meanwhile."""
+        """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
             yield
@@ -426,7 +425,7 @@ class Store(DynamicCoreset):
         return self._file.read()
 
     def _restore(self, content: Content) -> None:
-        """Put what the file holds into memory."""
+        """Load what the file holds into memory."""
         with damage_errors(self.path):
             self._free_memory()
             metadata, n = content.metadata, content.n_points
@@ -461,11 +460,11 @@ class Store(DynamicCoreset):
             memory.unlink()
 
     def _undo(self, before: tuple[Any, ...] | None) -> None:
-        """Go back to what the file holds; memory that is as before stays."""
+        """Go back to what the file holds; unchanged memory is kept."""
         try:
             self._file.rollback()
             if before is None or self._memory_version() != before:
-                self._file.log_has_traces = not self.read_only  # of what was to be written
+                self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
                     self._restore(self._read())
@@ -474,23 +473,23 @@ class Store(DynamicCoreset):
             raise
 
     def _check_file(self) -> None:
-        """Check that every page is sound, and that the file holds what is in memory."""
+        """Check that every page is intact, and that the file agrees with memory."""
         if self.read_only:
             self._restore(self._read())
         content = self._file.read()
         with damage_errors(self.path):
-            agree = [self._packed(block) == self._packed(self._block(block.ids)) for block in content.blocks]
+            agree = [self._pack(block) == self._pack(self._block(block.ids)) for block in content.blocks]
         self._file.check()
         if not all(agree):
-            raise damaged(self.path, "a block holds other points than memory")
+            raise damaged(self.path, "a block holds points that differ from those in memory")
         if content.n_points != self.n_points:
-            raise damaged(self.path, f"it has {content.n_points} points, and memory {self.n_points}")
+            raise damaged(self.path, f"it has {content.n_points} points, but memory has {self.n_points}")
         same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
         if not same or content.metadata["notes"] != self._notes:
-            raise damaged(self.path, "its state or its notes are not those in memory")
+            raise damaged(self.path, "its state or its notes differ from those in memory")
 
-    def _packed(self, block: Block) -> bytes:
-        """Pack a block, with only whether each point changed since the anchor in place of its epoch."""
+    def _pack(self, block: Block) -> bytes:
+        """Pack a block, with epochs replaced by whether each point changed since the anchor."""
         return self._file.blocks.layout.pack(
             block._replace(epochs=block.epochs == self._file.totals["epoch"])
         )
@@ -503,7 +502,7 @@ class Store(DynamicCoreset):
         return candidates.engine if candidates is not None and isinstance(candidates.engine, Tree) else None
 
     def _memory_version(self) -> tuple[Any, ...]:
-        """Return what differs between two states in memory."""
+        """Return a value that differs between any two states in memory."""
         state = self._memory
         inside = (
             None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
@@ -527,7 +526,7 @@ class Store(DynamicCoreset):
         self._changed = False
 
     def _write_points(self, numbers: Array) -> None:
-        """Write points that are new."""
+        """Write new points."""
         state = self._sound()
         validator, named = state.validator, state.ids.names is not None
         layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
@@ -537,7 +536,7 @@ class Store(DynamicCoreset):
             self._file.add(layout, self._block(some), state.ids.names_of(some) if named else None)
 
     def _write_places(self) -> None:
-        """Write which places of a tree have other points than before."""
+        """Write the places of a tree whose points have changed."""
         tree = self._tree
         if tree is None:
             return
@@ -562,7 +561,7 @@ class Store(DynamicCoreset):
         return Block(points.ids[slots], epochs, points.weights[slots], labels, rows)
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:
-        """Write an anchor that is new, or from which all points were scored again."""
+        """Write an anchor that is new, or at which all points were scored again."""
         anchor, old = self.anchor, self._written_anchor
         if anchor is None or (anchor is old and not always):
             return
@@ -577,7 +576,7 @@ class Store(DynamicCoreset):
         self._written_anchor = anchor
 
     def _continue_from(self, state: dict[str, Any]) -> None:
-        """Take over what the state of another store holds beside the points: the next id, and the columns."""
+        """Take over the state of another store besides the points: the next id, and the columns."""
         self._skip_ids(int(state["next_id"]))
         if self._state.validator.n_columns:
             columns = state["gate"]["columns"]
@@ -594,8 +593,8 @@ def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
         start = end
 
 
-def _shut(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
-    """Close the file and release the lock, also of a store that was never closed; not after a fork."""
+def _close_file(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
+    """Close the file and release the lock, also if the store was never closed; not after a fork."""
     if pid != os.getpid():
         return
     try:
@@ -606,10 +605,10 @@ def _shut(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
             lock.release()
 
 
-def _as_json_reads_it(name: Any, value: Any) -> Any:
-    """Return a note as it will be read again; raise if JSON cannot hold it."""
+def _json_round_trip(name: Any, value: Any) -> Any:
+    """Return a note as it will be read back; raise if JSON cannot hold it."""
     if not isinstance(name, str):
-        raise TypeError(f"the name of a note is a string; found {name!r}")
+        raise TypeError(f"the name of a note must be a string; found {name!r}")
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -643,32 +642,32 @@ def open_store(
     audit: bool | None = None,
     synchronous: str = "full",
 ) -> Store:
-    """Open a dynamic coreset that is kept in a file, or create one.
+    """Open a dynamic coreset stored in a file, or create one.
 
     One process may write at a time, and any number may read. The writer holds a
-    lock that ends with its process, however that ends.
+    lock that is released when its process ends, however it ends.
 
     Parameters
     ----------
     path : str or path
         The file, such as ``customers.duramen``. While it is open, SQLite's log
-        is beside it (``-wal``, ``-shm``), and the lock (``-lock``).
+        (``-wal``, ``-shm``) and the lock (``-lock``) are next to it.
     create : bool
         Whether to create the file if it is missing. An existing store is opened.
     read_only : bool
-        Whether to open it for reading only: as it is now, and after ``refresh()`` as it is then.
+        Whether to open it for reading only, in its current state; ``refresh()`` reads later changes.
     loss : Loss
         The learning problem. Required to create a store, and to open one with a
-        custom loss, which a file cannot hold.
+        custom loss, which a file cannot store.
     size, n_outliers, sampler, engine, suspects, calibrate, random_state, anchor, bucket_size, height
         As for :class:`duramen.DynamicCoreset`, to create a store. For an existing
         one, a setting that contradicts it is an error. A custom sampler must be
         passed each time.
     audit : bool
-        Whether to note the id of each point that is deleted, and when; nothing else of it is kept.
+        Whether to record the id and time of each deletion; nothing else of a deleted point is kept.
     synchronous : "full" or "normal"
         Whether every operation waits for the disk. With "normal" a power cut may
-        undo the latest ones, but the file stays sound; the end of the
+        undo the latest ones, but the file stays intact; the end of the
         process undoes nothing in either case.
 
     Raises
@@ -678,7 +677,7 @@ def open_store(
     StoreLockedError
         If another process has it open for writing; the message names it.
     DamagedStoreError
-        If the file is not what was written; the message names the damage.
+        If the file differs from what was written; the message names the damage.
     ValueError
         If it is not a store, was written by a newer version, or a setting contradicts it.
 
@@ -719,7 +718,7 @@ def open_store(
             if not create:
                 raise ValueError(
                     f"{place} is empty: its creation was interrupted; dm.open_store(path, create=True, "
-                    "loss=...) makes it"
+                    "loss=...) completes it"
                 )
             file.create(_first_metadata(fresh or _new_coreset(given), bool(audit)))
         file.open()
@@ -730,17 +729,17 @@ def open_store(
 
 
 def _check_place(place: Path, create: bool, writing: bool) -> None:
-    """Raise if there is no store at this place, and none can be."""
+    """Raise if there is no store at this place and none can be created."""
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
     refuse_inherited(place)
     if not place.exists():
         if not create:
             raise FileNotFoundError(
-                f"there is no store {place}; dm.open_store(path, create=True, loss=...) makes one"
+                f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
             )
         if not place.parent.is_dir():
-            raise FileNotFoundError(f"{place}: there is no folder {place.parent}; make it first")
+            raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
     elif writing:
         if place.stat().st_nlink > 1:
             raise ValueError(
@@ -772,7 +771,7 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
     if not isinstance(given.get("random_state"), (int, np.integer)):
-        given.pop("random_state", None)  # a generator does not say which seed
+        given.pop("random_state", None)  # a generator does not reveal its seed
     settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
     other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
     mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
@@ -785,6 +784,6 @@ def _check_settings(store: Store, given: dict[str, Any]) -> None:
         key = "seed" if name == "random_state" else name
         if mine[key] != theirs[key]:
             raise ValueError(
-                f"{store.path} was made with another {name} than {given[name]!r}; leave it out, or "
-                "make another store"
+                f"{store.path} was made with a different {name} than {given[name]!r}; leave it out, or "
+                "create another store"
             )

@@ -17,7 +17,7 @@ _FAN_IN = 8  # summaries that one task merges
 # Rows. Dask starts workers with malloc set to return memory soon (MALLOC_TRIM_THRESHOLD_), so that each array
 # of more than 128 KiB costs page faults: with 65,536 rows at a time a pass took up to 1.4 times as long.
 _BATCH = 1 << 14
-# In words: the dashboard groups tasks by the letters at the beginning of their names.
+# Spelled out: the dashboard groups tasks by the letters at the beginning of their names.
 _PASSES = ("first", "second", "third")
 
 
@@ -133,7 +133,7 @@ def robust_coreset(
     )
     if loss.needs_labels and not parts.has_labels:
         raise ValueError(f"{loss!r} needs labels; pass label= for a frame, or y, one label per row")
-    parts = parts.numbered()
+    parts = parts.with_row_numbers()
     counts = [count for count in parts.counts if count is not None]
     if len(counts) == len(parts) and not parts.has_weights:
         first = first.expecting(sum(counts))

@@ -16,11 +16,11 @@ import numpy as np
 
 from duramen.arrays import refuse_nonfinite
 from duramen.extras import needed
-from duramen.io.columns import checked_names, column_roles, few
+from duramen.io.columns import check_names, column_roles, few
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
 
-_TOGETHER = 16  # partitions that are computed again together, to find which one fails
+_TOGETHER = 16  # partitions recomputed together, to find which one fails
 
 Work = Callable[[WeightedPoints | None, Any], Any]
 
@@ -54,7 +54,7 @@ class BlockLayout:
         ----------
         first, count : int or None
             The number of the block's first row over all partitions, and how many rows it must have;
-            None where that is not known.
+            None if unknown.
 
         Notes
         -----
@@ -68,12 +68,12 @@ class BlockLayout:
         n = int(X.shape[0])
         if count is not None and n != count:
             raise ValueError(
-                f"it has {n:,} rows, and had {count:,} when they were counted; a partition must be the "
+                f"it has {n:,} rows, but had {count:,} when they were counted; a partition must be the "
                 "same each time it is computed: call persist() on the data first"
             )
         for name, column in (("y", y), ("sample_weight", weights), ("ids", ids)):
             if column is not None and len(column) != n:
-                raise ValueError(f"{name} has {len(column)} values for {n} rows; cut both at the same rows")
+                raise ValueError(f"{name} has {len(column)} values for {n} rows; split both at the same rows")
         if not n:
             return None
         if ids is None:
@@ -133,8 +133,8 @@ class Parts:
         where = f" ({self.where[number]})" if self.where[number] else ""
         return f"partition {number} of {len(self)}{where}"
 
-    def numbered(self) -> Parts:
-        """Return the same with all rows numbered, which takes a pass over one column if needed."""
+    def with_row_numbers(self) -> Parts:
+        """Return the same partitions with rows numbered, which may take a pass over one column."""
         if self.has_ids:
             return self
         counts: Sequence[Any] = self.counts
@@ -151,15 +151,15 @@ class Parts:
             named = str(error).startswith("partition")
             if named or type(error).__module__.partition(".")[0] == "distributed":
                 raise
-            number = self._broken()
+            number = self._find_broken()
             if number is None:
                 raise
-            raise prefixed(self.name(number), error) from error
+            raise prefix_error(self.name(number), error) from error
 
-    def _broken(self) -> int | None:
+    def _find_broken(self) -> int | None:
         """Find a partition that cannot be computed: some at a time, then one by one."""
-        look = task("duramen-look-for-error")
-        ends = [look(_nothing, *(one for one in blocks if one is not None)) for blocks in self.blocks]
+        probe = task("duramen-look-for-error")
+        ends = [probe(_nothing, *(one for one in blocks if one is not None)) for blocks in self.blocks]
         for start in range(0, len(ends), _TOGETHER):
             group = ends[start : start + _TOGETHER]
             if not _can_be_computed(group):
@@ -206,15 +206,15 @@ def task(name: str) -> Callable[..., Any]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Prefix the message of an error with the name of a partition; its type stays."""
+    """Prefix the message of an error with the name of a partition; keep its type."""
     try:
         yield
     except Exception as error:
-        raise prefixed(name, error) from error
+        raise prefix_error(name, error) from error
 
 
-def prefixed(name: str, error: Exception) -> Exception:
-    """Return an error whose message begins with a name: of its type, or a base type that takes a text."""
+def prefix_error(name: str, error: Exception) -> Exception:
+    """Return an error whose message begins with a name: of its type, or a base type that takes a message."""
     text = f"{name}: {error.args[0] if len(error.args) == 1 else error}"
     for kind in type(error).__mro__:
         try:
@@ -227,7 +227,7 @@ def prefixed(name: str, error: Exception) -> Exception:
 
 
 def _nothing(*blocks: Any) -> None:
-    """Depend on blocks, and return nothing of them."""
+    """Depend on blocks, and return nothing."""
 
 
 def _can_be_computed(ends: Sequence[Any]) -> bool:
@@ -305,19 +305,19 @@ def _check_type(dtype: Any, name: str, *, whole: bool = False) -> None:
         raise TypeError(f"{name} must be integers; found type {dtype}; convert them first")
 
 
-def _aligned(column: Any, name: str, lengths: Sequence[float] | None, n_blocks: int) -> list[Any]:
-    """Return the blocks of a column, cut as the rows are; None for each if there is no column."""
+def _align(column: Any, name: str, lengths: Sequence[float] | None, n_blocks: int) -> list[Any]:
+    """Return the blocks of a column, partitioned like the rows; None for each if there is no column."""
     if column is None:
         return [None] * n_blocks
     if not is_array(column) and not is_column(column):
         raise TypeError(
             f"{name} must be a Dask array or Series, as the data is a Dask collection; found "
-            f"{type(column).__name__}; convert it by dask.array.from_array({name})"
+            f"{type(column).__name__}; convert it with dask.array.from_array({name})"
         )
     if column.ndim != 1:
         raise ValueError(f"{name} must have one value per row, in one dimension; found shape {column.shape}")
     _check_type(column.dtype, name, whole=name == "ids")
-    if lengths is not None and is_array(column) and _known(column.chunks[0]):
+    if lengths is not None and is_array(column) and _all_known(column.chunks[0]):
         n = int(sum(lengths))
         if column.shape[0] != n:
             raise ValueError(
@@ -327,13 +327,13 @@ def _aligned(column: Any, name: str, lengths: Sequence[float] | None, n_blocks: 
     blocks = blocks_of(column)
     if len(blocks) != n_blocks:
         raise ValueError(
-            f"{name} has {len(blocks)} partitions and the data {n_blocks}; cut both at the same rows, or "
+            f"{name} has {len(blocks)} partitions and the data {n_blocks}; split both at the same rows, or "
             "call compute_chunk_sizes() on arrays first"
         )
     return blocks
 
 
-def _known(lengths: Sequence[float]) -> bool:
+def _all_known(lengths: Sequence[float]) -> bool:
     return not any(math.isnan(length) for length in lengths)
 
 
@@ -365,7 +365,7 @@ def parts_of(
     for role, name in given.items():
         if name is not None:
             raise TypeError(
-                f"{role}={name!r} names a column, and a Dask array has no names; pass y, sample_weight and "
+                f"{role}={name!r} names a column, but a Dask array has no names; pass y, sample_weight and "
                 "ids as separate arrays, or a Dask DataFrame"
             )
     return _array_parts(data, columns)
@@ -383,7 +383,7 @@ def _frame_parts(
     where = ("",) * n
     if frame.known_divisions and n == n_partitions:
         where = tuple(f"index {start} to {end}" for start, end in pairwise(frame.divisions))
-    others = [_aligned(column, name, None, n) for name, column in columns.items()]
+    others = [_align(column, name, None, n) for name, column in columns.items()]
     unknown = (None,) * n
     return Parts(layout, list(zip(blocks, *others, strict=True)), counters, unknown, unknown, where)
 
@@ -399,12 +399,12 @@ def _array_parts(X: Any, columns: dict[str, Any]) -> Parts:
     blocks, lengths = blocks_of(X), X.chunks[0]
     firsts: tuple[Any, ...] = (None,) * len(blocks)
     counts, where = firsts, ("",) * len(blocks)
-    known = lengths if _known(lengths) else None
+    known = lengths if _all_known(lengths) else None
     if known is not None:
         ends = list(accumulate(known, initial=0))
         firsts, counts = tuple(ends[:-1]), tuple(known)
         where = tuple(f"rows {start} to {end - 1}" for start, end in pairwise(ends))
-    others = [_aligned(column, name, known, len(blocks)) for name, column in columns.items()]
+    others = [_align(column, name, known, len(blocks)) for name, column in columns.items()]
     return Parts(BlockLayout(), list(zip(blocks, *others, strict=True)), blocks, firsts, counts, where)
 
 
@@ -415,7 +415,7 @@ def _features(frame: Any, features: Iterable[Any] | None, named: dict[str, Any])
     roles = column_roles(there, where, named, features)
     if features is None:
         roles |= {name: "features" for name in there if name not in roles}
-    checked_names(where, [name for name in there if name in roles])
+    check_names(where, [name for name in there if name in roles])
     chosen = tuple(name for name, role in roles.items() if role == "features")
     if not chosen:
         raise ValueError(f"there is no column left for the features; the frame has {few(there)}")
