@@ -338,6 +338,6 @@ def test_losses_of_your_own_need_an_anchor_of_yours(sampler):
 
 def test_custom_losses_need_an_anchor():
     dyn = new(loss=CityBlock())
-    with pytest.raises((TypeError, ValueError), match="pass anchor="):
+    with pytest.raises((TypeError, ValueError), match="as anchor="):
         fed(dyn, 1)
     assert len(dyn) == 0
