@@ -28,8 +28,8 @@ REFUSED = [
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
     ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score points.*engine='tree'"),
-    ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
-    ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
+    ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None need the tree engine; pass engine='tree'"),
+    ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 need the tree engine"),
     ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number, 1 or more"),
     ({"engine": "tree", "height": 2.0}, ValueError, "height=2.0 must be a whole number"),
     ({"engine": "tree", "height": 2, "bucket_size": 9}, ValueError, "bucket_size=9 and height=2 both"),
@@ -153,8 +153,8 @@ IDS = [
     ((TWO, np.array([1, 2**64 - 1], dtype=np.uint64)), ValueError, "must fit in int64; row 1 has 18446744073709551615"),
     ((ROW, 2**64), (TypeError, ValueError), "18446744073709551616|int64"),
     ((ROW, -(2**63) - 1), (TypeError, ValueError), "-9223372036854775809|int64"),
-    ((ROW, "ann"), TypeError, "the points here have numbers for ids, and so must new ones; found 'ann'"),
-    ((TWO, ["ann", "bob"]), TypeError, "have numbers for ids.*found 'ann'"),
+    ((ROW, "ann"), TypeError, "the points here have integer ids, and so must new ones; found 'ann'"),
+    ((TWO, ["ann", "bob"]), TypeError, "have integer ids.*found 'ann'"),
     ((TWO, ["ann", 7]), TypeError, "names must be strings or UUIDs; row 1 has 7"),
     ((ROW, b"ann"), TypeError, "ids"),
     ((ROW, {1000}), TypeError, "ids"),
@@ -384,12 +384,12 @@ def test_strata_that_are_no_int64_are_refused(odd, found):
 @every_engine
 def test_wrong_use_is_refused_with_what_to_pass(engine):
     dyn, other, (X, y) = live(engine=engine), live(engine=engine, anchor=None), rows()
-    with refused(dyn, TypeError, r"fit takes no 'l1'; its settings are .*l2"):
+    with refused(dyn, TypeError, r"fit has no setting 'l1'; its settings are .*l2"):
         dyn.fit(l1=3)
     with pytest.raises(AttributeError):
         dyn.size = 5
     for one in (dyn, live(0)):
-        with refused(one, TypeError, r"pass its parts: points\.X"):
+        with refused(one, TypeError, r"X is a WeightedPoints; pass points\.X"):
             one.insert(dm.points(X, y))
     dyn.insert(X, y, 2.5)
     assert dyn.total_weight == 3.5 * LATE
