@@ -19,7 +19,7 @@ def test_the_distance_of_centres_is_the_largest_over_centres():
     one, two = np.zeros((3, 2)), np.array([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]])
     assert distance(one, two) == 10.0
     assert distance(one.ravel(), two.ravel()) == pytest.approx(np.sqrt(25 + 1 + 100))
-    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\) have no distance"):
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\) cannot be compared"):
         distance([0, 0], [0, 0, 0])
 
 

@@ -312,9 +312,9 @@ BAD = {
     "columns": ({"X": X0[:, :3]}, r"X has 3 columns; the coreset has 4: pass the data it was built from"),
     "rows": (
         {"X": X0[1:], "y": Y0[1:]},
-        r"X weighs 2,999 and the coreset 3,000: these are not the data of this coreset; pass the X and",
+        r"X has total weight 2,999, the coreset 3,000: it was built from other data; pass the X and",
     ),
-    "weights": ({"sample_weight": np.full(N, 0.5)}, r"X weighs 1,500 and the coreset 3,000"),
+    "weights": ({"sample_weight": np.full(N, 0.5)}, r"X has total weight 1,500, the coreset 3,000"),
     "no labels": ({"y": None}, r"the coreset has labels, and y is None; pass y, one label per row"),
     "short labels": ({"y": Y0[1:]}, r"y has 2999"),
     "labels": ({"y": np.full(N, 7)}, r"row 0 has 7|found.* 7"),

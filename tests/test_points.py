@@ -150,7 +150,7 @@ BAD = [
     ("negative weight", X, {"weights": [1, -2, -3]}, ValueError, r"must not be negative; row 1 has -2"),
     ("infinite weight", X, {"weights": [1, np.inf, 1]}, ValueError, r"weights has inf in row 1"),
     ("heavy", X[:2], {"weights": [1e308, 1e308]}, ValueError, r"weights add up to infinity; scale them down"),
-    ("repeated id", X, {"ids": [4, 9, 4]}, ValueError, r"id 4 of row 0 stands again in row 2"),
+    ("repeated id", X, {"ids": [4, 9, 4]}, ValueError, r"id 4 of row 0 occurs again in row 2"),
     ("float ids", X, {"ids": [1.0, 2.0, 3.0]}, TypeError, r"ids must be integers; found type float64"),
     ("bool ids", X[:2], {"ids": [True, False]}, TypeError, r"ids must be integers"),
     ("huge id", X[:1], {"ids": np.array([2**63], dtype=np.uint64)}, ValueError, r"fit in int64; row 0 has 9223372036854775808"),
@@ -177,7 +177,7 @@ def test_the_first_bad_row_of_many_is_named_whatever_the_threads():
 def test_ids_repeated_far_apart():
     ids = np.random.default_rng(0).permutation(50_000)
     ids[40_000] = ids[123]
-    with pytest.raises(ValueError, match=f"id {ids[123]} of row 123 stands again in row 40000"):
+    with pytest.raises(ValueError, match=f"id {ids[123]} of row 123 occurs again in row 40000"):
         dm.points(np.ones((50_000, 1)), ids=ids)
 
 
@@ -221,7 +221,7 @@ def test_take_views_a_slice_and_refuses_what_it_cannot_take():
     for which in ([3], [True, False]):
         with pytest.raises(IndexError):
             points.take(which)
-    with pytest.raises(ValueError, match="id 1 of row 0 stands again in row 1"):
+    with pytest.raises(ValueError, match="id 1 of row 0 occurs again in row 1"):
         points.take([1, 1])
     for which in (1, [0.5], [[0, 1]], "all"):
         with pytest.raises(IndexError, match="one-dimensional array of integers or booleans, or a slice"):
@@ -238,7 +238,7 @@ def test_concat_refuses_what_does_not_fit():
         concat([])
     with pytest.raises(ValueError, match="2 and 1 columns"):
         concat([points, dm.points([[1.0]], ids=[7])])
-    with pytest.raises(ValueError, match="stands again"):
+    with pytest.raises(ValueError, match="occurs again"):
         concat([points, points])
     with pytest.raises(ValueError, match="dense and sparse"):
         concat([points, dm.points(sparse.csr_array(X), ids=[7, 8, 9])])

@@ -161,7 +161,7 @@ def test_float32_losses_are_summed_in_float64():
         (np.arange(4.0), np.ones(4), 4.5, None, "must lie between 0 and the total weight 4"),
         (np.arange(4.0), np.ones(4), np.nan, None, "must lie between 0 and the total weight 4"),
         ([0.0, 1.0, np.nan], np.ones(3), 1, None, "nan in row 2"),
-        ([0.0, 1.0], np.ones(3), 1, None, "one length"),
+        ([0.0, 1.0], np.ones(3), 1, None, "the same length"),
         (np.ones(3), np.ones(3), 1, range(5), r"ids must have one entry per point; found shapes \(5,\), \(3,\)"),
         ([1.0, 2.0], [-1.0, 5.0], 1, None, "weights must not be negative; row 0 has -1"),
         ([3.0, 1.0, 2.0], [1e308] * 3, 1.0, None, "add up to infinity"),

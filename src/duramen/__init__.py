@@ -64,7 +64,7 @@ if not _TYPE_CHECKING:
             return globals()[_RENAMED[name]]
         if name not in __all__:
             raise AttributeError(f"module 'duramen' has no attribute {name!r}")
-        from duramen import estimators  # with scikit-learn, which takes a second: only when one is asked for
+        from duramen import estimators  # imports scikit-learn, which takes a second: only on demand
 
         return getattr(estimators, name)
 

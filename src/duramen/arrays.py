@@ -21,14 +21,14 @@ from duramen.parallel import for_each_chunk, rows_per_chunk
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether ``data`` is a data frame or an Arrow table, also a lazy one."""
+    """Return whether ``data`` is a data frame or an Arrow table, lazy or not."""
     kind = type(data)
     return hasattr(kind, "columns") and (hasattr(kind, "iloc") or hasattr(kind, "schema"))
 
 
 def as_frame(data: Any) -> Any:
     """Return a data frame or Arrow table as a narwhals frame."""
-    import narwhals as nw  # here, as it takes 50 ms
+    import narwhals as nw  # imported here, as that takes 50 ms
 
     if type(data).__name__ == "RecordBatch":
         data = sys.modules["pyarrow"].Table.from_batches([data])
@@ -65,8 +65,8 @@ def _frame_rows(data: Any) -> NDArray[Any]:
     dtypes = set(frame.schema.values())
     if frame.implementation.is_pandas() and len(dtypes) == 1 and str(*dtypes) in ("Float32", "Float64"):
         return np.asarray(frame.to_numpy())
-    named = zip(column_names(data), frame.iter_columns(), strict=True)
-    columns = [numeric_column(column, f"X, column {name!r},") for name, column in named]
+    pairs = zip(column_names(data), frame.iter_columns(), strict=True)
+    columns = [numeric_column(column, f"X, column {name!r},") for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
     shared = np.result_type(*(column.dtype for column in columns))
@@ -127,7 +127,7 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
         way_out = "pass real numbers"
     for position, value in enumerate(values.ravel()):
         place = f"row {position // n_columns}" + (f", column {position % n_columns}" if n_columns > 1 else "")
-        if value is None or type(value).__name__ == "NAType":  # pandas' own
+        if value is None or type(value).__name__ == "NAType":  # pandas.NA
             raise ValueError(f"{name} has a missing value ({value}) in {place}; fill or drop such rows first")
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
@@ -157,7 +157,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
     Raises
     ------
     TypeError, ValueError
-        Naming the first bad row, and what to do.
+        The message names the first bad row, and what to do.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
             raise ValueError(
-                f"{name} has {_spelled(column[bad[0]])} in row {bad[0]}; fill or drop such rows first"
+                f"{name} has {_as_text(column[bad[0]])} in row {bad[0]}; fill or drop such rows first"
             )
     return column
 
@@ -233,7 +233,7 @@ def to_dense(rows: Rows) -> Array:
 
 
 def scratch_rows(rows: Rows) -> int:
-    """Return how many rows to copy into C order at a time, if they are not in it: 4 MiB of them."""
+    """Return how many rows to copy into C order at a time, 4 MiB of them, if they are not in it."""
     if sparse.issparse(rows):
         return rows_per_chunk(16 * rows.nnz // max(1, rows.shape[0]))
     if rows.flags.c_contiguous:
@@ -270,9 +270,9 @@ def row_norms(rows: Rows) -> Array:
         block = rows[chunk] if sparse.issparse(rows) else dense_block(rows, chunk)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             norms[chunk] = np.sqrt(_row_squares(block))
-            odd = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))
-            if odd.size:
-                norms[chunk.start + odd] = _scaled_norms(block[odd])
+            unsafe = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))
+            if unsafe.size:
+                norms[chunk.start + unsafe] = _scaled_norms(block[unsafe])
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
     return norms
@@ -285,7 +285,7 @@ def _row_squares(block: Rows) -> Array:
 
 
 def _scaled_norms(block: Rows) -> Array:
-    """Compute norms by way of the largest value of each row; ``block`` is overwritten."""
+    """Compute norms, scaled by the largest value of each row; ``block`` is overwritten."""
     largest = abs(block).max(axis=1)
     if sparse.issparse(block):
         largest = largest.toarray().ravel()
@@ -298,11 +298,11 @@ def _scaled_norms(block: Rows) -> Array:
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
-    """Raise ValueError that names the first row with NaN or infinity, if there is one."""
+    """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
 
     def refuse(value: Any, row: int, column: int) -> NoReturn:
         place = f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
-        raise ValueError(f"{name} has {_spelled(value)} in {place}; fill or drop such rows first")
+        raise ValueError(f"{name} has {_as_text(value)} in {place}; fill or drop such rows first")
 
     def work(chunk: slice) -> None:
         block = rows[chunk]
@@ -344,7 +344,7 @@ def numbered(before: int) -> Iterator[None]:
         raise ValueError(text) from error
 
 
-def _spelled(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "NaN" if np.isnan(value) else str(value)
 
 
@@ -357,8 +357,8 @@ def _csr(X: Any) -> Rows:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    wanted = _float_type(rows.dtype, "X")
-    return rows if rows.dtype == wanted else rows.astype(wanted)
+    dtype = _float_type(rows.dtype, "X")
+    return rows if rows.dtype == dtype else rows.astype(dtype)
 
 
 def _dense(X: Any, name: str) -> Array:
@@ -376,13 +376,13 @@ def _dense(X: Any, name: str) -> Array:
         )
         raise ValueError(f"{name} must be two-dimensional, rows by columns; found shape {array.shape}{hint}")
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-        array = np.asarray(X, dtype=object)  # NumPy wrote the numbers beside the text as text
+        array = np.asarray(X, dtype=object)  # NumPy turned the numbers beside the text into text
     if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "biuf":
         numeric_column(array.ravel(), name, n_columns=array.shape[1])
     array = np.asarray(array)
-    wanted = _float_type(array.dtype, name)
-    with np.errstate(over="ignore"):  # a long double may become infinite, and is refused as that
-        return array if array.dtype == wanted else array.astype(wanted)
+    dtype = _float_type(array.dtype, name)
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
+        return array if array.dtype == dtype else array.astype(dtype)
 
 
 def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
@@ -399,6 +399,13 @@ def _ragged(X: Any) -> str:
     return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
 
 
+def read_only(array: Array) -> Array:
+    """Return a view through which the array cannot be changed."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def is_number(value: Any) -> bool:
     """Return whether a value is a real number, other than True and False."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
@@ -410,7 +417,7 @@ def is_whole(value: Any) -> bool:
 
 
 def check_count(name: str, number: Any, least: int = 1) -> int:
-    """Return a whole number as an int; refuse anything else, and one below ``least``."""
+    """Return a whole number of at least ``least`` as an int; refuse anything else."""
     if not is_whole(number) or number < least:
         raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
     return int(number)

@@ -1,8 +1,8 @@
 """The bounded region in which theta stays: the paper's B(theta-tilde, l).
 
-Parameters are a flat vector, or a (k, d) array of k centres. The distance of two
-vectors is Euclidean; that of two sets of centres is the largest distance between
-centres of the same number (paper, appendix A), so a ball around centres is a
+Parameters are a flat vector, or a (k, d) array of k centres. The distance between two
+vectors is Euclidean; between two sets of centres, it is the largest distance between
+centres of the same index (paper, appendix A), so a ball around centres is a
 product of k Euclidean balls.
 """
 
@@ -34,7 +34,7 @@ def lengths(vectors: Array) -> Array:
 
 
 def distance(theta: Any, other: Any) -> float:
-    """Compute the distance of two parameters: Euclidean, and the maximum over centres.
+    """Compute the distance between two parameters: Euclidean, and the maximum over centres.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def distance(theta: Any, other: Any) -> float:
     one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if one.shape != two.shape:
         raise ValueError(
-            f"parameters of shapes {one.shape} and {two.shape} have no distance; they must agree"
+            f"parameters of shapes {one.shape} and {two.shape} cannot be compared; the shapes must agree"
         )
     return float(lengths(one - two).max())
 
@@ -59,7 +59,7 @@ def dual_norms(gradients: Array) -> Array:
     """
     if sparse.issparse(gradients):
         return np.asarray(sparse.linalg.norm(gradients, axis=1))
-    with np.errstate(over="ignore"):  # infinite, where the square of a gradient is
+    with np.errstate(over="ignore"):  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
 
@@ -175,7 +175,7 @@ class Anchor:
         ball = Ball(self.theta, self.radius)
         ids = np.array(self.ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise ValueError(f"ids must be a row of integers; found type {ids.dtype}, shape {ids.shape}")
+            raise ValueError(f"ids must be a vector of integers; found type {ids.dtype}, shape {ids.shape}")
         ids = ids.astype(np.int64)
         ids.flags.writeable = False
         frozen = MappingProxyType({name: _finite_array(name, state) for name, state in self.frozen.items()})
@@ -188,8 +188,8 @@ class Anchor:
 
     def __repr__(self) -> str:
         source = f", from {len(self.ids):,} points" if len(self.ids) else ""
-        with_it = f", with frozen {', '.join(self.frozen)}" if self.frozen else ""
-        return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{with_it}"
+        frozen = f", with frozen {', '.join(self.frozen)}" if self.frozen else ""
+        return f"Anchor: theta {self.theta.shape}, radius {self.radius:.4g}{source}{frozen}"
 
     def freeze(self, **states: Any) -> Anchor:
         """Return this anchor with more frozen arrays.

@@ -1,8 +1,8 @@
 """The certificate: how far a coreset's objective was found to be from that of the data, inside a ball.
 
 A coreset promises f_z(theta, C) close to f_z(theta, X) for every theta in the
-ball. No finite search can confirm that, but a search can try hard: at random
-parameters, and by gradient ascent on the error.
+ball. No finite search can prove that, but one can look for counterexamples: at
+random parameters, and by gradient ascent on the error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array, check_count
+from duramen.arrays import Array, check_count, read_only
 from duramen.ball import Ball, lengths
 from duramen.coreset.coreset import Coreset
 from duramen.losses.base import MissingPropertyError
@@ -25,10 +25,10 @@ from duramen.points import WeightedPoints, points
 from duramen.seeds import generator
 from duramen.trimming import kept_sum, kept_weights, trimmed_sum
 
-_SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, over the ball's
-_FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, over the ball's radius
-_SAME_WEIGHT = 1e-6  # what rounding may do to a total weight, relative
-_SAME_VALUE = 1e-9  # and to an objective: a coreset of all the data has intervals of no width
+_SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, relative to the ball's
+_FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, relative to the ball's radius
+_SAME_WEIGHT = 1e-6  # relative rounding error allowed in a total weight
+_SAME_VALUE = 1e-9  # and in an objective: a coreset of all the data has intervals of zero width
 
 
 @final
@@ -50,7 +50,7 @@ class Certificate:
         Points of positive weight; random probes that the loss refused, and that were dropped.
     covered : float
         Share of the probes, without adversarial ones, at which the 95% interval of ``core.estimate``
-        holds f_z(theta, X); NaN without standard errors. Probes of one coreset err together.
+        contains f_z(theta, X); NaN without standard errors. Errors at different probes are correlated.
     search : str
         How adversarial probes were searched for, or why not.
     """
@@ -66,9 +66,7 @@ class Certificate:
 
     def __post_init__(self) -> None:
         for name in ("errors", "probes", "kinds"):
-            view = getattr(self, name).view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)
+            object.__setattr__(self, name, read_only(getattr(self, name)))
 
     @property
     def max_error(self) -> float:
@@ -93,7 +91,7 @@ class Certificate:
             f"Certificate: max_error {self.max_error:.3g}, the largest found on {self.n_points:,} points, "
             f"is a lower bound on the worst case within {self.radius:.4g} of the anchor\n"
             f"  probes: {counts}; {self.n_refused:,} refused; {self.search}\n"
-            f"  mean error at random ones {self.mean_error:.3g}; 95% intervals that hold: {known}"
+            f"  mean error at random probes {self.mean_error:.3g}; coverage of 95% intervals: {known}"
         )
 
 
@@ -111,8 +109,8 @@ def certify(
 ) -> Certificate:
     """Measure how far a coreset's objective is from the data's, at parameters around its anchor.
 
-    The error at theta is ``|f_z(theta, C) / f_z(theta, X) - 1|``, with z of the coreset on both sides;
-    where f_z(theta, X) is 0, it is 0 if the coreset's is 0 too, and else infinite.
+    The error at theta is ``|f_z(theta, C) / f_z(theta, X) - 1|``, with the coreset's z on both sides;
+    where f_z(theta, X) is 0, it is 0 if the coreset's is 0 too, and infinite otherwise.
 
     Parameters
     ----------
@@ -126,8 +124,8 @@ def certify(
         Those that the loss refuses, such as centres outside a divergence's domain, are only counted.
     random_state : None, int or numpy Generator
     ascent_steps : int
-        Steps of gradient ascent from the probe where the coreset's objective is the most too high, and
-        from where it is the most too low.
+        Steps of gradient ascent from the probe where the coreset's objective is too high by the most,
+        and from the one where it is too low by the most.
 
     Notes
     -----
@@ -144,14 +142,14 @@ def certify(
     >>> certify(core, X, radius=0.5)
     Certificate: max_error 0.0..., the largest found on 20,000 points, is a lower bound on the worst case ...
       probes: 1 anchor, 32 random, 32 sphere, ... adversarial; 0 refused; gradient ascents: 2
-      mean error at random ones 0.0...; 95% intervals that hold: ...%
+      mean error at random probes 0.0...; coverage of 95% intervals: ...%
     """
     ball = _ball_of(core, radius)
     n_probes = check_count("n_probes", n_probes)
     ascent_steps = check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
     sides = _Sides(core, _points_of(core, X, y, sample_weight))
-    found = [sides.probe(ball.theta, "anchor")]  # refused here, something is wrong with the data: it raises
+    found = [sides.probe(ball.theta, "anchor")]  # raises if refused: something is wrong with the data
     with np.errstate(all="ignore"):  # the loss may overflow at a probe: what is not finite is refused
         for kind, theta in _random_parameters(ball, n_probes, rng):
             with suppress(ValueError):
@@ -172,7 +170,7 @@ def certify(
 
 
 class _Probe(NamedTuple):
-    """Parameters, the error there with its sign, and whether the coreset's interval holds the truth."""
+    """Parameters, the error there with its sign, and whether the coreset's interval contains the truth."""
 
     theta: Array
     kind: str
@@ -220,7 +218,7 @@ def _signed_error(value: float, truth: float) -> float:
 
 
 def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tuple[str, Array]]:
-    """Draw from the ball, and from spheres in it: a ball of many dimensions is nearly all rim."""
+    """Draw from the ball, and from spheres in it: a ball in many dimensions is nearly all surface."""
     uniform = ball.sample(n - n // 2, rng)
     directions = rng.normal(size=(n // 2, *ball.theta.shape))
     directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
@@ -230,7 +228,7 @@ def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tup
 
 
 def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple[list[_Probe], str]:
-    """Climb from the worst probe of each sign; also return what was done, in words."""
+    """Climb from the worst probe of each sign; also describe what was done."""
     if not (steps and ball.radius):
         return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
     highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
@@ -262,7 +260,7 @@ def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe
 
 
 def _direction(slope: Array) -> Array:
-    """Scale a gradient to length 1, centre by centre: the steepest way up, as the ball measures distance."""
+    """Scale a gradient to length 1, centre by centre: the steepest ascent in the ball's distance."""
     length = lengths(slope)[..., None]
     return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
@@ -292,7 +290,7 @@ def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoi
         )
     if not math.isclose(data.total_weight, weight, rel_tol=_SAME_WEIGHT):
         raise ValueError(
-            f"X weighs {data.total_weight:,.10g} and the coreset {weight:,.10g}: these are not the data of "
-            "this coreset; pass the X and sample_weight that it was built from"
+            f"X has total weight {data.total_weight:,.10g}, the coreset {weight:,.10g}: it was built from "
+            "other data; pass the X and sample_weight that it was built from"
         )
     return data

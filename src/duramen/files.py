@@ -18,7 +18,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'core.parquet'}")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: there is no folder {target.parent}; make it first")
+        raise FileNotFoundError(f"{path}: there is no folder {target.parent}; create it first")
     temporary = target.parent / f".duramen-{secrets.token_hex(8)}.tmp"
     try:
         with temporary.open("xb") as file:

@@ -30,7 +30,7 @@ _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("duramen_inside_a
 def n_threads() -> int:
     """Return how many threads to use: the cores this process may run on.
 
-    ``DURAMEN_NUM_THREADS``, or else ``OMP_NUM_THREADS``, sets another number.
+    ``DURAMEN_NUM_THREADS``, or else ``OMP_NUM_THREADS``, overrides this.
     joblib sets the second in its workers, so that nested parallel work
     does not use more cores than there are.
     """
@@ -198,7 +198,7 @@ def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: 
 
 
 def _wait(ended: threading.Semaphore, errors: dict[int, BaseException], last: int) -> None:
-    """Wait until one more helper has ended, also after an interrupt, which stops further chunks.
+    """Wait until one more helper has ended, even after an interrupt, which stops further chunks.
 
     ``join`` is not used, as an interrupted thread counts as ended in some versions of Python.
     """

@@ -85,12 +85,12 @@ class Bar:
 def solver_progress(
     callback: Callable[[Any], Any] | None, progress: bool, n_starts: int, max_iter: int
 ) -> Iterator[Callable[[Any], Any] | None]:
-    """Yield what to call with each step of a solver: the user's callback, the progress bar's, or both.
+    """Yield the function to call at each step of a solver: the user's callback, the progress bar's, or both.
 
     Raises
     ------
     ImportError
-        If a bar is asked for and rich is not installed; the message names the extra.
+        If a bar is requested and rich is not installed; the message names the extra.
     """
     if not progress:
         yield callback

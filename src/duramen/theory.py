@@ -241,7 +241,7 @@ def importance_size(
     >>> importance_size(10, 0.5, doubling_dimension=2)
     4615
     """
-    total = max(1.0, total_sensitivity)  # so it is but for rounding: at any theta the shares add up to 1
+    total = max(1.0, total_sensitivity)  # it is, up to rounding: at any theta the shares add up to 1
     if vc_dimension is not None and doubling_dimension is None:
         spread = vc_dimension * max(1.0, math.log(total)) + math.log(1 / eta)
         return _size(THEOREM_4_FACTOR * total * spread, epsilon)
@@ -349,11 +349,11 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     if isinstance(loss, (LogisticLoss, SmoothHingeLoss)):
         return float(loss.parameter_shape(d)[0] + 1)
     if isinstance(loss, LinearLoss) and loss.classifies:
-        return _in_common(d + 2, 2)
+        return _vc_of_unions(d + 2, 2)
     if isinstance(loss, (SquaredLoss, HuberLoss)):
-        return _in_common(d + 1, 2)
+        return _vc_of_unions(d + 1, 2)
     if isinstance(loss, (DistanceLoss, BregmanLoss)):
-        return _in_common(d + 1, math.prod(loss.parameter_shape(d)) // d)
+        return _vc_of_unions(d + 1, math.prod(loss.parameter_shape(d)) // d)
     return None
 
 
@@ -392,7 +392,7 @@ def _size(spread: float, error: float) -> float:
     return math.ceil(size) if size < math.inf else math.inf
 
 
-def _in_common(dimension: int, k: int) -> float:
+def _vc_of_unions(dimension: int, k: int) -> float:
     return float(dimension) if k == 1 else 2 * dimension * k * math.log2(3 * k)
 
 

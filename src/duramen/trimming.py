@@ -93,7 +93,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     Returns
     -------
     array (n,)
-        Between 0 and the weight, in sum the total weight less z; a new array.
+        Between 0 and the weight, adding up to the total weight less z; a new array.
 
     Notes
     -----
@@ -146,7 +146,7 @@ class Trimmer:
     def among(
         self, find: Callable[[float], tuple[Array, Array]], everything: Callable[[], Array]
     ) -> tuple[Array, Array]:
-        """Return the rows of which weight may be set aside, and what is kept of each; all others are kept.
+        """Return the rows whose weight may be set aside, and what is kept of each; all others are kept.
 
         ``find(level)`` returns the rows with a loss of ``level`` or more, and their losses;
         ``everything()`` the losses of all rows, and is called only if the level no longer fits.
@@ -197,7 +197,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     Parameters
     ----------
     points : WeightedPoints
-        As made by :func:`duramen.points`.
+        Made by :func:`duramen.points`.
     theta : array
         Parameters, of the shape that ``loss`` takes.
     loss : Loss
@@ -241,7 +241,7 @@ def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
     if losses.ndim != 1 or losses.shape != weights.shape:
         raise ValueError(
-            f"losses and weights must be of one length; found shapes {losses.shape}, {weights.shape}"
+            f"losses and weights must have the same length; found shapes {losses.shape}, {weights.shape}"
         )
     missing = np.isnan(losses)
     if missing.any():
@@ -312,8 +312,8 @@ def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any
 def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float) -> Array:
     """Set ``excess`` aside among points of equal loss, from the largest id down.
 
-    A part of a point's weight within ``slack`` of nothing or of all counts as that: sums as large as z are
-    rounded by as much.
+    What is kept of a point is rounded to nothing or to all of its weight if it is within ``slack`` of that:
+    the rounding error of sums as large as z.
     """
     order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
     downward = order[::-1]

@@ -26,10 +26,10 @@ def test_certify_for_people(core, files, run):
 def test_certify_refuses(core, files, refuse, tmp_path):
     other = write(table(2000), tmp_path / "other.parquet")
     for arguments, message in [
-        ((core, other), "these are not the data of this coreset"),
+        ((core, other), "it was built from other data"),
         ((core, files / "numbers.csv"), "'age'"),
         ((core, files / "rows.csv", "--label", "ill"), "whose columns are fixed; leave --label out"),
-        ((files / "rows.parquet", files / "rows.parquet"), "holds no coreset"),
+        ((files / "rows.parquet", files / "rows.parquet"), "is a Parquet file without a coreset"),
         ((core, tmp_path / "absent.csv"), "no such file"),
     ]:
         assert message in refuse("certify", *arguments, *QUICK)

@@ -101,7 +101,7 @@ def test_the_table_says_what_there_is():
     assert facts["outliers to set aside, z"] == "10"
     assert facts["threshold"].startswith(number(core.threshold))
     assert facts["anchor"].startswith("theta (4,), radius")
-    assert facts["weights"].endswith("in sum 400")
+    assert facts["weights"].endswith("total 400")
     assert "±" in facts["f_z at the anchor"]
 
 

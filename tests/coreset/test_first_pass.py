@@ -80,7 +80,7 @@ def test_bad_data_is_refused_with_its_number_among_all_rows():
     wrong = cut(dm.points(points.X, labels, ids=points.ids), (100,))
     refused(wrong, ValueError, "row 140 has 7", anchor=[0, 0, 0])
     mixed = np.where((np.arange(300) >= 200) & (points.y < 0), 0, points.y)
-    refused(cut(dm.points(points.X, mixed, ids=points.ids), (200,)), ValueError, "do not go together")
+    refused(cut(dm.points(points.X, mixed, ids=points.ids), (200,)), ValueError, "do not match")
     refused(cut(dm.points(points.X)), ValueError, "needs labels")
     message = "some have 2 columns of float64, with labels, others 1 columns"
     refused(lambda: [points, dm.points([[1.0]], [1])], ValueError, message)

@@ -175,7 +175,7 @@ def test_what_does_not_go_together_is_refused():
         merge(good, other)
     with pytest.raises(ValueError, match="different plans"):
         Summary.from_bytes(other.to_bytes(), step)
-    with pytest.raises(ValueError, match=r"id .* stands in more than one row"):
+    with pytest.raises(ValueError, match=r"id .* occurs in more than one row"):
         finish(merge(good, good))
     for few in (100, 0):
         with pytest.raises(ValueError, match=rf"first pass had 300 rows.* and pass 2 had {few} and"):

@@ -167,7 +167,7 @@ def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
     assert_identical_coreset(core, round_trip(core, tmp_path, loss=dm.LogisticLoss()))
     for other in (dm.LogisticLoss(fit_intercept=False), dm.KMeansLoss(2), CityBlock()):
         with pytest.raises(
-            ValueError, match=r"core.parquet was made for LogisticLoss.* contradicts; leave loss out"
+            ValueError, match=r"core.parquet was made for LogisticLoss.*, not for loss=.*; leave loss out"
         ):
             round_trip(core, tmp_path, loss=other)
     for wrong, found in ((dm.LogisticLoss, "the class LogisticLoss; call it"), ("logistic", "'logistic'")):
@@ -241,7 +241,7 @@ def test_a_new_file_has_the_usual_rights(path):
 
 
 def test_where_no_file_can_be(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"core.parquet: there is no folder .*no/such; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"core.parquet: there is no folder .*such; create it first"):
         logistic_core().save(tmp_path / "no" / "such" / "core.parquet")
     with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
         logistic_core().save(tmp_path)
@@ -284,12 +284,12 @@ def test_not_a_parquet_file(path, content):
 def test_a_file_that_was_cut_short(path, share):
     whole = path.read_bytes()
     path.write_bytes(whole[: max(int(share * len(whole)), 4)])
-    refused(path, "was cut short: .* copy it again, or save the coreset again")
+    refused(path, "is truncated: .* copy it again, or save the coreset again")
 
 
 def test_a_parquet_file_of_something_else(path):
     pq.write_table(pa.table({"a": [1, 2]}), path)
-    refused(path, "holds no coreset; .* dm.robust_coreset makes a coreset of data")
+    refused(path, "without a coreset; .* dm.robust_coreset builds a coreset from data")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def with_values(name, change):
 
 
 SOME = ("x0", "duramen:weight", "duramen:id")
-GAPS, OTHER = "has gaps, or holds no numbers", r"not what was saved \(the checksum differs\)"
+GAPS, OTHER = "has missing values, or is not numeric", r"differs from what was saved \(checksum mismatch\)"
 MISSING = "is damaged: its column '{}' is missing; copy it again"
 NAMED = ["x1", "duramen:weight", "duramen:id", "duramen:y", "duramen:inclusion"]
 LENGTHS = "lists of features and of values differ in length"

@@ -138,7 +138,7 @@ def test_partitions_that_do_not_agree_are_named():
     del columns["weight"]
     labels = frame.map_partitions(lambda part: part["y"].where(part["y"] > 0, 0 if len(part) == 150 else -1))
     mixed = frame.assign(y=labels)[["x0", "x1", "y", "key"]]
-    together = "partitions 0 to 2 of 3: the labels of the batches do not go together"
+    together = "partitions 0 to 2 of 3: the labels of the batches do not match"
     with pytest.raises(ValueError, match=together):
         dmd.robust_coreset(mixed, **columns, **LOGISTIC)
     half = dd.from_map(_half, [0, 1], meta=frame._meta)

@@ -193,7 +193,7 @@ def test_errors_name_the_site():
     refused(ValueError, "not below the total weight 4000", both, n_outliers=4000)
     refused(ValueError, "size=0", both, size=0)
     twice = [both["berlin"], both["berlin"].summary]
-    refused(ValueError, "ids must be distinct; id .* stands in more than one row", twice)
+    refused(ValueError, "ids must be distinct; id .* occurs in more than one row", twice)
 
 
 def test_rows_that_are_not_alike_are_refused_also_by_a_frozen_anchor():

@@ -211,7 +211,7 @@ def test_the_report_counts_who_came_and_went(engine):
     seen = dyn.anchor_report()
     assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (200, 159, 41, 0)
     assert seen.late_share == 0.795
-    assert "159 of 200 points (80%) came or changed since" in repr(seen)
+    assert "159 of 200 points (80%) were inserted or updated since" in repr(seen)
     dyn.delete(range(10))  # of the sample
     dyn.delete([150, 151])  # of the late
     dyn.update([20, 21], rows(2)[0])
@@ -220,7 +220,7 @@ def test_the_report_counts_who_came_and_went(engine):
     dyn.insert(ROW, 1, ids=0)  # another of that name
     seen = dyn.anchor_report()
     assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (189, 160, 41, 12)
-    assert repr(seen).endswith("12 of the 41 points it was made from were deleted or changed")
+    assert repr(seen).endswith("12 of the 41 points it was made from were deleted or updated")
     dyn.reanchor()
     seen = dyn.anchor_report()
     assert (seen.n_points, seen.n_late, seen.n_sample, seen.n_sample_gone) == (189, 0, 189, 0)
@@ -338,6 +338,6 @@ def test_losses_of_your_own_need_an_anchor_of_yours(sampler):
 
 def test_custom_losses_need_an_anchor():
     dyn = new(loss=CityBlock())
-    with pytest.raises((TypeError, ValueError), match="pass anchor="):
+    with pytest.raises((TypeError, ValueError), match="as anchor="):
         fed(dyn, 1)
     assert len(dyn) == 0

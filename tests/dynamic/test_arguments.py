@@ -28,8 +28,8 @@ REFUSED = [
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
     ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score points.*engine='tree'"),
-    ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None are of a tree; pass engine='tree'"),
-    ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 are of a tree"),
+    ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None need the tree engine; pass engine='tree'"),
+    ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 need the tree engine"),
     ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number, 1 or more"),
     ({"engine": "tree", "height": 2.0}, ValueError, "height=2.0 must be a whole number"),
     ({"engine": "tree", "height": 2, "bucket_size": 9}, ValueError, "bucket_size=9 and height=2 both"),
@@ -139,11 +139,11 @@ def test_first_rows_that_cannot_come_in(new, kind, message):
 IDS = [
     ((ROW, 3), ValueError, "id 3 of row 0 is here already; update it, or delete it first"),
     ((TWO, [1000, 5]), ValueError, "id 5 of row 1 is here already"),
-    ((TWO, [1000, 1000]), ValueError, "ids must be distinct; id 1000 of row 0 stands again in row 1"),
+    ((TWO, [1000, 1000]), ValueError, "ids must be distinct; id 1000 of row 0 occurs again in row 1"),
     ((TWO, [1000]), ValueError, "ids has 1 values for 2 rows"),
     ((ROW, [1000, 1001]), ValueError, "ids has 2 values for 1 rows"),
     ((TWO, [[1000], [1001]]), ValueError, "ids must have one value per row"),
-    ((ROW, 1000.0), TypeError, r"ids must be integers; found type float64, for instance .*1000.0"),
+    ((ROW, 1000.0), TypeError, r"ids must be integers; found type float64, such as .*1000.0"),
     ((TWO, [1000.0, 1001.5]), TypeError, "ids must be integers; found type float64"),
     ((ROW, True), TypeError, "ids must be integers; found type bool"),
     ((TWO, [True, False]), TypeError, "ids must be integers; found type bool"),
@@ -153,8 +153,8 @@ IDS = [
     ((TWO, np.array([1, 2**64 - 1], dtype=np.uint64)), ValueError, "must fit in int64; row 1 has 18446744073709551615"),
     ((ROW, 2**64), (TypeError, ValueError), "18446744073709551616|int64"),
     ((ROW, -(2**63) - 1), (TypeError, ValueError), "-9223372036854775809|int64"),
-    ((ROW, "ann"), TypeError, "the points here have numbers for ids, and so must new ones; found 'ann'"),
-    ((TWO, ["ann", "bob"]), TypeError, "have numbers for ids.*found 'ann'"),
+    ((ROW, "ann"), TypeError, "the points here have integer ids, and so must new ones; found 'ann'"),
+    ((TWO, ["ann", "bob"]), TypeError, "have integer ids.*found 'ann'"),
     ((TWO, ["ann", 7]), TypeError, "names must be strings or UUIDs; row 1 has 7"),
     ((ROW, b"ann"), TypeError, "ids"),
     ((ROW, {1000}), TypeError, "ids"),
@@ -175,7 +175,7 @@ MISSING = [
     ([0, 1, 999], KeyError, "id 999 is not here"),
     (-1, KeyError, "id -1 is not here"),
     (2**70, KeyError, "id 1180591620717411303424 is not here"),
-    ([4, 2, 4], ValueError, "ids must be distinct; id 4 of row 0 stands again in row 2"),
+    ([4, 2, 4], ValueError, "ids must be distinct; id 4 of row 0 occurs again in row 2"),
     ("ann", KeyError, "id 'ann' is not here"),
     (2.0, TypeError, "ids must be integers; found type float64"),
     (True, TypeError, "ids must be integers; found type bool"),
@@ -223,7 +223,7 @@ def test_a_bad_row_far_down_a_batch_is_named(engine):
         dyn.insert(X, y, weights)
     for wrong, message in (
         (17, "id 17 of row 70003 is here already"),
-        (1000, "id 1000 of row 0 stands again in row 70003"),
+        (1000, "id 1000 of row 0 occurs again in row 70003"),
     ):
         ids[70_003] = wrong
         with refused(dyn, ValueError, message):
@@ -277,8 +277,8 @@ class Own(dm.Loss):
 WRONGS = {
     "nan": (lambda values, odd: np.where(odd, np.nan, values), "gave the loss nan to id 1000"),
     "negative": (lambda values, odd: np.where(odd, -1.0, values), "gave the loss -1.0 to id 1000"),
-    "shape": (lambda values, odd: values[:, None], r"gave values of shape \(\d+, 1\)"),
-    "short": (lambda values, odd: values[~odd], r"gave values of shape \(\d+,\)"),
+    "shape": (lambda values, odd: values[:, None], r"returned values of shape \(\d+, 1\)"),
+    "short": (lambda values, odd: values[~odd], r"returned values of shape \(\d+,\)"),
 }
 
 
@@ -318,7 +318,7 @@ class Scores(dm.RankedSampler):
 
 @every_engine
 def test_scores_of_another_shape(engine):
-    with pytest.raises(ValueError, match=r"Scores\(\) gave scores of shape \(\d+, 1\)"):
+    with pytest.raises(ValueError, match=r"Scores\(\) returned scores of shape \(\d+, 1\)"):
         dm.DynamicCoreset(LOGISTIC, 40, sampler=Scores(lambda s: s[:, None]), engine=engine).insert(*rows())
 
 
@@ -384,12 +384,12 @@ def test_strata_that_are_no_int64_are_refused(odd, found):
 @every_engine
 def test_wrong_use_is_refused_with_what_to_pass(engine):
     dyn, other, (X, y) = live(engine=engine), live(engine=engine, anchor=None), rows()
-    with refused(dyn, TypeError, r"fit takes no 'l1'; its settings are .*l2"):
+    with refused(dyn, TypeError, r"fit has no setting 'l1'; its settings are .*l2"):
         dyn.fit(l1=3)
     with pytest.raises(AttributeError):
         dyn.size = 5
     for one in (dyn, live(0)):
-        with refused(one, TypeError, r"pass its parts: points\.X"):
+        with refused(one, TypeError, r"X is a WeightedPoints; pass points\.X"):
             one.insert(dm.points(X, y))
     dyn.insert(X, y, 2.5)
     assert dyn.total_weight == 3.5 * LATE

@@ -61,7 +61,7 @@ def test_the_largest_number_can_be_an_id_and_then_ours_are_used_up(engine, n):
         dyn.insert(rows(np.size(ids))[0], rows(np.size(ids))[1], ids=ids)
     assert (dyn.ids[0], dyn.ids[-1]) == (least, most)
     for X, y in (rows(2), (ROW, 1)):
-        with refused(dyn, ValueError, f"the ids after {most} are beyond int64; pass ids"):
+        with refused(dyn, ValueError, f"the ids after {most} do not fit in int64; pass ids"):
             dyn.insert(X, y)
     dyn.update([least, most], rows(2)[0])
     dyn.delete([most, least])
@@ -160,7 +160,7 @@ def test_bad_names_change_nothing(engine, n):
     for ids, kind, message in [
         (["ann", "row 5"], ValueError, "id 'row 5' of row 1 is here already"),
         (np.array(["ann", "row 5"]), ValueError, "id 'row 5' of row 1 is here already"),
-        (["ann", "ann"], ValueError, "ids must be distinct; 'ann' of row 0 stands again in row 1"),
+        (["ann", "ann"], ValueError, "ids must be distinct; 'ann' of row 0 occurs again in row 1"),
         (["ann"], ValueError, "ids has 1 values for 2 rows"),
         (["ann", None], TypeError, "names must be strings or UUIDs; row 1 has None"),
         (pd.Series(["ann", np.nan]), TypeError, "names must be strings or UUIDs; row 1 has nan"),
@@ -176,7 +176,7 @@ def test_bad_names_change_nothing(engine, n):
         for ask in (dyn.delete, dyn.names_of):
             with refused(dyn, KeyError, r"id (UUID\()?'.*'\)? is not here"):
                 ask(gone)
-    with refused(dyn, ValueError, "'row 1' of row 0 stands again in row 1"):
+    with refused(dyn, ValueError, "'row 1' of row 0 occurs again in row 1"):
         dyn.delete(["row 1", "row 1"])
 
 
@@ -331,7 +331,7 @@ def test_names_that_collide_are_refused_with_what_to_do(few_hashes):
     ids.new(["bob"], 1, EMPTY)
 
 
-@pytest.mark.parametrize(("names", "text"), [({7: "ann"}, "another number"), ({}, "other points")])
+@pytest.mark.parametrize(("names", "text"), [({7: "ann"}, "wrong number"), ({}, "other points")])
 def test_a_broken_invariant_is_named(names, text):
     ids = Ids(8)
     ids.names = names

@@ -37,10 +37,10 @@ def heavy(weight):
 
 
 WRONGS = {
-    "foreign": (foreign, ValueError, r"Moody\(\) gave 4 points where 4 of those .* with their ids"),
-    "too many": (lambda points, size: points.take(slice(0, size + 1)), ValueError, r"Moody\(\) gave 5 points where 4 "),
-    "none": (lambda points, size: points.take(slice(0, 0)), ValueError, r"Moody\(\) gave 0 points where 4 "),
-    "twice": (lambda points, size: points.take_unchecked(np.array([1, 1]), np.ones(2)), ValueError, r"Moody\(\) gave id \d+ more than once"),
+    "foreign": (foreign, ValueError, r"Moody\(\) returned 4 points where 4 of those .* with their ids"),
+    "too many": (lambda points, size: points.take(slice(0, size + 1)), ValueError, r"Moody\(\) returned 5 points where 4 "),
+    "none": (lambda points, size: points.take(slice(0, 0)), ValueError, r"Moody\(\) returned 0 points where 4 "),
+    "twice": (lambda points, size: points.take_unchecked(np.array([1, 1]), np.ones(2)), ValueError, r"Moody\(\) returned id \d+ more than once"),
     "weightless": (heavy(0.0), ValueError, r"Moody\(\) gave the weight 0.0 to id \d+; weights must be positive"),
     "endless": (heavy(np.inf), ValueError, r"Moody\(\) gave the weight inf to id \d+"),
     "rows only": (lambda points, size: points.X[:size], TypeError, r"Moody\(\) must return points from reduce; found ndarray"),

@@ -137,7 +137,7 @@ class Case:
     def build(self) -> dm.Coreset:
         """Build the coreset by the route of this case; advice on balls and sizes is of no concern here."""
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="the ball of radius|the theorem asks")
+            warnings.filterwarnings("ignore", message="the ball of radius|the theorem requires")
             return ROUTES[self.route](self.points(), self.settings())
 
     def _anchor(self, chosen: dict[str, Any]) -> Any:

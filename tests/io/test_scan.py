@@ -279,7 +279,7 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     refused(ValueError, "did you mean", whole, label="Y ")
     good = dm.scan([(X, y)])
     for beside in ({"y": y}, {"sample_weight": y}, {"ids": y}, {"epsilon": 0.1}):
-        message = f"{next(iter(beside))} cannot be passed beside data that is scanned"
+        message = f"{next(iter(beside))} cannot be passed with scanned data"
         with pytest.raises(TypeError, match=message):
             dm.robust_coreset(good, **CHOSEN, **beside)
     with pytest.raises(TypeError, match="needs size="):
@@ -288,7 +288,7 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
 
 def test_paths_and_datasets_need_a_scan(tmp_path):
     for X in ("data/*.parquet", tmp_path, dataset.dataset(table(10)), list):
-        with pytest.raises(TypeError, match=r"X is .*; say how to read it, with dm.scan"):
+        with pytest.raises(TypeError, match=r"X is .*; pass dm.scan"):
             dm.robust_coreset(X, loss=dm.KMeansLoss(2), size=10)
 
 

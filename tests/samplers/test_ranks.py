@@ -101,5 +101,5 @@ def test_apportioning_keeps_the_sum_and_the_limits(pairs, size):
 def test_apportioning_is_in_proportion():
     assert apportion([1.0, 2.0, 5.0], [10**6] * 3, 8000).tolist() == [1000, 2000, 5000]
     assert apportion([1.0, 1.0, 8.0], [100, 100, 3], 10).tolist() == [4, 3, 3]
-    with pytest.raises(ValueError, match="size=2 is below the 3 groups"):
+    with pytest.raises(ValueError, match="size=2 is below 3, one for each group"):
         apportion([1.0, 1.0, 1.0], [5, 5, 5], 2)

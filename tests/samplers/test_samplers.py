@@ -82,7 +82,7 @@ def test_leverage_does_not_depend_on_the_units_of_columns():
 def test_leverage_refuses_a_frame_of_other_columns():
     X, y = data()
     anchor = build(X, y, size=10, anchor=ANCHOR, sampler="leverage").anchor
-    message = r"frame has shape \(4, 4\); it is not for 4 directions of 2 columns"
+    message = r"frame has shape \(4, 4\); it does not fit 4 directions of 2 columns"
     with pytest.raises(ValueError, match=message):
         dm.LeverageSampler().scores(dm.AnchoredPoints(dm.points(X[:, :2], y), LOGISTIC, anchor, X[:, 0]))
 

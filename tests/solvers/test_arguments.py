@@ -60,7 +60,7 @@ RARE = np.where(np.arange(100) < 5, 1, 0)
         (lambda: dm.Anchor("a", radius=1), r"theta='a' must be an array of numbers"),
         (lambda: dm.Anchor([1.0], radius=-1), r"radius=-1 must be zero or a positive"),
         (lambda: dm.Anchor([np.nan], radius=1), r"theta must be finite"),
-        (lambda: dm.Anchor([1.0], 1.0, ids=[0.5]), r"ids must be a row of integers"),
+        (lambda: dm.Anchor([1.0], 1.0, ids=[0.5]), r"ids must be a vector of integers"),
     ],
 )  # fmt: skip
 def test_bad_values_are_named(call, message):

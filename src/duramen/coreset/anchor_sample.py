@@ -15,7 +15,7 @@ _SMALLEST_WEIGHT = 1e-290  # below, a rank would overflow and count as absent
 
 
 def chances(seed: int, ids: Array, weights: Array) -> Array:
-    """Compute the random ranks by which points enter an anchor's sample: the smallest do.
+    """Compute the random ranks by which points enter an anchor's sample: the smallest ranks do.
 
     A uniform number over the weight, so that heavy points are not missed; infinite where the weight is zero.
     """
@@ -48,7 +48,7 @@ def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
 def sample_rows(ranks: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
     """Find the rows of the 20,000 smallest ranks, and the weights with which they represent all.
 
-    A light point was included by chance, and weighs as much as the points that the others represent.
+    A light point was included by chance, and is given the weight of the points that it represents.
     """
     rows, following = smallest(ranks, ids, SAMPLE)
     rows = rows[np.argsort(ids[rows])]

@@ -36,7 +36,7 @@ from duramen.trimming import outlier_weight
 
 
 def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
-    """Build the coreset of data that is scanned, with files read on all cores: a summary for each thread."""
+    """Build the coreset of scanned data, with files read on all cores: one summary per thread."""
     step: Plan | Coreset = plan(**settings)
     while isinstance(step, Plan):
         summarizers = data.passed(partial(Summarizer, step), _add_batch, step.number)
@@ -94,13 +94,13 @@ def robust_coreset(
     n_outliers : float
         The weight to set aside: a count (1 or more), or a fraction (below 1).
     sampler : Sampler or str
-        "uniform", "layered", "leverage", "sensitivity", or your own;
+        "uniform", "layered", "leverage", "sensitivity", or a Sampler;
         "auto" is leverage for losses that classify, unless ``size`` is below 50
         rows per parameter; then, and for the other losses of a linear predictor,
         sensitivity; and layered for all others.
     suspects : float
-        The weight to suspect, over ``n_outliers``; "auto" is 1.5. With 0 no point
-        is suspected: the ordinary coreset.
+        The weight to suspect, as a multiple of ``n_outliers``; "auto" is 1.5. With 0
+        no point is suspected: an ordinary coreset.
     anchor : Anchor or array, optional
         A rough solution; found by :func:`duramen.find_anchor` if not given.
         With the anchor of a coreset (``core.anchor``), the same seed and the same
@@ -146,9 +146,9 @@ def robust_coreset(
     """
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
-        asked: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
-        asked |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
-        return _scanned_coreset(X, **asked, random_state=random_state)
+        options: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
+        options |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
+        return _scanned_coreset(X, **options, random_state=random_state)
     plan = plan_of(size, epsilon, beta, eta, suspects)
     settings = Settings.of(
         loss,
@@ -205,12 +205,12 @@ def robust_coreset(
 
 
 def refuse_beside_scan(**given: Any) -> None:
-    """Raise TypeError for what cannot be passed beside a scan."""
+    """Raise TypeError for arguments that cannot be passed with a scan."""
     for name, value in given.items():
         if value is not None:
-            way_out = {"y": "label=", "sample_weight": "weight=", "ids": "id="}.get(name)
-            advice = f"name the column in dm.scan(..., {way_out}...)" if way_out else "pass size="
-            raise TypeError(f"{name} cannot be passed beside data that is scanned; {advice}")
+            option = {"y": "label=", "sample_weight": "weight=", "ids": "id="}.get(name)
+            advice = f"name the column in dm.scan(..., {option}...)" if option else "pass size="
+            raise TypeError(f"{name} cannot be passed with scanned data; {advice}")
 
 
 def _refuse_unread(X: Any) -> None:
@@ -222,7 +222,7 @@ def _refuse_unread(X: Any) -> None:
         )
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
         shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
-        raise TypeError(f"X is {shown}; say how to read it, with dm.scan(X, label=...), and pass that as X")
+        raise TypeError(f"X is {shown}; pass dm.scan(X, label=...) as X, which says how to read it")
 
 
 def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
@@ -257,7 +257,7 @@ def _warn_if_all(plan: SizeRule, sizes: tuple[float, float], n_outer: int, n_inn
         return
     required = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
     warnings.warn(
-        f"the theorem asks for {required} points and there are {n_outer + n_inner:,}, so all are kept; pass "
+        f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are kept; pass "
         "a larger epsilon or beta, an anchor with a smaller radius, or a size",
         stacklevel=3,
     )

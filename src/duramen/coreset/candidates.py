@@ -32,7 +32,7 @@ from duramen.samplers.ranks import draw, scale_to_totals
 
 @dataclass(frozen=True, eq=False)
 class InlierState:
-    """A summary of inliers: enough to go on, and to choose from them.
+    """A summary of inliers: enough to add more, and to choose from them.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class InlierState:
 
 @final
 class Inliers:
-    """Collect what is needed of inliers to choose from them later.
+    """Collect what is needed to choose from the inliers later.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def _choose_inliers(
     calibrates = view.features is not None and size < n_inner
     if calibrates:
         assert state.totals is not None
-        features = calibration_features(view.loss, view.anchor, size, points)  # what so few points can carry
+        features = calibration_features(view.loss, view.anchor, size, points)  # what so few points allow
         known = state.totals.values[: features.n_columns]
         found, weights = calibrate(points, found, weights, features, known)
     return points, Chosen(found.rows, weights, found.inclusion, found.groups), calibrates

@@ -23,7 +23,7 @@ from duramen.samplers.calibration import Calibration, CalibrationFeatures, calib
 from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
-_FEW = 1000  # rows; to keep BLAS to one thread takes longer than their products
+_FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
 
 
 def loss_bins(losses: Array, weights: Array, size: int) -> tuple[Array, Array, Array]:
@@ -165,7 +165,7 @@ def no_rows() -> Chosen:
 
 
 def assemble(points: WeightedPoints, sides: list[Chosen], **metadata: Any) -> Coreset:
-    """Make the coreset of the rows chosen on both sides, sorted by id."""
+    """Make the coreset from the rows chosen on both sides, sorted by id."""
     rows, weights, inclusion, groups = (np.concatenate(column) for column in zip(*sides, strict=True))
     order = np.argsort(points.ids[rows])
     rows, groups = rows[order], groups[order].astype(np.int32)

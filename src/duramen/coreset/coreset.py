@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.arrays import Array, Rows
+from duramen.arrays import Array, Rows, read_only
 from duramen.ball import Anchor
 from duramen.coreset import display, plot
 from duramen.coreset.display import frame_of
@@ -82,10 +82,9 @@ class Coreset:
 
     def __post_init__(self) -> None:
         for name in ("suspected", "own_weights", "inclusion", "groups"):
-            view = np.asarray(getattr(self, name)).view()
+            view = read_only(np.asarray(getattr(self, name)))
             if len(view) != len(self.points):
                 raise ValueError(f"{name} has {len(view)} entries for {len(self.points)} rows")
-            view.flags.writeable = False
             object.__setattr__(self, name, view)
 
     @property
@@ -139,7 +138,7 @@ class Coreset:
         """Estimate f_z(theta, X) with error bars, without looking at the data.
 
         The standard error is that of the random choice of rows: for a fixed
-        theta, about 95% of all seeds give an interval that holds f_z(theta, X).
+        theta, about 95% of all seeds give an interval that contains f_z(theta, X).
         A theta fitted on this coreset is optimised for it; its objective is a
         little better here than on the data.
 
@@ -204,7 +203,7 @@ class Coreset:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the coreset as a Parquet file, for :func:`duramen.load_coreset`; needs ``duramen[frames]``.
 
-        Any Parquet reader shows the rows: one column per feature, and ours, whose
+        Any Parquet reader shows the rows: one column per feature, and our own, whose
         names begin with "duramen:". The rest is JSON in the file's metadata. A
         custom loss or divergence cannot be saved: the file has its repr, and
         loading needs it as an argument. An existing file is replaced only when all
@@ -229,9 +228,7 @@ class Coreset:
         """The weights before calibration, up to shifts between groups: close enough for an error bar."""
         if not self.calibrated:
             return self.weights
-        apart = np.where(
-            self.inclusion < 1, self.groups, self.groups.min() - 1
-        )  # certain rows, by themselves
+        apart = np.where(self.inclusion < 1, self.groups, self.groups.min() - 1)  # certain rows apart
         groups = np.unique(apart, return_inverse=True)[1]
         raw = self.own_weights / self.inclusion
         scale = np.bincount(groups, self.weights) / np.bincount(groups, raw)

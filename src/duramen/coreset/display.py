@@ -80,7 +80,7 @@ def facts(core: Coreset) -> dict[str, str]:
         )
     if len(core):
         low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
-        known["weights"] = f"{low} / {middle} / {high} (min / median / max), in sum {total}"
+        known["weights"] = f"{low} / {middle} / {high} (min / median / max), total {total}"
     if there is not None:
         bar = f"(standard error; 95% between {number(there.low)} and {number(there.high)})"
         error = f" {bar}" if math.isfinite(there.std_error) else ", error bar not known"
@@ -114,7 +114,7 @@ def _n_regressors(core: Coreset) -> int:
 
 
 def number(value: float) -> str:
-    """Format a number: six digits or so, thousands apart.
+    """Format a number: about six digits, with thousands separators.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
 
 
 def short_repr(thing: Any) -> str:
-    """Return a repr of one line; the name of the class where the repr of a custom class fails."""
+    """Return a one-line repr; the name of the class where the repr of a custom class fails."""
     try:
         return cut(repr(thing))
     except Exception:
@@ -151,7 +151,7 @@ def short_repr(thing: Any) -> str:
 
 
 def cut(text: Any, longest: int = 100) -> str:
-    """Put text on one line of at most so many characters.
+    """Put text on one line of at most ``longest`` characters.
 
     Examples
     --------

@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
         Of ``value`` as an estimate of f_z(theta, X). NaN where the inclusion
         probabilities of the sampler are not known.
     low, high : float
-        The interval that holds f_z(theta, X) for about 95% of all seeds.
+        The interval that contains f_z(theta, X) for about 95% of all seeds.
     """
 
     value: float

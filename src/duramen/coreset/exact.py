@@ -67,7 +67,7 @@ class ExactSum:
 
 @final
 class ExactSums:
-    """Exact sums of the columns of an array, in which infinities and NaN stay what they are.
+    """Exact sums of the columns of an array, in which infinities and NaN are preserved.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class ExactSums:
 
     @property
     def infinities(self) -> Array:
-        """What the numbers that are not finite add up to."""
+        """The sums of the numbers that are not finite."""
         with np.errstate(invalid="ignore"):
             kinds = np.array([np.inf, -np.inf, np.nan])[:, None]
             total = np.where(self._nonfinite > 0, kinds, 0.0).sum(axis=0)
@@ -151,7 +151,7 @@ class ExactSums:
                 self.add(part, sign)
 
     def absorb(self, other: ExactSums) -> None:
-        """Add the first sums of others to these."""
+        """Add the leading sums of ``other`` to these."""
         self._units = [mine + one for mine, one in zip(self._units, other.units, strict=False)]
         self._nonfinite += other._nonfinite[:, : len(self)]
 

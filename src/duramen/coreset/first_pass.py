@@ -152,7 +152,7 @@ class FirstPass:
         self._form = self._form or form
         if form != self._form:
             raise ValueError(
-                f"batches do not go together: some have {self._form}, others {form}; make them alike"
+                f"batches do not match: some have {self._form}, others {form}; use one format for all"
             )
 
     def _check_classes(self, *classes: float) -> None:
@@ -163,6 +163,6 @@ class FirstPass:
             loss.check_labels(np.array(sorted(self._classes)))
         except ValueError:
             raise ValueError(
-                f"the labels of the batches do not go together: {self._loss!r} does not take "
-                f"{sorted(self._classes)} at once; use the same labels everywhere"
+                f"the labels of the batches do not match: {self._loss!r} does not take "
+                f"{sorted(self._classes)} together; use the same labels in all batches"
             ) from None

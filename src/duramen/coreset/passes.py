@@ -63,7 +63,7 @@ class Plan:
     def expecting(self, n_rows: int) -> Plan:
         """Plan for ``n_rows`` rows of weight 1 over all parts: each then sends only its share of the sample.
 
-        Should there be fewer, the pass is repeated.
+        If there are fewer, the pass is repeated.
         """
         enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
         return replace(self, limit=enough / n_rows if n_rows > enough else np.inf, fingerprint="")
@@ -158,7 +158,7 @@ class Summary:
 
 
 _OTHER_PLAN = (
-    "these summaries were made by different plans, so they do not go together; use one plan for all "
+    "these summaries were made by different plans, so they cannot be merged; use one plan for all "
     "summaries of a pass"
 )
 
@@ -319,7 +319,7 @@ def finish(summary: Summary) -> Plan | Coreset:
     assert view is not None
     if (body.n_rows, body.n_points) != (first.n_rows, first.n_points):
         raise ValueError(
-            f"the first pass had {first.n_rows:,} rows, {first.n_points:,} of them with a weight, and pass "
+            f"the first pass had {first.n_rows:,} rows, {first.n_points:,} of positive weight, and pass "
             f"{plan.number} had {body.n_rows:,} and {body.n_points:,}; every pass must read the same points"
         )
     z = outlier_weight(plan.problem.n_outliers, first.total)
@@ -370,12 +370,12 @@ def _check_ranked(sampler: Sampler) -> RankedSampler:
         return sampler
     raise TypeError(
         f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
-        "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or your own dm.RankedSampler"
+        "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
     )
 
 
 def _fingerprint(plan: Plan) -> str:
-    """Compute what distinguishes a plan from others."""
+    """Compute a hash that distinguishes a plan from others."""
     problem, view = plan.problem, plan.view
     words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
     words += [problem.calibrate, problem.n_outliers]

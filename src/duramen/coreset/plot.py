@@ -22,9 +22,9 @@ from duramen.seeds import generator
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
 
-_MAX_NUMBERS = 2e7  # that sparse rows may become
+_MAX_NUMBERS = 2e7  # in sparse rows made dense, at most
 FAR = 1e150  # beyond it squares overflow
-_EXACT = 500  # columns: up to so many, directions are found exactly
+_EXACT = 500  # columns up to which directions are found exactly
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -34,7 +34,7 @@ _TAIL = 0.005  # of the weight on each side; the frame holds the rest, and what 
 _BEYOND = 0.3  # of that range, which the frame may add on each side for rows that lie there
 _ARROWS = ("<", ">", "v", "^")
 _LOOKS = {"o": {"linewidths": 0.0, "alpha": 0.5}, "x": {"linewidths": 1.1, "alpha": 0.8}}
-_SMALLEST = {"x": 14.0, "o": 0.0}  # areas: a smaller cross is but a dot
+_SMALLEST = {"x": 14.0, "o": 0.0}  # areas: a smaller cross is just a dot
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,9 @@ class Plane:
     ----------
     middle : array (d,)
     directions : array (d, 2)
-        Of principal planes: unit vectors; the second is zero where there is one column.
+        For a principal plane, unit vectors; the second is zero if there is one column.
     shares : array (2,)
-        Of the variance, along each; zero where there is none.
+        The share of the variance along each; zero if there is none.
     """
 
     middle: Array
@@ -77,11 +77,9 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
 
         _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
         directions, variances = rights[:2].T, np.square(lengths[:2])
-    missing = 2 - directions.shape[1]  # of one column, or of one row
+    missing = 2 - directions.shape[1]  # with one column, or one row
     directions, variances = np.pad(directions, ((0, 0), (0, missing))), np.pad(variances, (0, missing))
-    largest = np.abs(directions).argmax(
-        axis=0
-    )  # of a direction and its opposite, the one where it is positive
+    largest = np.abs(directions).argmax(axis=0)  # of two opposite directions, the one that is positive there
     directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
     return Plane(middle, directions, variances / (float(np.square(spread).sum()) or 1.0))
 
@@ -114,7 +112,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is drawn: some rows of a coreset, and where each stands.
+    """What is drawn: some rows of a coreset, and where each is.
 
     Attributes
     ----------
@@ -131,7 +129,7 @@ class Scene:
     centres : array (m, 2)
         The anchor's centres inside the frame.
     axes : tuple of str
-        What the two axes are.
+        The labels of the two axes.
     """
 
     shown: Array
@@ -146,7 +144,7 @@ class Scene:
 
     @property
     def sides(self) -> Array:
-        """Over which side of the frame each row lies: -1 none, else left, right, below, above."""
+        """The side of the frame beyond which each row lies: -1 none, else left, right, below, above."""
         over = np.stack([self.places < self.low, self.places > self.high], axis=2).reshape(-1, 4)
         return np.where(over.any(axis=1), over.argmax(axis=1), -1)
 
@@ -283,5 +281,5 @@ def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) 
 
 
 def _legend_mark(axes: Any, label: str, **look: Any) -> list[Any]:
-    """Make what stands for something in the legend: a mark that is nowhere."""
+    """Make a mark for the legend, which is drawn nowhere else."""
     return list(axes.plot([], [], ls="none", label=label, **{"markersize": 6, **look}))

@@ -48,7 +48,7 @@ _SCALARS = {  # the fields beside rows, loss and anchor, with their types
 
 
 class LossMismatchError(ValueError):
-    """The loss that was passed, or that none was, does not fit the file."""
+    """The loss passed does not fit the file, or one is needed and none was passed."""
 
 
 def loss_state(loss: Loss) -> dict[str, Any]:
@@ -91,14 +91,14 @@ def loss_of(
     saved, name = None, state["class"]
     if name is not None:
         if name not in _BUILT_IN:
-            raise ValueError(f"its loss {name!r} is not known here")
+            raise ValueError(f"its loss {name!r} is unknown")
         saved = _BUILT_IN[name](**state["fields"])
     if saved is not None and given is not None and given != saved:
-        raise LossMismatchError(f"was made for {saved!r}, which loss={given!r} contradicts; leave loss out")
+        raise LossMismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
     loss = given if saved is None else saved
     if loss is None:
         raise LossMismatchError(
-            f"was made with a custom loss, {state['repr']}, which no file can hold; pass it: {how}"
+            f"was made with a custom loss, {state['repr']}, which cannot be saved; pass it: {how}"
         )
     shape = loss.parameter_shape(n_columns)
     if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
@@ -144,7 +144,7 @@ def write(core: Coreset, path: Any, **more: bytes) -> None:
     metadata = {_KEY: _text(state).encode(), **{name.encode(): text for name, text in more.items()}}
     table = _table(core, state).replace_schema_metadata(metadata)
     with replacing(Path(path)) as file:
-        # numbers that hardly repeat gain nothing by a dictionary
+        # numbers that rarely repeat gain nothing from a dictionary
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
@@ -243,8 +243,8 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
     ----------
     path : str or path
     loss : Loss, optional
-        Needed if the coreset was made with a custom loss or divergence, which no
-        file can hold.
+        Needed if the coreset was made with a custom loss or divergence, which
+        cannot be saved.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
     beside: dict[str, Any] = {field: columns[name] for name, field in _BESIDE.items()}
     text = _text({name: part for name, part in state.items() if name != "crc32"})
     if _checksum(points, beside, text) != state["crc32"]:
-        raise ValueError("its content is not what was saved (the checksum differs)")
+        raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, names = anchor_of(state["anchor"]), state["columns"]
     return Coreset(
         points=points,
@@ -310,7 +310,7 @@ def _read_table(source: Path) -> Any:
         raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
     if not raw.endswith(_MAGIC) or len(raw) < 12:
         raise ValueError(
-            f"{source} was cut short: it begins as a Parquet file and does not end as one; "
+            f"{source} is truncated: it begins like a Parquet file but does not end like one; "
             "copy it again, or save the coreset again"
         )
     try:
@@ -325,8 +325,8 @@ def _read_state(source: Path, table: Any) -> dict[str, Any]:
     text = (table.schema.metadata or {}).get(_KEY)
     if text is None:
         raise ValueError(
-            f"{source} is a Parquet file, but holds no coreset; load_coreset reads what Coreset.save wrote, "
-            "and dm.robust_coreset makes a coreset of data"
+            f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
+            "and dm.robust_coreset builds a coreset from data"
         )
     try:
         state = json.loads(text)
@@ -354,13 +354,13 @@ def _arrow_column(table: Any, name: str) -> Any:
 def _flat(column: Any, name: str) -> Array:
     values = np.asarray(column)
     if column.null_count or values.dtype.kind not in "biuf":
-        raise ValueError(f"its column {name!r} has gaps, or holds no numbers")
+        raise ValueError(f"its column {name!r} has missing values, or is not numeric")
     return values
 
 
 def _column(table: Any, name: str, dtype: str) -> Array:
     values = _flat(_arrow_column(table, name), name)
-    with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will show it
+    with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it
         return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 

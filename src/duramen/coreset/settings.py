@@ -1,4 +1,4 @@
-"""What is asked of a coreset: its size (given, or by the theorems), the weight to suspect, the sampler."""
+"""The settings of a coreset: its size (given, or by the theorems), the weight to suspect, the sampler."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class SizeRule(ABC):
 
     @abstractmethod
     def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        """Choose how many rows represent the suspected, and the others.
+        """Choose how many rows represent the suspected points, and how many the others.
 
-        ``inner`` are all points, with weight zero for the suspected. A size may
+        ``inner`` are all points, with weight zero for the suspected ones. A size may
         exceed the number of points.
         """
 
@@ -52,7 +52,7 @@ class SizeRule(ABC):
 @final
 @dataclass(frozen=True)
 class BySize(SizeRule):
-    """A number of rows in all."""
+    """A total number of rows."""
 
     size: int
     keep_suspected: bool
@@ -77,7 +77,7 @@ class BySize(SizeRule):
         one = int(n_inner > 0)
         if self.keep_suspected and n_outer + one > self.size:
             raise ValueError(
-                f"size={self.size} is too small to keep all {n_outer:,} suspected outliers, as beta=0 asks; "
+                f"size={self.size} is too small to keep all {n_outer:,} suspected outliers, as beta=0 does; "
                 f"take size={n_outer + one} or more, or leave beta out"
             )
         if self.size < int(n_outer > 0) + one:
@@ -124,7 +124,7 @@ class ByTheorem(SizeRule):
     def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
         outer: float = len(split.rows)
         if self.beta and outer:
-            delta = self.beta * z / split.weight  # beta epsilon_0 / (1 + epsilon_0), as z-tilde has it
+            delta = self.beta * z / split.weight  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
             dimension = _vc_dimension(inner.loss, inner.points.n_columns)
             outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
         return outer, self._inner_size(inner, sampler) if inner.points.total_weight else 0
@@ -189,7 +189,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Size
     Raises
     ------
     TypeError, ValueError
-        Naming the argument, and the way out.
+        If an argument is wrong; the message says what to pass.
     """
     _check_range("eta", eta, above_zero=True)
     if size is not None and epsilon is not None:
@@ -197,7 +197,7 @@ def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> Size
             f"size={size} and epsilon={epsilon} both set the size of the coreset; pass one of them"
         )
     if size is None and epsilon is None and beta is None:
-        raise TypeError("nothing says how large the coreset may be; pass size=4000, say, or epsilon")
+        raise TypeError("the size of the coreset is not set; pass size=4000, say, or epsilon")
     if beta is not None:
         _check_range("beta", beta)
     is_auto = isinstance(suspects, str) and suspects == "auto"
@@ -277,7 +277,7 @@ def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What was asked for: the problem, how many rows, and how to choose them.
+    """The settings of a coreset: the problem, how many rows, and how to choose them.
 
     ``given`` is an anchor, a ball or a theta; None to find one.
     """
@@ -303,12 +303,12 @@ class Settings:
         anchor: Any,
         **more: Any,
     ) -> Self:
-        """Check what was asked for, before there are points.
+        """Check the settings, before there are points.
 
         Raises
         ------
         TypeError, ValueError
-            Naming the argument, and the way out.
+            If an argument is wrong; the message says what to pass.
         """
         check_loss(loss)
         if not isinstance(calibrate, (bool, np.bool_)):
@@ -330,7 +330,7 @@ class Settings:
 
     @property
     def chooser(self) -> Sampler | None:
-        """The sampler asked for; None for "auto", which depends on the anchor."""
+        """The requested sampler; None for "auto", which depends on the anchor."""
         return sampler_of(self.sampler, self.plan)
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
@@ -340,7 +340,7 @@ class Settings:
         return self.chooser or default_sampler(self.loss, anchor.radius > 0, few)
 
     def check_radius(self) -> None:
-        """Raise ValueError, with the way out, where an anchor lacks the radius that is needed."""
+        """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
         is_bare = self.given is not None and not isinstance(self.given, (Anchor, Ball))
         by_theorem = isinstance(self.plan, ByTheorem)
         if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
@@ -358,7 +358,7 @@ def as_anchor(given: Any) -> Anchor:
 
 
 def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
-    """Return the sampler asked for; None for "auto", which depends on the anchor."""
+    """Return the requested sampler; None for "auto", which depends on the anchor."""
     if not isinstance(plan, ByDeltaSample):
         return as_sampler(sampler)
     if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):

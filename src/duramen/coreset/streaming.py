@@ -33,9 +33,9 @@ class RankedPoints(NamedTuple):
 class BottomK:
     """The ``k`` points of the smallest ranks in each stratum, and those that tie with the last of them.
 
-    A function of the points that arrived, not of their order or batches. At most
-    twice as many are kept: new points wait until they are as many, and then all
-    are cut together.
+    The result depends on the points that arrived, not on their order or batches. At
+    most twice as many are stored: new points wait until they are as many, and then
+    all are cut together.
 
     Parameters
     ----------
@@ -106,10 +106,10 @@ def concatenate_points(parts: Sequence[WeightedPoints]) -> WeightedPoints:
         repeated = ids[counts > 1]
         if not repeated.size:
             raise
-        raise ValueError(f"ids must be distinct; id {repeated[0]} stands in more than one row") from None
+        raise ValueError(f"ids must be distinct; id {repeated[0]} occurs in more than one row") from None
 
 
-_MARGIN = 1e-6  # more than what rounding makes of sums of weights
+_MARGIN = 1e-6  # more than the relative rounding error of sums of weights
 
 
 @final
@@ -117,7 +117,7 @@ class LargestLosses:
     """The points of the largest (loss, id) that together weigh a little more than ``weight``.
 
     As points arrive, the edge only moves up: a point below it is an inlier for good.
-    At most twice as many are kept: new points wait until they are as many.
+    At most twice as many are stored: new points wait until they are as many.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class LargestLosses:
         return rows
 
     def add(self, anchored: AnchoredPoints) -> AnchoredPoints | None:
-        """Keep points that may be suspected; return those that no longer may be."""
+        """Keep points that may be suspected; return those that can no longer be."""
         self._parts.append(anchored)
         self._n_waiting += len(anchored)
         return self.cut() if self._n_waiting > self._n_kept else None

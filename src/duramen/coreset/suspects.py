@@ -39,7 +39,7 @@ class Split:
 
 
 def split_at(points: WeightedPoints, losses: Array, weight: float) -> Split:
-    """Suspect the points of the largest losses, as few as together weigh at least ``weight``.
+    """Suspect the points of the largest losses: the fewest that weigh at least ``weight`` together.
 
     Of equal losses the larger id is suspected first: the order of table L.
     A point is never cut in two.

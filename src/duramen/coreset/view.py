@@ -68,14 +68,14 @@ def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
     Raises
     ------
     ValueError
-        If it does not fit this loss on so many columns, or none was given and none can be found.
+        If it does not fit this loss on ``n_columns`` columns, or none was given and none can be found.
     """
     shape = loss.parameter_shape(n_columns)
     if given is None:
         if shape is None:
             raise ValueError(
                 f"{loss!r} does not define the shape of theta, so no anchor can be found; "
-                "pass anchor=, your own rough solution"
+                "pass a rough solution as anchor="
             )
         return None
     anchor = as_anchor(given)
@@ -101,8 +101,8 @@ def checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
     values = np.asarray(losses)
     if values.shape != (len(points),) or values.dtype.kind not in "biuf":
         raise ValueError(
-            f"{loss!r} gave values of shape {values.shape} and type {values.dtype} for {len(points)} points; "
-            "one number per point is needed"
+            f"{loss!r} returned values of shape {values.shape} and type {values.dtype}; "
+            f"one number for each of {len(points)} points is needed"
         )
     wrong = np.flatnonzero(~(values >= 0))
     if wrong.size:
@@ -170,7 +170,7 @@ def find_anchor_and_sampler(
         try:
             anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
-            raise MissingPropertyError(f"{error}; or pass anchor=, your own rough solution") from None
+            raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
         except ValueError:
             refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
             raise

@@ -36,7 +36,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what :func:`pack` made.
+    """Read what :func:`pack` returned.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
             "use one version on all machines"
         )
     if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise ValueError("this summary is damaged: its checksum does not agree; make it again")
+        raise ValueError("this summary is damaged: checksum mismatch; create it again")
     header = json.loads(data[_HEAD.size : _HEAD.size + length])
     arrays, at = {}, _HEAD.size + length
     for name, kind, shape in header["arrays"]:

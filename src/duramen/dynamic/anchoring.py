@@ -16,8 +16,8 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
-_MOST_LATE = 0.5  # of the points; then most of them had no say in the anchor
-_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing of others
+_MOST_LATE = 0.5  # of the points; then most of them had no influence on the anchor
+_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing about others
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class AnchorReport:
     n_sample, n_sample_gone : int
         How many points the anchor was found on, and how many of these were deleted or updated since.
     reason : str or None
-        Why there is no anchor yet, where there is none.
+        Why there is no anchor yet, if there is none.
 
     Examples
     --------
     >>> AnchorReport(radius=0.5, distance=2.7, n_points=100, n_late=10, n_sample=50, n_sample_gone=1)
     AnchorReport: reanchor() is advised
       the latest solution is 2.7 from the anchor, outside the radius of 0.5: bounds no longer hold there
-      10 of 100 points (10%) came or changed since
-      1 of the 50 points it was made from were deleted or changed
+      10 of 100 points (10%) were inserted or updated since
+      1 of the 50 points it was made from were deleted or updated
     """
 
     radius: float | None
@@ -85,10 +85,10 @@ class AnchorReport:
         verdict = "the anchor holds" if self.holds else "the solution is slightly outside, perhaps by chance"
         share = f"{self.n_late:,} of {self.n_points:,} points ({self.late_share:.0%})"
         lines = [f"AnchorReport: {'reanchor() is advised' if self.advised else verdict}", self._location()]
-        lines.append(f"{share} came or changed since")
+        lines.append(f"{share} were inserted or updated since")
         if self.n_sample:
             gone = f"{self.n_sample_gone:,} of the {self.n_sample:,} points it was made from"
-            lines.append(f"{gone} were deleted or changed")
+            lines.append(f"{gone} were deleted or updated")
         return "\n  ".join(lines)
 
     def _location(self) -> str:
@@ -106,7 +106,7 @@ class AnchorReport:
 
 
 def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
-    """Count the rows from which the first anchor is found: more than the size, and 5 per parameter."""
+    """Return how many rows the first anchor needs: more than the size, and 5 per parameter."""
     shape = loss.parameter_shape(n_columns)
     return max(size + 1, _ROWS_PER_PARAMETER * int(np.prod(shape or (1,))))
 
@@ -114,7 +114,7 @@ def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
 def sample_of(slots: Slots, seed: int) -> WeightedPoints:
     """Sample at most 20,000 points of positive weight, in the order of their ids.
 
-    A function of the points that are there: the smallest random numbers of their ids.
+    It depends only on the points present: those whose ids have the smallest random numbers.
     """
     there = slots.in_use()
     there = there[slots.weights[there] > 0]
@@ -126,12 +126,12 @@ def sample_of(slots: Slots, seed: int) -> WeightedPoints:
 
 
 class NoAnchorError(ValueError):
-    """No anchor can be found on these points: all are of one class, say."""
+    """No anchor can be found on these points: all may be of one class."""
 
 
 @dataclass(frozen=True, eq=False)
 class LiveSettings(Settings):
-    """What a dynamic coreset was asked for: also its engine."""
+    """The settings of a dynamic coreset, including its engine."""
 
     tree: bool = False
     bucket_size: int | None = None
@@ -145,7 +145,7 @@ class LiveSettings(Settings):
         Raises
         ------
         NoAnchorError
-            If none can be found on these points; others may do.
+            If none can be found on these points; more points may help.
         TypeError, ValueError
             If the problem, or the anchor given, does not allow for one.
         """

@@ -31,9 +31,9 @@ class ValidRows(NamedTuple):
 
 
 class RowValidator:
-    """What rows must be like: the first ones determine the data type, the columns and the labels.
+    """The format that rows must have: the first ones determine the data type, columns and labels.
 
-    Until there are any, there are no columns.
+    Before that there are no columns.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RowValidator:
 
     @classmethod
     def of(cls, loss: Loss, X: Any, y: Any) -> RowValidator:
-        """Learn from the first rows what others must be like."""
+        """Derive the format from the first rows."""
         rows = _rows(X)
         columns = tuple(column_names(X)) if is_frame(X) else None
         return cls(loss, int(rows.shape[1]), rows.dtype, y is not None, columns)
@@ -59,7 +59,7 @@ class RowValidator:
     def check(self, X: Any, y: Any, weights: Any, n_ids: int | None = None) -> ValidRows:
         """Check rows, one for each of ``n_ids`` points if that is given.
 
-        Errors name the row, the value and the way out.
+        Errors name the row, the value and what to do.
         """
         one = self._check_one(X, y, weights) if n_ids in (None, 1) else None
         if one is not None:
@@ -124,7 +124,7 @@ class RowValidator:
             self.classes |= frozenset(np.unique(labels).tolist())
 
     def _takes(self, label: float) -> bool:
-        """Return whether a label is surely valid although no point has it: one of a regression."""
+        """Return whether a label that no point has is certainly valid: a number to regress on."""
         if not isinstance(self.loss, LinearLoss) or self.loss.classifies or not math.isfinite(label):
             return False
         try:
@@ -168,7 +168,7 @@ class RowValidator:
 
 def _rows(X: Any) -> Array:
     if isinstance(X, WeightedPoints):
-        raise TypeError("X is points; pass its parts: points.X, points.y, points.weights and points.ids")
+        raise TypeError("X is a WeightedPoints; pass points.X, points.y, points.weights and points.ids")
     if sparse.issparse(X):
         raise TypeError(
             "a dynamic coreset keeps dense rows; pass X.toarray(), or build a coreset of sparse rows "
@@ -182,7 +182,7 @@ def _rows(X: Any) -> Array:
 
 
 def _labels_of(X: Any) -> tuple[str, ...] | None:
-    """Return the names in the index of a pandas Series, which is a row of a frame."""
+    """Return the names in the index of a pandas Series, which is a row of a frame; else None."""
     index = getattr(X, "index", None)
     if getattr(X, "ndim", 0) != 1 or index is None or callable(index):
         return None
@@ -191,14 +191,14 @@ def _labels_of(X: Any) -> tuple[str, ...] | None:
 
 
 def _scalar(value: Any) -> Any:
-    """Return the entry of an array of one."""
+    """Return the entry of a one-element array; anything else as it is."""
     return value[0] if type(value) is np.ndarray and value.shape == (1,) else value
 
 
 def _as_one_row(X: Any) -> Any:
-    """Turn a vector into one row; leave all else, for the checks of rows to judge."""
+    """Turn a vector into one row; leave anything else to the checks of rows."""
     try:
-        flat = np.asanyarray(X)  # of a masked array, the mask stays
+        flat = np.asanyarray(X)  # keeps the mask of a masked array
     except ValueError:
         return X
     return flat[None] if flat.ndim == 1 and flat.dtype != object and flat.size else X

@@ -23,7 +23,7 @@ from duramen.dynamic.table import LossTable, Moves
 from duramen.dynamic.tree import Tree
 from duramen.trimming import outlier_weight
 
-_WAITING = 128  # points that came one by one are scored together: in half the time of each by itself
+_WAITING = 128  # points inserted one by one are scored together, which halves the time
 _BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 
 
@@ -37,8 +37,8 @@ class LiveCandidates:
        edge or above, else in the engine; or it was inserted by itself and waits to be scored.
     3. ``total`` is the weight of all points.
 
-    The points in ``slots`` are scored on construction. If ``at_once``, they come into a
-    tree in no particular order, because another order is restored.
+    The points in ``slots`` are scored on construction. If ``at_once``, they are added to a
+    tree in no particular order, because the saved order is restored later.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class LiveCandidates:
             self.engine = Ranked(slots, self.table, scorer)
         self.changed_since_anchor = np.zeros(0, dtype=bool)
         self._waiting: dict[int, None] = {}
-        self.consistent = True  # while it is not, scoring of waiting points was interrupted
+        self.consistent = True  # False after scoring of waiting points was interrupted
         self._begin(slots.in_use(), at_once)
 
     def _begin(self, present: Array, at_once: bool) -> None:
-        """Add the points that are there."""
+        """Add the points that are present."""
         starts = range(0, len(present), _BLOCK)
         parts = [self.scorer.score(self._slots.points(present[start : start + _BLOCK])) for start in starts]
         if parts:
@@ -82,7 +82,7 @@ class LiveCandidates:
         return len(self.table)
 
     def catch_up(self) -> None:
-        """Score the points that wait for it; every question about points begins with this."""
+        """Score the points that wait for it; every query about points begins with this."""
         if self._waiting:
             slots = np.array(list(self._waiting))
             scored = self.scorer.score(self._slots.points(slots))
@@ -137,7 +137,7 @@ class LiveCandidates:
             self._add_together(slots, scored)
 
     def _add_together(self, slots: Array, scored: Scored) -> None:
-        """Add points at once: the same as one by one, but for their places in a tree."""
+        """Add points at once: the same as one by one, except for their places in a tree."""
         self._note(slots, scored)
         slots = slots[self._slots.weights[slots] > 0]
         if not len(slots):
@@ -170,7 +170,7 @@ class LiveCandidates:
         self._settle()
 
     def set_outliers(self, n_outliers: float) -> None:
-        """Suspect for another number of outliers: the paper's Change."""
+        """Set another number of outliers: the paper's Change."""
         self.catch_up()
         self.n_outliers = n_outliers
         self._settle()
@@ -178,7 +178,7 @@ class LiveCandidates:
     # the coreset
 
     def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
-        """Choose the coreset of the points that are there."""
+        """Choose the coreset of the points that are present."""
         self.catch_up()
         z = outlier_weight(self.n_outliers, self.total.value)
         n_outer, n_inner = self.table.n_suspected, len(self.engine)
@@ -231,14 +231,14 @@ class LiveCandidates:
             ("suspected", self.suspects, order[outer]),
             ("inliers", self.engine, order[~outer]),
         ):
-            assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: others than the {name} are"
+            assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: the {name} are other points"
             side.check()
-        assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is another"
+        assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is wrong"
 
     # the edge
 
     def _to_suspect(self) -> float:
-        """Compute how much weight to suspect: of what is there, not more than all."""
+        """Compute how much weight to suspect: at most the total."""
         total, given = self.total.value, self.n_outliers
         return min(self._plan.suspected_of(given if given >= 1 else given * total, total), total)
 

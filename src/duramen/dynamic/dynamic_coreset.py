@@ -35,7 +35,7 @@ from duramen.trimming import checked_outliers, outlier_weight
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAME_BYTES = 200  # about: a string, its number, and their place in a dictionary
+_NAME_BYTES = 200  # roughly: a string, its number, and their place in a dictionary
 _MOVED_ON = 0.1  # of the points, or of the outliers: from then on the old solution may be a bad start
 
 
@@ -43,7 +43,7 @@ class DynamicCoreset:
     """A coreset of data that change: rows are inserted, deleted and updated.
 
     At any moment ``coreset()`` is what :func:`duramen.robust_coreset` would return for
-    the points that are there, with the same anchor and seed: past points leave no
+    the points that are present, with the same anchor and seed: past points leave no
     trace. (A tree keeps the paper's merge-and-reduce summary instead, which
     depends on the order of the operations.)
 
@@ -71,15 +71,15 @@ class DynamicCoreset:
         there are more than ``size``, and 5 per parameter. Until then the
         coreset is simply all points.
     bucket_size, height : int, optional
-        Of a tree: how many points a bucket holds (eight times ``size`` by default), or
+        For a tree: how many points a bucket holds (eight times ``size`` by default), or
         how many levels there are.
 
     Notes
     -----
     One insertion or deletion takes tens of microseconds, whatever the number of
     points; a batch two microseconds per row (docs/dynamic.md). Rows inserted one
-    by one are scored together: a question about the points after each of them
-    costs half a millisecond. Rows are copied; beyond them it takes 80 bytes per point.
+    by one are scored together: a query about the points after each of them
+    costs half a millisecond. Rows are copied; besides them, a point takes 80 bytes.
 
     Safe to use from several threads: every operation holds a lock, and coresets
     never change once returned. An operation that raises an error has changed
@@ -144,7 +144,7 @@ class DynamicCoreset:
         self._solution: Solution | None = None
         self._solved_at = (0, 0.0)
 
-    # what it was asked for, and what is there
+    # settings and contents
 
     @property
     def loss(self) -> Loss:
@@ -163,7 +163,7 @@ class DynamicCoreset:
 
     @property
     def engine(self) -> str:
-        """What keeps the suspected inliers: "ranked" or "tree"."""
+        """The engine that keeps the suspected inliers: "ranked" or "tree"."""
         return "tree" if self._settings.tree else "ranked"
 
     def __len__(self) -> int:
@@ -208,7 +208,7 @@ class DynamicCoreset:
 
     @property
     def ids(self) -> Array:
-        """Their ids, going up: (n,) int64."""
+        """Their ids, in ascending order: (n,) int64."""
         with self._lock:
             return self._state.slots.index.keys()
 
@@ -231,7 +231,7 @@ class DynamicCoreset:
 
     @property
     def threshold(self) -> float:
-        """The loss at the anchor from which on points are suspected; infinite where none is."""
+        """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
             candidates = self._current_candidates()
             return math.inf if candidates is None else candidates.table.threshold
@@ -262,7 +262,7 @@ class DynamicCoreset:
             return state.slots.nbytes + names + (0 if state.candidates is None else state.candidates.nbytes)
 
     def points(self, ids: Any = None) -> WeightedPoints:
-        """Copy points: those of the ids, in that order, or all in the order of their ids.
+        """Copy points: those with these ids, in that order, or all in the order of their ids.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class DynamicCoreset:
             If one is not here.
         """
         with self._lock:
-            slots = self._filled().slots
+            slots = self._nonempty().slots
             return slots.points(slots.in_use() if ids is None else self._find(ids))
 
     def names_of(self, ids: Any) -> Array:
@@ -282,7 +282,7 @@ class DynamicCoreset:
             If one is not here, or has no name.
         """
         with self._lock:
-            state = self._filled()
+            state = self._nonempty()
             return state.ids.names_of(state.slots.ids[self._find(ids)])
 
     # the paper's operations
@@ -299,8 +299,8 @@ class DynamicCoreset:
         sample_weight : float or sequence, optional
             One weight per row; 1 by default. A point of weight 0 counts as absent.
         ids : integers, strings or UUIDs, optional
-            Ids for the rows: each once, and none that is here already. By
-            default the numbers after the largest that there was.
+            Distinct ids for the rows, none of which is here already. By default
+            the numbers after the largest id so far.
 
         Returns
         -------
@@ -311,7 +311,7 @@ class DynamicCoreset:
         Raises
         ------
         TypeError, ValueError
-            Naming the row and the way out; nothing has changed.
+            If a row is wrong; the message says what to do, and nothing has changed.
         """
         with self._lock:
             state = self._sound()
@@ -326,12 +326,12 @@ class DynamicCoreset:
             return numbers
 
     def delete(self, ids: Any) -> None:
-        """Delete points, and overwrite what was kept of them.
+        """Delete points, and overwrite their data.
 
         Parameters
         ----------
         ids : one id, or many
-            Each once.
+            Distinct.
 
         Raises
         ------
@@ -420,7 +420,7 @@ class DynamicCoreset:
 
     @contextmanager
     def _both_locked(self, other: Any) -> Iterator[None]:
-        """Lock this one and another, in the same order for two that merge each other."""
+        """Lock this one and another, in the same order if they merge each other at once."""
         if not isinstance(other, DynamicCoreset):
             raise TypeError(f"merge takes a DynamicCoreset; found {type(other).__name__}")
         first, second = sorted((self, other), key=id)
@@ -484,7 +484,7 @@ class DynamicCoreset:
             If there are no points, or no anchor can be found on them; nothing has changed.
         """
         with self._lock:
-            self._filled().reanchor(theta.anchor if isinstance(theta, (Coreset, DynamicCoreset)) else theta)
+            self._nonempty().reanchor(theta.anchor if isinstance(theta, (Coreset, DynamicCoreset)) else theta)
 
     def anchor_report(self) -> AnchorReport:
         """Report how well the anchor still fits the latest solution and the points."""
@@ -511,16 +511,16 @@ class DynamicCoreset:
             If there are no points, or no more than may be set aside.
         """
         with self._lock:
-            state = self._filled()
+            state = self._nonempty()
             if self._core is None or self._core[0] != state.version:
                 self._core = (state.version, state.coreset())
             return self._core[1]
 
     def fit(self, **settings: Any) -> Solution:
-        """Solve on the coreset by :func:`duramen.solve`, with its settings, from the latest solution on."""
+        """Solve on the coreset by :func:`duramen.solve`, with its settings, from the latest solution."""
         for name in settings:
             if name not in SETTINGS:
-                raise TypeError(f"fit takes no {name!r}; its settings are {', '.join(SETTINGS)}")
+                raise TypeError(f"fit has no setting {name!r}; its settings are {', '.join(SETTINGS)}")
         loss, n_outliers = settings.pop("loss", None), settings.pop("n_outliers", None)
         solution = solve_quietly(self, loss, n_outliers, **settings)
         warn_of(solution, "fit", **WAYS_OUT)
@@ -533,7 +533,7 @@ class DynamicCoreset:
 
     @property
     def _has_moved_on(self) -> bool:
-        """Whether so much changed since the latest solution that a search from elsewhere may end better."""
+        """Whether so much changed since the latest solution that another start may lead to a better one."""
         if self._solution is None:
             return self.anchor_report().advised
         (before, z), (now, z_now) = self._solved_at, self._now()
@@ -560,7 +560,7 @@ class DynamicCoreset:
         Raises
         ------
         AssertionError
-            Naming the one that is broken.
+            With the name of the broken one.
         """
         with self._lock:
             self._sound().check()
@@ -594,7 +594,7 @@ class DynamicCoreset:
         return candidates
 
     def _sound(self) -> State:
-        """Return the state; raise RuntimeError if an operation was cut short in it."""
+        """Return the state; raise RuntimeError if an operation on it was interrupted."""
         state = self._state
         if not state.consistent or not (state.candidates is None or state.candidates.consistent):
             raise RuntimeError(
@@ -603,7 +603,7 @@ class DynamicCoreset:
             )
         return state
 
-    def _filled(self) -> State:
+    def _nonempty(self) -> State:
         """Return the state; raise ValueError if there are no points."""
         if not len(self._state.slots):
             raise ValueError("there are no points here; insert some first")
@@ -622,13 +622,13 @@ def _is_tree(engine: Any, sampler: Sampler | None, bucket_size: Any, height: Any
     ranked = sampler is None or isinstance(sampler, RankedSampler)
     if engine == "ranked" and not ranked:
         raise TypeError(
-            f"{sampler!r} does not score points by themselves, so it has no ranks; "
+            f"{sampler!r} does not score each point by itself, so it has no ranks; "
             "pass engine='tree', or derive it from RankedSampler"
         )
     tree = engine == "tree" or (engine == "auto" and not ranked)
     if not tree and not (bucket_size is None and height is None):
         raise TypeError(
-            f"bucket_size={bucket_size!r} and height={height!r} are of a tree; pass engine='tree' with them"
+            f"bucket_size={bucket_size!r} and height={height!r} need the tree engine; pass engine='tree'"
         )
     check_shape(bucket_size, height)
     return tree

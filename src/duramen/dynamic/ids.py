@@ -15,24 +15,24 @@ from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 _LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
-def numbered(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequence[Any] | None]:
+def numbers_and_names(ids: Any, here: dict[int, Name] | None = None) -> tuple[Array, Sequence[Any] | None]:
     """Turn ids into distinct int64 numbers, with their names where they are strings or UUIDs.
 
-    ``here`` are names that others have, by number.
+    ``here`` are the names in use, by number.
 
     Examples
     --------
-    >>> numbered([7, 3])
+    >>> numbers_and_names([7, 3])
     (array([7, 3]), None)
     """
     one = _only_entry(ids)
     if is_whole(one) and _LEAST <= one <= _MOST:
         return np.array([int(one)]), None
     if is_names(ids):
-        named = listed(ids)
-        numbers = numbers_of(named)
-        _check_names(numbers, named, here or {})
-        return numbers, named
+        names = listed(ids)
+        numbers = numbers_of(names)
+        _check_names(numbers, names, here or {})
+        return numbers, names
     given = np.asarray(ids)
     if not given.size:
         return np.empty(0, dtype=np.int64), None
@@ -46,7 +46,7 @@ class Ids:
 
     Invariants
     ----------
-    1. The next id is above all that ever were.
+    1. The next id is above all that were ever used.
     2. If points have names, each of them has one, and its id is the number of its name.
     """
 
@@ -60,26 +60,26 @@ class Ids:
             if self.names is not None:
                 raise ValueError("the points here have names; pass ids, one name per row")
             if self.next + n - 1 > _MOST:
-                raise ValueError(f"the ids after {self.next - 1} are beyond int64; pass ids")
+                raise ValueError(f"the ids after {self.next - 1} do not fit in int64; pass ids")
             return np.arange(self.next, self.next + n, dtype=np.int64), None
-        numbers, named = numbered(given, self.names)
+        numbers, names = numbers_and_names(given, self.names)
         if len(numbers) != n:
             raise ValueError(f"ids has {len(numbers)} values for {n} rows of X; their lengths must agree")
         if len(slots) and n:
-            if (named is None) != (self.names is None):
-                kind = "numbers for ids" if self.names is None else "names"
+            if (names is None) != (self.names is None):
+                kind = "integer ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
             row = slots.first_of(numbers)
             if row >= 0:
-                name = numbers[row] if named is None else repr(named[row])
+                name = numbers[row] if names is None else repr(names[row])
                 raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
-        return numbers, named
+        return numbers, names
 
-    def admit(self, numbers: Array, named: Sequence[Any] | None) -> None:
+    def admit(self, numbers: Array, names: Sequence[Any] | None) -> None:
         """Add ids, with their names."""
-        if named is not None:
+        if names is not None:
             self.names = self.names or {}
-            self.names.update(zip(numbers.tolist(), named, strict=True))
+            self.names.update(zip(numbers.tolist(), names, strict=True))
         largest = int(numbers[0]) if len(numbers) == 1 else int(numbers.max())
         self.next = max(self.next, largest + 1)
 
@@ -93,12 +93,12 @@ class Ids:
             if slot < 0:
                 _refuse_missing(one)
             return np.array([slot])
-        numbers, named = numbered(ids)
+        numbers, names = numbers_and_names(ids)
         found = slots.find_many(numbers)
-        missing = np.flatnonzero((found < 0) | (named is not None and self.names is None))
+        missing = np.flatnonzero((found < 0) | (names is not None and self.names is None))
         if missing.size:
             row = int(missing[0])
-            _refuse_missing(numbers[row] if named is None else named[row])
+            _refuse_missing(numbers[row] if names is None else names[row])
         return found
 
     def names_of(self, numbers: Array) -> Array:
@@ -115,34 +115,34 @@ class Ids:
             for number in numbers.tolist():
                 del self.names[number]
             if not self.names:
-                self.names = None  # integers may come
+                self.names = None  # integer ids are allowed again
 
     def check(self, ids: Array) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the ids that are here."""
-        assert self.next > int(ids.max(initial=-1)), "1: an id would come twice"
+        assert self.next > int(ids.max(initial=-1)), "1: an id would be used twice"
         if self.names is not None:
-            assert sorted(self.names) == ids.tolist(), "2: the names are of other points"
+            assert sorted(self.names) == ids.tolist(), "2: the names belong to other points"
             numbers = numbers_of(list(self.names.values())).tolist()
-            assert numbers == list(self.names), "2: a name has another number"
+            assert numbers == list(self.names), "2: a name has the wrong number"
 
 
-def _check_names(numbers: Array, named: Sequence[Name], here: dict[int, Name]) -> None:
-    """Raise ValueError for a name that comes twice, or whose number is that of another.
+def _check_names(numbers: Array, names: Sequence[Name], here: dict[int, Name]) -> None:
+    """Raise ValueError for a name that occurs twice, or whose number is that of another.
 
     The chance that any two of n names share a number is about n^2 / 2^64:
     one in 18 million for a million names.
     """
     first: dict[int, int] = {}
-    for row, (number, name) in enumerate(zip(numbers.tolist(), named, strict=True)):
+    for row, (number, name) in enumerate(zip(numbers.tolist(), names, strict=True)):
         earlier = first.setdefault(number, row)
-        other = here.get(number, named[earlier])
+        other = here.get(number, names[earlier])
         if other != name:
             raise ValueError(
                 f"the names {other!r} and {name!r} have the same number, {number}, "
                 "by chance; rename one of them"
             )
         if earlier < row:
-            raise ValueError(f"ids must be distinct; {name!r} of row {earlier} stands again in row {row}")
+            raise ValueError(f"ids must be distinct; {name!r} of row {earlier} occurs again in row {row}")
 
 
 def _refuse_large(ids: Array) -> None:
@@ -158,7 +158,7 @@ def _refuse_missing(one: Any) -> NoReturn:
 
 
 def _only_entry(ids: Any) -> Any:
-    """Return the entry of a list or an array of one; anything else as it is."""
+    """Return the entry of a one-element list or array; anything else as it is."""
     if isinstance(ids, list):
         return ids[0] if len(ids) == 1 else ids
     return ids[0] if isinstance(ids, np.ndarray) and ids.shape == (1,) else ids

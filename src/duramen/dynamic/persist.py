@@ -1,4 +1,4 @@
-"""Conversion of a dynamic coreset, apart from its points, to JSON types, and its restoration from them."""
+"""Convert a dynamic coreset, apart from its points, to JSON types, and restore it from them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     Raises
     ------
     LossMismatchError, TypeError
-        If a custom loss or sampler is needed and not given, or is another one.
+        If a custom loss or sampler is needed and not given, or differs.
     """
     plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
@@ -95,7 +95,7 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
         return _SAMPLERS[state["class"]](**state["fields"])
     if given is None:
         raise TypeError(
-            f"was made with a custom sampler, {state['repr']}, which no file can hold; "
+            f"was made with a custom sampler, {state['repr']}, which cannot be saved; "
             "pass it: dm.open_store(path, sampler=...)"
         )
     if not isinstance(given, Sampler):
@@ -147,9 +147,9 @@ def restore(
 ) -> None:
     """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
-    ``names`` are by id. ``sample`` are ids of points that the anchor was found on, and are here unchanged.
+    ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
     ``changed``, (n,) bool, is which points changed since; it may be filled while ``parts`` are read.
-    ``order`` are the ids as they stood in a tree.
+    ``order`` are the ids in the order of a tree.
     """
     layout, validator = saved["gate"], RowValidator(dyn.loss)
     if layout is not None:
@@ -170,7 +170,7 @@ def restore(
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
     if names is not None:
         if not np.array_equal(sorted(names), state.slots.index.keys()):
-            raise ValueError("names are of other points")
+            raise ValueError("names belong to other points")
         state.ids.names = names
     if anchor is not None:
         view = state.restore(anchor, sample, int(saved["n_sample"]))
@@ -178,6 +178,6 @@ def restore(
         if isinstance(view.engine, Tree):
             slots = state.slots.find_many(order)
             if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
-                raise ValueError("places in the tree are of other points")
+                raise ValueError("places in the tree belong to other points")
             view.engine.buckets.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state

@@ -38,7 +38,7 @@ _TOGETHER = 1 << 13  # points whose contributions are added up together
 class Scored(NamedTuple):
     """Scores of points.
 
-    The cache is what the loss computed by the way; it is kept if it is one number
+    The cache is a by-product of the loss; it is kept if it is one number
     per point. A rank is infinite where the sampler gave no score.
     """
 
@@ -70,18 +70,18 @@ class Scorer:
 
     def score(self, points: WeightedPoints) -> Scored:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
-        seen, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        anchored, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
         ranks = strata = None
         if self.ranked is not None:
-            ranks, strata, _ = score_points(self.ranked, seen, self.seed, None, None, refuse=False)
+            ranks, strata, _ = score_points(self.ranked, anchored, self.seed, None, None, refuse=False)
             strata = None if strata is None else _checked_strata(self.ranked, strata)
-        return Scored(np.asarray(seen.losses, dtype=np.float64), cache, ranks, strata)
+        return Scored(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
 
 
 def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
     if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"{sampler!r} gave strata of type {numbers.dtype}; they must be whole numbers")
+        raise ValueError(f"{sampler!r} returned strata of type {numbers.dtype}; they must be whole numbers")
     if numbers.dtype == np.uint64:
         if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
             raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
@@ -127,7 +127,7 @@ class RankLists(ABC):
 
     @abstractmethod
     def choose(self, size: int) -> Chosen:
-        """Choose the points that stand for them all: their slots, with weights as drawn."""
+        """Choose the points that represent them all: their slots, with weights as drawn."""
 
     def add(self, slot: int) -> None:
         """Add a point to its stratum."""
@@ -160,7 +160,7 @@ class RankLists(ABC):
         self._count_many(slots, -1)
 
     def strata(self) -> Strata:
-        """Return the numbers of the strata, going up, with the count and the weight of each."""
+        """Return the numbers of the strata, ascending, with the count and the weight of each."""
         numbers = sorted(self._lists)
         counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
         weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
@@ -206,8 +206,8 @@ class RankLists(ABC):
             assert numbers is None or (numbers == number).all(), (
                 f"1: a point of another stratum is in {number}"
             )
-            total, held = math.fsum(self._slots.weights[slots]), self._weights[number].value
-            assert held == total, f"2: stratum {number} weighs {total}, not {held}"
+            total, stored = math.fsum(self._slots.weights[slots]), self._weights[number].value
+            assert stored == total, f"2: stratum {number} weighs {total}, not {stored}"
 
     def _count(self, slot: int, sign: int) -> None:
         """Count a point that was added, or removed if ``sign`` is -1."""
@@ -282,7 +282,7 @@ class Ranked(RankLists):
         self.nonfinite = 0
 
     def note(self, slots: Any, scored: Scored) -> None:
-        """Keep scores: of one slot, or of many."""
+        """Store scores: of one slot, or of many."""
         extent = self._slots.extent
         self._ranks = grown(self._ranks, extent)
         self._ranks[slots] = scored.ranks
@@ -361,15 +361,13 @@ class Ranked(RankLists):
         super().check()
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
         nonfinite = len(slots) - np.count_nonzero(self._are_finite(slots))
-        assert nonfinite == self.nonfinite, f"3: nonfinite is {self.nonfinite}, and {nonfinite} points are"
+        assert nonfinite == self.nonfinite, f"3: nonfinite is {self.nonfinite}, but {nonfinite} points are"
         for start in range(0, len(slots), _BLOCK):
             block = slots[start : start + _BLOCK]
             fresh = self._scorer.score(self._slots.points(block))
-            same = np.isclose(
-                self._ranks[block], fresh.ranks, rtol=1e-9, atol=0
-            )  # other shapes round otherwise
-            assert same.all(), "1: a point stands under another rank"
-            assert np.array_equal(self._table.losses[block], fresh.losses), "1: a point has another loss"
+            same = np.isclose(self._ranks[block], fresh.ranks, rtol=1e-9, atol=0)  # shapes affect rounding
+            assert same.all(), "1: a point has the wrong rank"
+            assert np.array_equal(self._table.losses[block], fresh.losses), "1: a point has the wrong loss"
         if self.exact_totals is not None:
             finite = slots[self._are_finite(slots)]
             off = np.abs(self.exact_totals.values - self._sum(finite).values)

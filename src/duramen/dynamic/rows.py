@@ -1,6 +1,6 @@
 """Slots: storage for the rows of a changing table.
 
-A point keeps its slot as long as it is there: its row in a block of rows, its
+A point keeps its slot as long as it exists: its row in a block of rows, its
 label, weight and id in flat columns. A free slot is overwritten with zeros at
 once, and reused by a later point. Blocks never move, so that a table grows
 without a copy of its rows; columns are a few bytes per point and grow by an
@@ -37,8 +37,8 @@ class Slots:
 
     def __init__(self, n_columns: int, dtype: Any, labelled: bool) -> None:
         self.n_columns, self.dtype = n_columns, np.dtype(dtype)
-        a_row = max(1, n_columns * self.dtype.itemsize)
-        self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // a_row).bit_length() - 1
+        row_bytes = max(1, n_columns * self.dtype.itemsize)
+        self._shift = max(_LEAST_ROWS, _BLOCK_BYTES // row_bytes).bit_length() - 1
         self._mask = (1 << self._shift) - 1
         self._blocks: list[Array] = []
         self.ids = np.zeros(0, dtype=np.int64)
@@ -144,7 +144,7 @@ class Slots:
         if len(slots) == 1:
             self._remove_one(int(slots[0]))
             return
-        slots = np.sort(slots)  # in the order of memory
+        slots = np.sort(slots)  # in memory order
         self.index.remove_many(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             self._blocks[block][inside] = 0
@@ -194,9 +194,9 @@ class Slots:
         """Raise AssertionError, naming the invariant, if one is broken."""
         self.index.check()
         used, free = self.in_use(), np.array(self._free, dtype=np.int64)
-        assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds another id"
+        assert np.array_equal(self.index.keys(), self.ids[used]), "1: the index holds a wrong id"
         everything = np.sort(np.concatenate([used, free]))
-        assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free are not all"
+        assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free do not add up"
         assert not self.rows(free).any(), "3: a free slot still holds a row"
         for name, column in zip(("id", "weight", "label"), self._columns(), strict=False):
             assert not column[free].any(), f"3: a free slot still holds a {name}"
@@ -207,7 +207,7 @@ class Slots:
         if self.y is not None:
             self.y = grown(self.y, taken)
         while len(self._blocks) << self._shift < taken:
-            # zeros: reused memory could show deleted rows
+            # zeros: reused memory could expose deleted rows
             self._blocks.append(np.zeros((self._mask + 1, self.n_columns), dtype=self.dtype))
 
     def _by_block(self, slots: Array) -> Iterator[tuple[int, Any, Any]]:

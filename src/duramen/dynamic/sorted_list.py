@@ -27,7 +27,7 @@ def grown(column: Array, length: int) -> Array:
 
 
 def sorted_by(keys: Array, names: Array) -> Array:
-    """Sort by key, and only where keys are equal by id: a third of the time of sorting by both."""
+    """Sort by key, and by id only where keys are equal: in a third of the time of sorting by both."""
     order = np.argsort(keys)
     near = keys[order]
     equal = near[1:] == near[:-1]
@@ -39,7 +39,7 @@ def sorted_by(keys: Array, names: Array) -> Array:
 
 
 def among_equals(keys: Array, ids: Array, slots: Array, tied: Array, names: Array) -> Array:
-    """Find where ids are among sorted entries of equal key: bisections abreast, for thousands of ties."""
+    """Find where ids are among sorted entries of equal key: bisections in parallel, for thousands of ties."""
     low, high = keys.searchsorted(tied), keys.searchsorted(tied, "right")
     while (low < high).any():
         middle = (low + high) // 2
@@ -59,7 +59,7 @@ class Ordered:
 
     Invariants
     ----------
-    1. Entries go up strictly in (key, id), within chunks and across them.
+    1. Entries ascend strictly in (key, id), within chunks and across them.
     2. Each chunk has at least one entry, at most ``chunk``, and as many keys as slots.
     3. ``_last_keys`` and ``_last_names`` hold the key and the id of each chunk's last entry.
 
@@ -225,12 +225,12 @@ class Ordered:
         assert sum(map(len, self._slots)) == self._length, "2: the sizes of chunks do not add up"
         lasts = zip(self._last_keys, self._last_names, strict=True)
         for mine, old, last in zip(self._keys, self._slots, lasts, strict=True):
-            assert 1 <= len(old) <= self._chunk, "2: a chunk is empty, or over-full"
+            assert 1 <= len(old) <= self._chunk, "2: a chunk is empty, or too large"
             assert len(old) == len(mine), "2: the arrays of a chunk differ in length"
-            assert last == (mine[-1], self._named.ids[old[-1]]), "3: a chunk's last entry is another"
+            assert last == (mine[-1], self._named.ids[old[-1]]), "3: a chunk's last entry is wrong"
         keys, names = self.keys(), self._named.ids[self.slots()]
         up = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (names[1:] > names[:-1]))
-        assert up.all(), "1: entries do not go up in (key, id)"
+        assert up.all(), "1: entries do not ascend in (key, id)"
 
     # chunks
 
@@ -246,7 +246,7 @@ class Ordered:
         """Find where in a chunk (key, id) is, or would be."""
         keys, slots, ids = self._keys[chunk], self._slots[chunk], self._named.ids
         place = bisect_left(keys, key)
-        if place < len(keys) and keys[place] == key and ids[slots[place]] < name:  # else the only one, mostly
+        if place < len(keys) and keys[place] == key and ids[slots[place]] < name:  # else usually the only one
             return bisect_left(slots, name, place, bisect_right(keys, key, place), key=ids.__getitem__)
         return place
 

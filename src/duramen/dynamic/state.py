@@ -1,8 +1,8 @@
 """The state of a dynamic coreset: the points, and the candidates among them once there is an anchor.
 
 Every operation has two parts. First all that can fail: checks, the scores of new
-rows, a first anchor. Then the change itself, which does not; should it be cut
-short all the same (an interrupt, no memory), ``consistent`` stays False.
+rows, a first anchor. Then the change itself, which does not; if it is
+interrupted nevertheless (no memory, say), ``consistent`` stays False.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
-_SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, from which on empty ones are given back
+_SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
 
 
 class State:
@@ -63,7 +63,7 @@ class State:
             self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
         self.consistent = True
-        self.version = 0  # counts changes, those of the anchor too
+        self.version = 0  # counts changes, including those of the anchor
 
     @property
     def anchor(self) -> Anchor | None:
@@ -71,7 +71,7 @@ class State:
         return None if self.candidates is None else self.candidates.scorer.anchor
 
     def _begin(self, weights: Array | None = None) -> None:
-        """Begin a change, if the new weights allow for it: from here on nothing is to fail."""
+        """Begin a change, if the new weights allow it: from here on nothing may fail."""
         if weights is not None:
             more = weights.item() if len(weights) == 1 else float(weights.sum())
             if not math.isfinite(self.total.value + more):
@@ -82,7 +82,7 @@ class State:
     # the paper's operations
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
-        """Insert rows; the first of them may complete what a first anchor takes."""
+        """Insert rows; the first of them may complete what a first anchor needs."""
         if self.candidates is None:
             self._insert_first(_points(new, numbers))
         else:
@@ -119,7 +119,7 @@ class State:
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
-        """Suspect for another number of outliers."""
+        """Set another number of outliers."""
         self._begin()
         self.n_outliers = n_outliers
         if self.candidates is not None:
@@ -186,28 +186,28 @@ class State:
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.find_many(anchor.ids) >= 0
         scorer = Scorer(self.settings, anchor, sampler, sample)
-        self._look_from(scorer, sample.ids if uses_sample else anchor.ids[known])
+        self._score_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> LiveCandidates:
         """Score all points from the anchor that they were scored from before."""
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        candidates = self._look_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        candidates = self._score_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
         self.n_sample = n_sample
         return candidates
 
-    def _look_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
+    def _score_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
         """Score all points; the old candidates stay until the new ones are complete."""
         self.candidates = LiveCandidates(self.slots, scorer, self.settings, self.n_outliers, at_once=at_once)
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
         return self.candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
-        """Insert points while there is no anchor, and find a first one if they complete what it takes.
+        """Insert points while there is no anchor, and find a first one if they complete what it needs.
 
-        It is found on the points that are there when the last of those arrives, as
-        if rows came one by one. Where they do not allow for one (all of one class,
+        It is found on the points present when the last of those arrives, as
+        if rows came one by one. If none can be found on them (all of one class,
         say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
@@ -230,10 +230,10 @@ class State:
         self._add_points(new.take(slice(0, before)))
         if scorer is not None:
             used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
-            self._look_from(scorer, used).add_many(self._add_points(rest), scored)
+            self._score_from(scorer, used).add_many(self._add_points(rest), scored)
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
-        """Return the points of positive weight that are there with new ones, in the order of their ids."""
+        """Return the present points and new ones, of positive weight, in the order of their ids."""
         there = self.slots.in_use()
         both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
         weighted = np.flatnonzero(both.weights > 0)
@@ -281,8 +281,8 @@ class State:
         self.ids.check(self.slots.index.keys())
         weights = self.slots.weights[self.slots.in_use()]
         n, total = int(np.count_nonzero(weights)), math.fsum(weights)
-        assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, and {n} points have weight"
-        assert self.total.value == total, f"1: all weigh {total}, not {self.total.value}"
+        assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, but {n} points have weight"
+        assert self.total.value == total, f"1: total is {self.total.value}, not {total}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if self.candidates is not None:
             self.candidates.check()

@@ -1,7 +1,7 @@
 """The paper's table L: points ordered by their loss at the anchor, with a pointer at the threshold.
 
 The pointer is at the edge: the smallest (loss, id) among the suspected
-outliers. These are the points of the largest losses, as few as together weigh
+outliers. These are the points of the largest losses, the fewest that weigh
 at least what is to be suspected; of equal losses the larger id is suspected
 first. A change moves the edge past no more points than it must.
 """
@@ -19,7 +19,7 @@ from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: by so little a weight splits no point
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
 
 
 class Moves(NamedTuple):
@@ -30,14 +30,14 @@ class Moves(NamedTuple):
 
 
 class LossTable:
-    """The points of positive weight in the order of (loss, id), and the edge of suspicion in it.
+    """The points of positive weight in the order of (loss, id), and the edge of the suspected.
 
     Invariants
     ----------
     1. The order holds every point of positive weight once, under its loss.
     2. The edge is the (loss, id) of a point, or above them all where none is suspected.
     3. ``outer`` and ``n_suspected`` are the weight and the number of the points from the edge on.
-    4. Without the point at the edge, the suspected would weigh less than they have to; with
+    4. Without the point at the edge, the suspected would weigh less than they must; with
        it they weigh enough, or are all there are.
     """
 
@@ -96,11 +96,11 @@ class LossTable:
         self._mend_edge()
 
     def settle(self, weight: float) -> Moves | None:
-        """Move the edge so that at least ``weight`` is suspected, by no point more than that takes."""
-        held, last = self.outer.value, self._edge_weight
-        if held < weight:
+        """Move the edge so that at least ``weight`` is suspected, with no more points than needed."""
+        outer, last = self.outer.value, self._edge_weight
+        if outer < weight:
             return self._move_edge(weight, suspect=True) if len(self) > self.n_suspected else None
-        if self.n_suspected and held - last >= _needed(last, weight):
+        if self.n_suspected and outer - last >= _needed(last, weight):
             return self._move_edge(weight, suspect=False)
         return None
 
@@ -111,27 +111,27 @@ class LossTable:
         there = there[self._slots.weights[there] > 0]
         order = self.order.slots()
         assert np.array_equal(np.sort(order), np.sort(there)), "1: the order holds other points"
-        assert np.array_equal(self.order.keys(), self.losses[order]), "1: a point stands under another loss"
+        assert np.array_equal(self.order.keys(), self.losses[order]), "1: a point has the wrong loss"
         outer = order[self.are_suspected(order)]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         weights = self._slots.weights[outer]
         total = math.fsum(weights)
-        assert self.outer.value == total, "3: the suspected weigh something else"
+        assert self.outer.value == total, "3: the weight of the suspected is wrong"
         assert len(outer) or self.edge == _NOWHERE, "2: the edge is not at a point"
         if len(outer):
             first = outer[0]
             assert self.edge == (self.losses[first], self._slots.ids[first]), "2: the edge is not at a point"
-            assert self._edge_weight == weights[0], "2: the point at the edge weighs something else"
+            assert self._edge_weight == weights[0], "2: the weight of the point at the edge is wrong"
         low, high = weight * (1 - 2 * _ROUNDING), weight
         assert len(outer) == len(order) or total >= low, "4: too little is suspected"
         assert not len(outer) or weights[1:].sum() < high, "4: too much is suspected"
 
     def _move_edge(self, weight: float, *, suspect: bool) -> Moves | None:
         """Move the edge down past all points that must be suspected, or up past those that need not be."""
-        sign, parts, held, following = 1 if suspect else -1, [], self.outer.value, -1
+        sign, parts, outer, following = 1 if suspect else -1, [], self.outer.value, -1
         for part in self.order.down_from(*self.edge) if suspect else self.order.up_from(*self.edge):
             heavy = self._slots.weights[part]
-            after = held + sign * np.cumsum(heavy)
+            after = outer + sign * np.cumsum(heavy)
             without = after - heavy if suspect else after
             must = (without < _needed(heavy, weight)) & (weight > 0)  # 0: rounding does not matter
             stop = np.flatnonzero(must != suspect)
@@ -140,7 +140,7 @@ class LossTable:
             if count < len(part):
                 following = int(part[count])
                 break
-            held = float(after[-1])
+            outer = float(after[-1])
         slots = np.concatenate(parts)
         if not len(slots):
             return None
@@ -166,9 +166,9 @@ class LossTable:
 
 
 def _needed(heavy: Any, weight: float) -> Any:
-    """Return how much must be suspected without a point for it not to be: all, but for rounding.
+    """Return how much must be suspected without a point to make it an inlier: all, up to rounding.
 
-    As in trimming, points that weigh less than rounding are still told apart.
+    As in trimming, points that weigh less than rounding are still distinguished.
     """
     slack = _ROUNDING * weight
     return weight - slack * (heavy > slack)

@@ -1,4 +1,4 @@
-"""The merge-and-reduce tree: the engine for any sampler, also a custom black box (paper, appendix C)."""
+"""The merge-and-reduce tree: the engine for any sampler, including a custom black box (paper, appendix C)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Buckets:
 
     If a binary tree on the buckets is to have ``height`` levels, the size is
     n / 2^(height - 1), rounded up, and is chosen again whenever n has doubled or
-    halved since it was; in between there may be a level more or fewer.
+    halved since then; in between there may be a level more or fewer.
 
     Invariants
     ----------
     1. ``position`` and ``order`` are inverse to each other, and any other slot has position -1.
-    2. The size is positive, and what the height asks for.
+    2. The size is positive, and what the height requires.
 
     Notes
     -----
@@ -49,12 +49,12 @@ class Buckets:
 
     @property
     def count(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return -(-len(self.order) // self.size)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes both arrays take."""
+        """The bytes of both arrays."""
         return 4 * (len(self.order) + len(self.position))
 
     def slots(self, first: int = 0, stop: int | None = None) -> Array:
@@ -104,7 +104,7 @@ class Buckets:
         if self._height is None:
             return False
         n, then = len(self.order), self.measured
-        while n >= 2 * then:  # once for each time that it doubled, if many came
+        while n >= 2 * then:  # once for each time that it doubled, if many were added
             then = max(1, 2 * then)
         if 2 * n <= then:
             then = n
@@ -122,7 +122,7 @@ class Buckets:
         assert inverse, "1: position and order are not inverse to each other"
         assert self.size >= 1, "2: the bucket size is not positive"
         if self._height is not None:
-            assert self.size == self._size_for(then), "2: the bucket size is not what the height asks for"
+            assert self.size == self._size_for(then), "2: the bucket size is not what the height requires"
             assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
 
     def _size_for(self, n: int) -> int:
@@ -131,7 +131,7 @@ class Buckets:
 
 
 class NodeSummary(NamedTuple):
-    """Slots with the weights that they stand for."""
+    """Slots with the weights that they represent."""
 
     slots: Array
     weights: Array
@@ -141,8 +141,8 @@ class NodeSummary(NamedTuple):
 class Tree:
     """The merge-and-reduce tree with a hot bucket.
 
-    An update takes about a microsecond and drops O(log n) nodes, those that are
-    there; ``choose`` reduces each missing node once, to at most ``node_size`` points
+    An update takes about a microsecond and drops O(log n) nodes, those that
+    exist; ``choose`` reduces each missing node once, to at most ``node_size`` points
     (the paper's M), with the generator of (seed, level, index). ``sampler`` is the
     black box A, bound already; only its ``reduce`` is called, and it must choose by its
     arguments alone. A bucket holds eight times ``node_size`` points unless one of
@@ -156,7 +156,7 @@ class Tree:
     4. Every node has its children stored with it.
     5. A node holds points of the buckets below it, each at most once, with positive weights.
     6. A node weighs what the points below it weigh.
-    7. A node is what building it again from the buckets gives.
+    7. A node is what rebuilding it from the buckets gives.
     """
 
     def __init__(
@@ -182,8 +182,8 @@ class Tree:
     def nbytes(self) -> int:
         """The bytes of its arrays."""
         distinct = {id(node): node for node in self._nodes.values()}.values()  # an only child is its parent
-        held = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
-        return held + self.buckets.nbytes
+        total = sum(node.slots.nbytes + node.weights.nbytes for node in distinct)
+        return total + self.buckets.nbytes
 
     def add(self, slot: int) -> None:
         """Add a point; its data is in the holder already, and must not change while it is here."""
@@ -194,7 +194,7 @@ class Tree:
         """Remove a point; its data is still in the holder."""
         place, size = self.buckets.remove(slot), self.buckets.size
         self._drop(place // size)
-        self._drop(len(self.buckets) // size)  # whence its place was filled
+        self._drop(len(self.buckets) // size)  # the bucket whose last slot filled its place
         self._resize()
 
     def add_many(self, slots: Array) -> None:
@@ -202,7 +202,7 @@ class Tree:
         if len(slots):
             before = len(self) // self.buckets.size
             self.buckets.add_many(slots)
-            self._drop(before)  # what is above later ones, and was there, is above this one
+            self._drop(before)  # nodes that exist above later buckets are above this one, too
             self._resize()
 
     def remove_many(self, slots: Array) -> None:
@@ -215,7 +215,7 @@ class Tree:
             self._nodes.clear()
 
     def choose(self, size: int) -> tuple[Array, Array]:
-        """Choose at most ``size`` points that stand for all: their slots, and weights of the same total.
+        """Choose at most ``size`` points that represent all: their slots, and weights of the same total.
 
         Where there are no more than ``size``, it is all of them with their own
         weights; else the root, at most ``node_size`` points, reduced if it has
@@ -267,11 +267,11 @@ class Tree:
             assert holds, f"5: the node {place} does not hold points below it, once each, with weight"
             total = self._holder.points(below).total_weight
             assert abs(float(weights.sum()) - total) <= _SLACK * total, (
-                f"6: the node {place} weighs something else"
+                f"6: the node {place} has the wrong weight"
             )
             again = self._node(*place, fresh)
             same = np.array_equal(slots, again.slots) and np.array_equal(weights, again.weights)
-            assert same, f"7: the node {place} is not what building it again gives"
+            assert same, f"7: the node {place} is not what rebuilding it gives"
 
     def _children(self, level: int, index: int) -> list[tuple[int, int]]:
         below = range(2 * index, min(2 * index + 2, self._width(level - 1))) if level else range(0)

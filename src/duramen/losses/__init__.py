@@ -1,4 +1,4 @@
-"""Learning problems: one family a module, all under one abstract loss."""
+"""Learning problems: one family per module, all under one abstract loss."""
 
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss, CustomDivergence, Divergence

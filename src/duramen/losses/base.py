@@ -1,4 +1,4 @@
-"""What a learning problem is: a non-negative loss f(theta, x), and how fast it can change.
+"""A learning problem: a non-negative loss f(theta, x), and how fast it can change.
 
 The paper's problems are continuous and bounded: theta stays in a ball around an
 anchor, and each loss has a constant alpha for at least one of three kinds of
@@ -14,7 +14,7 @@ Lipschitz Hessian  the Hessian:  ``hessian_lipschitz``           |g| l + |H| l^2
 =================  ============================================  ======================================
 
 with g and H the gradient and the Hessian at the anchor, all norms dual to the
-distance of :mod:`duramen.ball`. Constants are given for each point by itself:
+distance of :mod:`duramen.ball`. Constants are given separately for each point:
 the paper takes their maximum, which one outlier can make useless.
 """
 
@@ -37,7 +37,7 @@ class MissingPropertyError(TypeError):
 
 
 def check_loss(loss: Any) -> None:
-    """Raise TypeError, with the way out, unless this is a loss."""
+    """Raise TypeError, with advice, unless this is a loss."""
     if not isinstance(loss, Loss):
         found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
@@ -51,7 +51,7 @@ class Loss(ABC):
 
     In all methods ``X`` is (n, d) rows, ``y`` is (n,) labels or None, and
     ``theta`` has the shape that the loss takes. They return one entry per row,
-    of the type of ``X``: float32 in, float32 out.
+    with the type of ``X``: float32 in, float32 out.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class Loss(ABC):
         return self.values(theta, X, y), None
 
     def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
-        """Do what :meth:`values_and_cache` does, under its old name."""
+        """Call :meth:`values_and_cache`, of which this is the old name."""
         warnings.warn("values_and_marks is now values_and_cache", DeprecationWarning, stacklevel=2)
         return self.values_and_cache(theta, X, y)
 
@@ -229,7 +229,7 @@ class Loss(ABC):
         shape = self.parameter_shape(n_columns)
         try:
             given = np.asarray(theta)
-        except ValueError:  # NumPy's, of a ragged list
+        except ValueError:  # from NumPy, for a ragged list
             raise ValueError(f"{name} has rows of different lengths; {self!r} needs shape {shape}") from None
         if given.dtype.kind not in "biuf":
             raise ValueError(f"{name}={theta!r} must be an array of numbers, a theta for {self!r}")

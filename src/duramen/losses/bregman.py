@@ -76,7 +76,7 @@ class Divergence(ABC):
 
 
 class _SumOfTerms(Divergence):
-    """A divergence that is computed as a sum of non-negative terms, each right to a few units."""
+    """A divergence computed as a sum of non-negative terms, each accurate to a few units."""
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
         return (X.shape[1] + 64) * np.finfo(X.dtype).eps * costs
@@ -139,8 +139,8 @@ class KLDivergence(_SumOfTerms):
         return C <= 0
 
     def inside(self, C: Array) -> Array:
-        # next to nothing, for which a zero in the data costs next to nothing
-        return np.where(C > 0, C, np.finfo(np.float32).tiny ** 0.5)  # a number of either type
+        # so small that a zero in the data costs next to nothing
+        return np.where(C > 0, C, np.finfo(np.float32).tiny ** 0.5)  # in the range of either float type
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class CustomDivergence(Divergence):
     """
 
     name = "CustomDivergence"
-    domain = "numbers where its potential is one"
+    domain = "numbers where its potential is defined"
 
     potential: Callable[[Array], Array]
     potential_gradient: Callable[[Array], Array]
@@ -213,9 +213,9 @@ class CustomDivergence(Divergence):
     def slope(self, X: Array, centre: Array) -> Array:
         if self.hessian is None:
             return super().slope(X, centre)
-        bent = np.asarray(self.hessian(centre), dtype=X.dtype)
+        hessian = np.asarray(self.hessian(centre), dtype=X.dtype)
         gap = centre - X
-        return gap @ bent if bent.ndim == 2 else gap * bent
+        return gap @ hessian if hessian.ndim == 2 else gap * hessian
 
     def curvature(self, centres: Array, radius: Array) -> Array:
         if self.curvature_bound is None:
@@ -265,7 +265,7 @@ class BregmanLoss(KCentresLoss):
     """Bregman clustering: the smallest divergence d(x, c_j) to k centres.
 
     theta is (k, d). The best centre of a cluster is its mean, for every
-    divergence. There are no global constants (but for one centre and the
+    divergence. There are no global constants (except for one centre and the
     squared divergence: smooth, 2); inside a ball the deviation is bounded
     through the curvature of phi, and infinite where the ball leaves its domain
     around every centre.
@@ -321,26 +321,26 @@ class BregmanLoss(KCentresLoss):
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
         with ignore_overflow():
             radius = np.float64(ball.radius)
-            rounded = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
-            bent = self.divergence.curvature(centres, (rounded + radius).astype(rows.dtype))
+            rounding = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
+            curvature = self.divergence.curvature(centres, (rounding + radius).astype(rows.dtype))
         result = np.empty(len(rows), dtype=rows.dtype)
 
         def work(chunk: slice) -> None:
             with ignore_overflow():
-                result[chunk] = self._change(dense_block(rows, chunk), centres, bent, rounded, radius)
+                result[chunk] = self._change(dense_block(rows, chunk), centres, curvature, rounding, radius)
 
         for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
         return require_finite(result, rows)
 
-    def _change(self, block: Array, centres: Array, bent: Array, rounded: Array, radius: Any) -> Array:
+    def _change(self, block: Array, centres: Array, curvature: Array, rounding: Array, radius: Any) -> Array:
         """Bound the change of the smallest divergence by the change of each.
 
-        Each centre moves by a step of length ``radius`` and by one of ``rounded`` along each axis; ``bent``
-        bounds the second derivatives of phi on the way.
+        Each centre moves by a step of length ``radius`` and by one of ``rounding`` along each axis;
+        ``curvature`` bounds the second derivatives of phi on the way.
         """
         here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
-        for centre, h, u in zip(centres, bent, rounded, strict=True):
+        for centre, h, u in zip(centres, curvature, rounding, strict=True):
             cost = self.divergence.between(block, centre[None])
             move = np.full(len(block), np.inf, dtype=block.dtype)
             if np.isfinite(h).all():
@@ -389,7 +389,7 @@ class BregmanLoss(KCentresLoss):
         def kernel(block: Array) -> tuple[Array, Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
-            # for each pair by itself: one far centre must not blur the others
+            # separately for each pair: one far centre must not blur the others
             rounding = np.abs(slopes) @ np.abs(block).T
             rounding += np.abs(offsets)[:, None] + np.abs(self.divergence.phi(block))
             rounding *= unit

@@ -28,7 +28,7 @@ class CentreLoss(Loss):
         """Return the shape of theta for rows of ``n_columns`` columns."""
 
     def outside(self, centres: Array) -> Array:
-        """Return a mask (k, d) of the entries of centres that the loss does not take."""
+        """Return a mask (k, d) of the entries of centres that the loss does not accept."""
         return np.zeros(centres.shape, dtype=bool)
 
     def inside(self, centres: Array) -> Array:
@@ -244,7 +244,7 @@ class TruthDiscoveryLoss(DistanceLoss):
     """Truth discovery: theta is the truth, and each row one source's claim.
 
     With ``t = |theta - x|``, f is t^2 up to 1 and 1 + log t^2 beyond (paper, appendix
-    A): a source far off has little influence. Each f is 2-Lipschitz and 2-smooth.
+    A): a source that is far off has little influence. Each f is 2-Lipschitz and 2-smooth.
 
     Examples
     --------

@@ -92,7 +92,7 @@ class LogisticLoss(_MarginLoss):
 
 
 def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
-    """Compute -y / (1 + exp(s)), by exp(-|s|), ``small``, which cannot overflow, and ``both`` = 1 + small."""
+    """Compute -y / (1 + exp(s)) from ``small`` = exp(-|s|), to avoid overflow, and ``both`` = 1 + small."""
     slope = np.where(s > 0, small, 1)
     slope /= both
     slope *= -y
@@ -101,7 +101,7 @@ def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
 
 @dataclass(frozen=True)
 class SmoothHingeLoss(_MarginLoss):
-    """Support vectors without the kink: 0 for s >= 1, (1 - s)^2 / 2 down to s = 0, then 1/2 - s.
+    """Support vector machine with a smooth hinge: 0 for s >= 1, (1 - s)^2 / 2 to s = 0, then 1/2 - s.
 
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
     intercept, x stands for (x, 1).
@@ -123,8 +123,8 @@ class SmoothHingeLoss(_MarginLoss):
 
     def pointwise(self, m: Array, y: Array) -> Array:
         short = 1 - y * m
-        bent = np.clip(short, 0, 1)
-        return bent * bent / 2 + np.maximum(short - 1, 0)
+        clipped = np.clip(short, 0, 1)
+        return clipped * clipped / 2 + np.maximum(short - 1, 0)
 
     def slope(self, m: Array, y: Array) -> Array:
         return -y * np.clip(1 - y * m, 0, 1)
@@ -200,8 +200,8 @@ class HuberLoss(LinearLoss):
 
     def pointwise(self, m: Array, y: Array) -> Array:
         far = np.abs(m - y)
-        bent = np.minimum(far, self.delta)
-        return bent * (far - bent / 2)
+        capped = np.minimum(far, self.delta)
+        return capped * (far - capped / 2)
 
     def slope(self, m: Array, y: Array) -> Array:
         return np.clip(m - y, -self.delta, self.delta)
@@ -215,8 +215,8 @@ class PoissonLoss(LinearLoss):
     """Counts with mean exp(m): half the Poisson deviance, f = y log(y / exp m) - y + exp m >= 0.
 
     It grows exponentially, so there are no global constants; inside a ball the
-    deviation is finite and exact. A predictor so large that exp m is not a
-    number of the type gives infinity.
+    deviation is finite and exact. A predictor so large that exp m overflows
+    gives infinity.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class PoissonLoss(LinearLoss):
     def _gap(m: Array, y: Array) -> tuple[Array, Array]:
         """Compute u = m - log y, and the rows near 0, where f = y (exp u - 1 - u) keeps more digits.
 
-        Where y = 0 any finite u does: it is multiplied by y.
+        Where y = 0 any finite u will do: it is multiplied by y.
         """
         u = m - np.log(np.maximum(y, np.finfo(y.dtype).tiny))
         return u, np.flatnonzero(np.abs(u) < 1)

@@ -68,7 +68,7 @@ class PredictorLoss(Loss):
         """Return the shape of theta for rows of ``n_columns`` columns."""
 
     def check_labels(self, y: Array) -> None:
-        """Raise ValueError naming the first label that this loss does not take; here any will do."""
+        """Raise ValueError naming the first label that this loss does not accept; by default all are."""
 
     @abstractmethod
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
@@ -323,7 +323,7 @@ class LinearLoss(PredictorLoss):
 
 
 def _predictors(block: Array, weights: Array) -> Array:
-    """Compute the products of rows and weights, class by class: so a row's do not depend on its position."""
+    """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
     if weights.ndim == 1:
         return row_products(block, weights)
     return np.stack([row_products(block, one) for one in weights], axis=1)
@@ -338,7 +338,7 @@ def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
 
 
 def _finite(slopes: Array) -> Array:
-    """Replace infinity by the largest number, in place: times zero it stays a number."""
+    """Replace infinity by the largest number, in place: its product with zero is zero."""
     largest = np.finfo(slopes.dtype).max
     return np.clip(slopes, -largest, largest, out=slopes)
 
@@ -346,7 +346,7 @@ def _finite(slopes: Array) -> Array:
 def _weighted_sum(rows: Rows, pulls: Array) -> Array:
     """Sum pull times row: (d,), or (d, k) for k pulls per row.
 
-    One pull per row by einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
+    One pull per row takes einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
     """
     if sparse.issparse(rows):
         return np.asarray(rows.T @ pulls)

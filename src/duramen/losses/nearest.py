@@ -7,7 +7,7 @@ on its rounding error it leaves, for each row, the centres that may be nearest
 (almost always one), and the distance to those is computed from the differences
 themselves. In few columns, differences to all centres take less time than the
 product. Both are exact to rounding, and a row's result is the same, bit for
-bit, wherever it stands.
+bit, at any position.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kernel = Callable[[Array], tuple[Array, Array]]
 def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple[Array, Array]:
     """Compute each row's squared distance to its nearest centre, and that centre's number.
 
-    Of equally near centres the first. Costs O(n k d) and the result's memory.
+    Of equally near centres, the first. Cost: O(n k d), and memory for the result.
     Without ``numbered`` the numbers may be left at zero, which saves time.
     """
     k, d = centres.shape
@@ -84,14 +84,14 @@ def least_among(
 ) -> tuple[Array, Array]:
     """Compute the least cost of each row among the centres that may have it.
 
-    ``low`` (k, b) bounds the cost of each centre from below, up to something of
+    ``low`` (k, b) bounds the cost of each centre from below, up to a term of
     the row alone, and ``limit`` (b,) that of the cheapest from above. ``costs``
-    computes the cost itself, from gathered rows (its own to overwrite) and the
+    computes the cost itself, from gathered rows (which it may overwrite) and the
     numbers of their centres. A bound that is NaN excludes nothing.
     """
     numbers, rows = np.nonzero(~(low > limit))
     exact = np.empty(len(rows), dtype=block.dtype)
-    for start in range(0, len(rows), len(block)):  # no more scratch memory when many centres stay
+    for start in range(0, len(rows), len(block)):  # no more scratch memory when many centres remain
         part = slice(start, start + len(block))
         exact[part] = costs(block[rows[part]], numbers[part])
     least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)

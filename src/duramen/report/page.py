@@ -410,8 +410,9 @@ def _weights(core: Coreset) -> Markup | None:
 
 
 def _event_cells(event: Any) -> tuple[str, ...]:
+    points = "" if event.n_points is None else f"{event.n_points:,}"  # a recovered store does not know them
     moved = "" if event.moved is None else short(event.moved)
-    return _time_text(event.time), cut(event.what), f"{event.n_points:,}", short(event.radius), moved
+    return _time_text(event.time), cut(event.what), points, short(event.radius), moved
 
 
 def _time_text(time: str) -> str:

@@ -30,7 +30,7 @@ class AnchoredPoints:
     loss : Loss or None
         None only where the sampler was not bound to a problem.
     anchor : Anchor
-        With what the sampler froze in it.
+        Including what the sampler froze in it.
     losses : array (n,)
         f(anchor, x), for a sampler that ``needs_losses``.
     """
@@ -81,7 +81,7 @@ class Sampler(ABC):
         return self
 
     def check(self, loss: Loss, points: WeightedPoints) -> None:  # noqa: B027 (most samplers need nothing)
-        """Raise TypeError, with the way out, if the loss on such points lacks what this sampler needs."""
+        """Raise TypeError, with advice, if the loss lacks what this sampler needs on such points."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -229,7 +229,7 @@ def compute_ranks(
     scores = np.asarray(sampler.steady_scores(anchored) if steady else sampler.scores(anchored))
     if scores.shape != (len(anchored),):
         raise ValueError(
-            f"{sampler!r} gave scores of shape {scores.shape} for {len(anchored)} points; "
+            f"{sampler!r} returned scores of shape {scores.shape} for {len(anchored)} points; "
             "one score per point is needed"
         )
     if len(scores) and not (scores.min() > 0 and scores.max() < np.inf):  # or NaN
@@ -288,7 +288,7 @@ def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Ar
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array, Array]:
     """Count the points of each stratum; return the strata, each point's place, and each stratum's place.
 
-    The place of a point without weight is 0, which is no stratum's.
+    The place of a point without weight is 0, which belongs to no stratum.
     """
     low, high = int(numbers.min()), int(numbers.max())
     names: Array
@@ -316,7 +316,7 @@ def reduce_rows(
     TypeError
         If it returns anything but points.
     ValueError
-        If it returns none, more than ``size``, others than it was given, one
+        If it returns none, more than ``size``, other points than it was given, one
         of them twice, or weights that are not positive numbers.
 
     Examples
@@ -335,13 +335,13 @@ def reduce_rows(
     rows = order[places]
     if not 0 < len(reduced) <= size or not np.array_equal(points.ids[rows], reduced.ids):
         raise ValueError(
-            f"{sampler!r} gave {len(reduced)} points where {size} of those it was given were asked for; "
+            f"{sampler!r} returned {len(reduced)} points where {size} of those it was given were expected; "
             "reduce must return some of them, with their ids"
         )
     repeated = np.flatnonzero(np.bincount(rows) > 1)
     if repeated.size:
         raise ValueError(
-            f"{sampler!r} gave id {points.ids[repeated[0]]} more than once; "
+            f"{sampler!r} returned id {points.ids[repeated[0]]} more than once; "
             "reduce must return each point once, with all the weight it represents"
         )
     wrong = np.flatnonzero(~((reduced.weights > 0) & (reduced.weights < np.inf)))

@@ -31,8 +31,8 @@ from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
 _MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
-_RIDGE = 10.0  # in points: a total that ten points contribute to is met half way
-_ROWS_A_COLUMN = 10  # no more columns than a tenth of the sampled points
+_RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
+_ROWS_PER_COLUMN = 10  # no more columns than a tenth of the sampled points
 _CHANCE = 5.0  # standard errors
 _STEPS = 50
 _STEP = 2.0**32  # totals are rounded to multiples of the spread over it
@@ -43,7 +43,7 @@ _ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a 
 
 @dataclass(frozen=True)
 class CalibrationFeatures:
-    """Which features of a point weights are calibrated to: its loss, centre and gradient at the anchor."""
+    """The features of a point that weights are calibrated to: its loss, centre and gradient at the anchor."""
 
     loss: Loss
     anchor: Anchor
@@ -106,18 +106,18 @@ def calibration_features(
     """Choose as many features as a sample of ``size`` points can be calibrated to.
 
     The loss always; the gradient and the counts of centres, the counts alone,
-    or neither. A function of the problem and the size, not of the points.
+    or neither. The choice depends on the problem and the size, not on the points.
     """
     k = getattr(loss, "k", 1) if isinstance(loss, CentreLoss) else 1
     for gradient in (_has_gradients(loss, anchor, points), False):
         features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
-        if features.n_columns * _ROWS_A_COLUMN <= size:
+        if features.n_columns * _ROWS_PER_COLUMN <= size:
             return features
     return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
 
 
 def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
-    """Try one point: a custom divergence may lack what a gradient needs."""
+    """Return whether one point has a gradient: a custom divergence may lack what it needs."""
     if type(loss).gradients is Loss.gradients:
         return False
     one = points.take(slice(0, 1))

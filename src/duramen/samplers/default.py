@@ -40,7 +40,7 @@ def as_sampler(sampler: Any) -> Sampler | None:
             return None
         if sampler not in SAMPLERS:
             raise ValueError(
-                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]} or your own Sampler"
+                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler"
             )
         return SAMPLERS[sampler]()
     if isinstance(sampler, Bound):

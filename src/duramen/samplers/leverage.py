@@ -14,7 +14,7 @@ from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
 
 _SALT = 0xD1342543DE82EF95  # odd: the frame's sample uses other numbers than the coreset
-_SAMPLE, _PRODUCTS = 3000, 10**8  # its number of rows, unless their products would exceed the second number
+_SAMPLE, _PRODUCTS = 3000, 10**8  # number of rows, unless their products would exceed the second number
 _MOST_COLUMNS = 1024  # beyond, only the size of each column is measured, not the second moments
 _FAR = 1e100  # the largest length
 
@@ -29,7 +29,7 @@ class LeverageSampler(RankedSampler):
     columns, times a random projection to ``directions`` columns where there are
     more. For logistic regression it is the method of Munteanu, Schwiegelshohn,
     Sohler and Woodruff (2018), which the paper calls QR; for other losses,
-    centres among them, the score still says which rows are far out.
+    centres among them, the score still shows which rows are far out.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class LeverageSampler(RankedSampler):
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(size=(990, 3)), 50 * rng.normal(size=(10, 3))])
     >>> core = dm.LeverageSampler().reduce(dm.points(X), 100, rng)
-    >>> int((core.ids >= 990).sum()), round(core.total_weight)  # one is expected of a uniform sample
+    >>> int((core.ids >= 990).sum()), round(core.total_weight)  # about one in a uniform sample
     (4, 1000)
     """
 
@@ -74,8 +74,8 @@ class LeverageSampler(RankedSampler):
         X = anchored.points.X
         if frame.shape != (X.shape[1] + 1, min(X.shape[1] + 1, self.directions)):
             raise ValueError(
-                f"the anchor's leverage frame has shape {frame.shape}; it is not for {self.directions} "
-                f"directions of {X.shape[1]} columns. Pass an anchor of such data, or one without a frame"
+                f"the anchor's leverage frame has shape {frame.shape}; it does not fit {self.directions} "
+                f"directions of {X.shape[1]} columns. Pass an anchor for such data, or one without a frame"
             )
         return X if sparse.issparse(X) else dense_block(X, slice(None)), frame
 

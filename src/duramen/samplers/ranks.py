@@ -2,7 +2,7 @@
 
 Each point has a pseudo-random number u(id) in (0, 1), a hash of a seed and its
 id, and a size measure a = weight times score. Its rank is u / a, and the sample
-of m points is the m smallest ranks. With t the next rank, a sampled
+of m points has the m smallest ranks. With t the next rank, a sampled
 point was included with probability pi = min(1, a t), and weight / pi estimates
 its share of any sum without bias: priority sampling, which draws without
 replacement (Duffield, Lund and Thorup 2007).
@@ -255,7 +255,7 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     size = min(int(size), int(room.sum()))
     least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
     if size < least.sum():
-        raise ValueError(f"size={size} is below the {least.sum()} groups that need one each")
+        raise ValueError(f"size={size} is below {least.sum()}, one for each group")
     shares = np.asarray(shares, dtype=np.float64)
     shares = shares / max(float(shares.max()), np.finfo(float).tiny)
     shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters

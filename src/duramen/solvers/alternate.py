@@ -1,7 +1,7 @@
 """Alternating minimisation: set weight z aside, refit on the rest, until nothing is gained.
 
-Neither half can raise the objective: setting aside takes the weights that cost
-most at this theta, refitting takes a theta that costs less on these weights.
+Neither half can raise the objective: trimming sets aside the weight that costs
+most at this theta, and refitting finds a theta that costs less on the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array
+from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.losses.centres import CentreLoss, DistanceLoss, KMeansLoss
 from duramen.losses.linear import LinearLoss, PredictorLoss
@@ -22,15 +22,15 @@ from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
 from duramen.solvers.newton import NewtonFit, SoftmaxFit
 from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
 
-_NEWTON_COLUMNS = 1000  # beyond, and for sparse rows beyond half of it, L-BFGS takes less (docs/solving.md)
+_NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
 _CENTRE_FITS = {KMeansLoss: KMeansFit, DistanceLoss: DistanceFit, CentreLoss: MeanFit}
-_SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less (docs/solving.md)
-_ALL_DIGITS = 1e-13  # a tolerance that asks for theta's last digits, too
+_SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less time (docs/solving.md)
+_ALL_DIGITS = 1e-13  # a tolerance at which theta's last digits are computed too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
-# per unit of kept weight: objectives this small may fall for ever; so small they do, and iterating is in vain
+# per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
-_PATIENCE = 10  # iterations that gain little by steps cut short, before they count as the end
+_PATIENCE = 10  # iterations with little gain from shortened steps, before they count as converged
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """The objective in the end."""
+        """The final objective."""
         return self.history[-1]
 
 
@@ -70,7 +70,7 @@ def fit_of(problem: Problem) -> Fit:
 def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
     """Alternate from ``theta`` until an iteration gains less than ``tol`` times the objective.
 
-    A ``fit`` of this problem that earlier alternations used saves time; the result is the same.
+    Reusing the ``fit`` of earlier alternations on this problem saves time; the result is the same.
     """
     with ignore_overflow():
         if fit is None:
@@ -91,7 +91,7 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
     for n_iter in range(1, stopping.max_iter + 1):
         there = fit.evaluate(fit.refit(here))
         if not there.objective < here.objective:
-            there = _shorter(fit, here, there)
+            there = _halve_step(fit, here, there)
         gain = here.objective - there.objective
         if not gain > 0:
             status = Status.SETTLED
@@ -113,12 +113,10 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
 def _is_stopped(stopping: Stopping, n_iter: int, here: Iterate) -> bool:
     if stopping.callback is None:
         return False
-    theta = here.theta.view()
-    theta.flags.writeable = False
-    return bool(stopping.callback(Step(stopping.start, n_iter, here.objective, theta)))
+    return bool(stopping.callback(Step(stopping.start, n_iter, here.objective, read_only(here.theta))))
 
 
-def _shorter(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
+def _halve_step(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
     """Halve a step that raised the objective by more than rounding, until it no longer does."""
     for _ in range(_HALVINGS):
         if there.objective - here.objective <= _ROUNDING * abs(here.objective):
@@ -130,7 +128,7 @@ def _shorter(fit: Fit, here: Iterate, there: Iterate) -> Iterate:
 def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
     """Return whether a small objective falls towards zero as theta grows, as for separable classes.
 
-    Then twice the theta costs less, though not nothing.
+    Then doubling theta lowers the cost, though not to zero.
     """
     is_small = 0 < here.objective <= small * problem.kept_weight
     if not is_small or problem.l2 or not isinstance(problem.loss, PredictorLoss):

@@ -1,4 +1,4 @@
-"""The anchor: a rough solution, from a small sample, that everything is measured from."""
+"""The anchor: a rough solution from a small sample, the reference for losses and bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duramen.solvers.starts import Subsampler, check_init, rough
 _ANCHORS = 2
 _LEAST, _MOST = 600, 3000  # rows per sample
 _ROWS_PER_COLUMN = 50  # with fewer, noise on a fifth of the rows draws the fit to itself (docs/solving.md)
-_LEAST_LINEAR = 1000  # of a few hundred, outliers are well explained by some theta (docs/solving.md)
+_LEAST_LINEAR = 1000  # in a few hundred rows, some theta explains the outliers well (docs/solving.md)
 
 
 def find_anchor(
@@ -29,11 +29,11 @@ def find_anchor(
 ) -> Anchor:
     """Find a rough solution, robust against outliers, from samples of under 1% of the rows.
 
-    Two samples are drawn independently by weight, of together less than 1% of
-    the rows but at least 600 each (for linear losses 1000, and 50 per column up to
-    3000), and solved, the weight to set aside in proportion. The anchor is the
+    Two samples are drawn independently by weight, together less than 1% of the
+    rows but at least 600 each (for linear losses 1000, and 50 per column up to
+    3000), and solved, with the weight to set aside in proportion. The anchor is the
     solution with the lower trimmed objective on both samples together; its radius
-    is how far the other lies, centres matched in pairs that lie close.
+    is its distance from the other solution, with centres matched in close pairs.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def _size(problem: Problem, n_rows: int) -> int:
 
 
 def match_centres(loss: Loss, other: Array, theta: Array) -> Array:
-    """Order the centres of ``other`` like those of ``theta``: in pairs that lie close."""
+    """Order the centres of ``other`` to match those of ``theta``, in close pairs."""
     if theta.ndim != 2 or not isinstance(loss, CentreLoss):
         return other
     gaps = lengths(theta[:, None] - other[None])

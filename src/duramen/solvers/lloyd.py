@@ -1,4 +1,4 @@
-"""Refit centres: k-means--, Weiszfeld's iteration and its kin, and means for Bregman divergences."""
+"""Refit centres: k-means--, Weiszfeld's iteration and its variants, and means for Bregman divergences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from duramen.trimming import kept_sum
 # of the mean distance: a centre this close to a point lies on it, or beside it
 _COINCIDENT, _BESIDE = 1e-12, 1e-3
 _CORRECTIONS = 64  # after so many, sums are computed from scratch
-_CANCELLED = 1e4  # how many times the cost its terms may be: the digits lost are those of 1e4
+_CANCELLED = 1e4  # how many times the cost its terms may be: cancellation then loses four digits
 
 
 class MeanFit(Fit):
@@ -46,7 +46,7 @@ class MeanFit(Fit):
 
 
 class DistanceFit(MeanFit):
-    """Means in which points count by the slope of their loss: Weiszfeld's iteration and its kin."""
+    """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -74,34 +74,34 @@ class DistanceFit(MeanFit):
         """Compute weighted means where a point under or beside a centre holds it back.
 
         Vardi and Zhang (2000): with R the pull of the other points, a centre on a point of weight w stays
-        there if ``w >= |R|``; else it is free to move ``1 - w / |R|`` of the way that the others ask for.
+        there if ``w >= |R|``; else it moves ``1 - w / |R|`` of the way that the others pull it.
         Beside a point, where its pull is finite but immense, a centre would leave it in tiny steps only,
-        so it takes the free way there too. Where the points beside it do hold it, they pull like any other.
+        so it moves as freely there too. Where the points beside it do hold it, they pull like any other.
         """
         numbers, k = self.numbers, len(centres)
         distances = np.sqrt(self.squared)
         scale = kept_sum(distances, kept) / max(float(kept.sum()), np.finfo(np.float64).tiny)
         beside = np.flatnonzero(distances <= _BESIDE * scale)
-        held = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
+        hold = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
         rest = pulls.copy()
         rest[beside] = 0.0
         mass, total = cluster_sums(self.problem.X, numbers, rest, centres)
-        means = centres + _free_step(total, mass, held)
-        escaping = np.linalg.norm(total, axis=1) > held
+        means = centres + _free_step(total, mass, hold)
+        escaping = np.linalg.norm(total, axis=1) > hold
         near = beside[(distances[beside] > _COINCIDENT * scale) & ~escaping[numbers[beside]]]
         if near.size:
             more, added = cluster_sums(take_rows(self.problem.X, near), numbers[near], pulls[near], centres)
-            under = held - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
+            under = hold - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
-        return mass + held, means
+        return mass + hold, means
 
 
-def _free_step(total: Array, mass: Array, held: Array) -> Array:
+def _free_step(total: Array, mass: Array, hold: Array) -> Array:
     """Step as far towards the weighted means as the pull exceeds what holds the centres back."""
     pull = np.linalg.norm(total, axis=1)
-    free = pull > held
-    part = np.where(free, 1 - np.divide(held, pull, out=np.zeros_like(pull), where=free), 0.0)
+    free = pull > hold
+    part = np.where(free, 1 - np.divide(hold, pull, out=np.zeros_like(pull), where=free), 0.0)
     return part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
 
 
@@ -120,12 +120,12 @@ def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tu
 
 
 def _sum_clusters(gaps: Array, numbers: Array, weights: Array, k: int) -> tuple[Array, Array]:
-    gaps[(weights == 0).nonzero()] = 0.0  # of a row that is set aside, however far, nothing counts
+    gaps[(weights == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
     return np.bincount(numbers, weights, minlength=k), sum_by_centre(gaps, numbers, weights, k)
 
 
 def refill(centres: Array, mass: Array, here: Iterate, problem: Problem) -> Array:
-    """Put each centre without kept points on the kept point with the largest loss that is left."""
+    """Move each centre without kept points to the kept point with the largest remaining loss."""
     filled = mass > 0
     if filled.all():
         return centres
@@ -146,7 +146,7 @@ class KMeansFit(DistanceFit):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.kept = problem.points.weights.copy()
-        self.aside = np.empty(0, dtype=np.intp)  # rows of which weight is set aside
+        self.aside = np.empty(0, dtype=np.intp)  # rows whose weight is set aside
         self.sums = _ClusterSums(problem.X, self.numbers, self.kept)
 
     def restart(self) -> None:
@@ -164,7 +164,7 @@ class KMeansFit(DistanceFit):
         return refill(means, mass, here, self.problem)
 
     def _trim(self, moved: Array) -> tuple[Array, Array]:
-        """Set weight aside; return the rows that may count differently, and what was kept of them before."""
+        """Set weight aside; return the rows that may have changed, and what was kept of them before."""
         weights = self.problem.points.weights
         aside, kept = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
@@ -183,7 +183,7 @@ class KMeansFit(DistanceFit):
 
 
 class _ClusterSums:
-    """For each cluster, of its rows less an origin: weight, weighted sum and sum of squares.
+    """For each cluster: weight, weighted sum and sum of squares of its rows less an origin.
 
     ``numbers`` and ``kept``, the cluster of each row and its kept weight, change in place.
     """
@@ -194,7 +194,7 @@ class _ClusterSums:
         self.sums: list[Array] = []
 
     def update(self, rows: Array, before: Array, centres: Array) -> None:
-        """Follow what happened to ``rows``, of which ``before`` was kept; all others are as they were."""
+        """Account for the change of ``rows``, of which ``before`` was kept; all others are unchanged."""
         if self.corrections >= _CORRECTIONS:
             self._fill(centres)
             return

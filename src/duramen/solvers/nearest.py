@@ -8,7 +8,7 @@ what it was, and the row is skipped: in the last iterations nearly all are. All
 distances that are returned are computed from the differences themselves.
 
 For few rows, keeping bounds takes longer than screening all centres of all rows
-by one product: these have their own class.
+by one product, so these have their own class.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from duramen.losses.base import ignore_overflow
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 
-_SAFE = 1e-9  # bounds are loosened by this, relatively, for what rounding does to them
+_SAFE = 1e-9  # relative slack of all bounds, for rounding
 _MARGIN = 0.05  # of a distance: how far centres may move before the rows beyond it are found again
 _FEW = 1 << 18  # rows times centres up to which one product takes less time than bounds: measured
 _MODERATE = 1e150  # coordinates up to here have finite squares
@@ -49,7 +49,7 @@ class _MovingCentres:
         self.numbers = np.zeros(len(X), dtype=np.intp)
 
     def restart(self) -> None:
-        """Forget all that depends on earlier moves."""
+        """Reset all that depends on earlier moves."""
 
     def squared(self, rows: Array | None = None) -> Array:
         """Compute the squared distances of rows (None for all) to their own centres."""
@@ -72,29 +72,29 @@ class _MovingCentres:
 class ScreenedCentres(_MovingCentres):
     """Each row's nearest centre, by one product of all rows and centres.
 
-    With x and c relative to a fixed place, ``|c|^2 - 2 <x, c>`` ranks the centres c of a row x. Where
+    With x and c relative to a fixed point, ``|c|^2 - 2 <x, c>`` ranks the centres c of a row x. Where
     rounding leaves several that may be nearest, the differences themselves decide, as they do in
     :class:`NearestCentres`: both find the same centres.
     """
 
     def __init__(self, X: Array) -> None:
         super().__init__(X)
-        # what rounding makes of a score, at most, relative to |x|^2 + |c|^2; doubled, for a difference
+        # the largest rounding error of a score, relative to |x|^2 + |c|^2; doubled, for a difference
         self.unit = 2 * 8 * (X.shape[1] + 8) * float(np.finfo(np.float64).eps)
 
     def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
+        """Move the centres (k, d) to new places; return the rows whose nearest centre changed."""
         if self.centres.shape != centres.shape:
             self._begin(centres)
         self.centres = centres.copy()
         moved = centres - self.shift
         sizes = row_products(moved, moved)
-        self.spare = self.unit * float(sizes.max()) + _VANISHING
+        self.rounding = self.unit * float(sizes.max()) + _VANISHING
         np.multiply(moved, -2.0, out=self.factors[:, :-1])
         self.factors[:, -1] = sizes
         np.dot(self.factors, self.columns, out=self.scores)
         self.scores.min(axis=0, out=self.least)
-        np.less_equal(self.scores, self.least + (self.doubt + self.spare), out=self.near)
+        np.less_equal(self.scores, self.least + (self.doubt + self.rounding), out=self.near)
         if np.count_nonzero(self.near) == len(self.X):
             rows = (~self.near.take(self.numbers * len(self.X) + self.every)).nonzero()[0]
             self.numbers[rows] = self.near.take(rows, axis=1).argmax(axis=0)
@@ -108,7 +108,7 @@ class ScreenedCentres(_MovingCentres):
 
     def beyond(self, level: float) -> tuple[Array, Array]:
         """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
-        return self._at_least(level, (self.least + self.most >= level - self.spare).nonzero()[0])
+        return self._at_least(level, (self.least + self.most >= level - self.rounding).nonzero()[0])
 
     def _begin(self, centres: Array) -> None:
         n, k = len(self.X), len(centres)
@@ -127,8 +127,8 @@ class NearestCentres(_MovingCentres):
     """Each row's nearest centre, with bounds that are kept up to date as the centres move.
 
     ``reach + moved[numbers]`` bounds the distance of a row to its own centre
-    from above. ``slack`` is what ``reach`` lacks to a bound from below on the
-    distance to every other centre: the row keeps its centre for sure while
+    from above. ``slack`` is the gap from ``reach`` to a lower bound on the
+    distance to every other centre: the row certainly keeps its centre while
     ``slack > moved[numbers] + travelled``. The entries of a row stay as they are
     while it is skipped.
     """
@@ -143,10 +143,10 @@ class NearestCentres(_MovingCentres):
         self.moved = np.empty(0)  # how far each centre has moved, step by step
         self.travelled = 0.0  # the longest of each step's moves, added up
         self.far_level, self.far_until = -1.0, -1.0
-        self.far_rows = np.empty(0, dtype=np.intp)  # may lie beyond the level until travelled so far
+        self.far_rows = np.empty(0, dtype=np.intp)  # rows that may lie beyond the level, up to far_until
 
     def move(self, centres: Array) -> Array:
-        """Take the centres (k, d) to a new place; return the rows that now have another nearest centre."""
+        """Move the centres (k, d) to new places; return the rows whose nearest centre changed."""
         before, self.centres = self.centres, centres.copy()
         if not len(before):
             self.moved = np.zeros(len(centres))
@@ -160,7 +160,7 @@ class NearestCentres(_MovingCentres):
 
     def beyond(self, level: float) -> tuple[Array, Array]:
         """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
-        # the rows that may be are found with a margin, and serve until the centres have moved by it
+        # the candidates are found with a margin, and stay valid until the centres have moved by it
         if self.far_level != level or self.travelled > self.far_until:
             distance = float(np.sqrt(level))
             least = distance * (1 - _MARGIN) * (1 - _SAFE)
@@ -181,7 +181,7 @@ class NearestCentres(_MovingCentres):
         return np.concatenate([found[start] for start in sorted(found)])
 
     def _settle(self, rows: Array | None) -> Array:
-        """Measure rows (None for all), and compare with all centres those that may have another one now."""
+        """Measure rows (None for all); compare those that may have changed centres with all centres."""
         k, d = self.centres.shape
         few = d <= FEW_COLUMNS
         compare = _by_differences if few else partial(_by_products, shift=np.median(self.centres, axis=0))
@@ -203,7 +203,7 @@ class NearestCentres(_MovingCentres):
             self.reach[which] = reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
-        calm = nullcontext() if few else one_blas_thread()  # few columns make no products
+        calm = nullcontext() if few else one_blas_thread()  # with few columns there are no products
         with calm, ignore_overflow():
             for_each_chunk(
                 work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
@@ -216,7 +216,7 @@ class NearestCentres(_MovingCentres):
         own = np.sqrt(_gaps(block, self.centres, numbers))
         reach = own - self.moved.take(numbers)
         slack = self.slack.take(rows) + (self.reach.take(rows) - reach)
-        # no other centre is closer to the row than its own is to the next, less what the row is away from it
+        # triangle inequality: no other centre is closer than its gap to the row's own centre, less ``own``
         np.maximum(slack, 2 * half.take(numbers) - own + self.travelled - reach, out=slack)
         self.reach[rows], self.slack[rows] = reach, slack
         doubt = np.flatnonzero(~(slack > limits.take(numbers)))
@@ -224,7 +224,7 @@ class NearestCentres(_MovingCentres):
 
 
 def _half_gaps(centres: Array) -> Array:
-    """Halve the distance of each centre to the next one: a row closer than that has no nearer centre."""
+    """Halve the distance of each centre to its nearest other: a row closer than that has no nearer centre."""
     gaps = squared_differences(centres, centres)
     gaps.reshape(-1)[:: len(gaps) + 1] = np.inf
     return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
@@ -245,7 +245,7 @@ def _by_differences(block: Array, centres: Array) -> tuple[Array, Array, Array]:
 
 
 def _by_products(block: Array, centres: Array, shift: Array) -> tuple[Array, Array, Array]:
-    """Screen by one product, of rows and centres relative to ``shift``; settle what is close exactly."""
+    """Screen by one product, of rows and centres relative to ``shift``; decide close cases exactly."""
     there, moved = block - shift, centres - shift
     sizes, squares = row_products(moved, moved), row_products(there, there)
     scores = (-2 * moved) @ there.T

@@ -20,10 +20,10 @@ from duramen.solvers.problem import Fit, Iterate, Problem
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
-_ROUNDING = 1e-14  # of the scaled Hessian: what is flatter is known by its rounding only
+_ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
 _FINISHING = 3  # steps: at a minimum each doubles the digits
 _SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
-_LEVEL = 1e-12  # of the sum of all pulls: a gradient less than this is rounding
+_LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
 
 
 class DampedNewton(Fit):
@@ -44,12 +44,12 @@ class DampedNewton(Fit):
 
     @abstractmethod
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        """Weigh the slopes of rows in their predictors m, like m, and sum the Hessian in the parameters."""
+        """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
 
-        q is the number of parameters, one predictor's after the other's.
+        q is the number of parameters, predictor by predictor.
         """
         inside = self.frame.from_theta(theta)
 
@@ -102,7 +102,7 @@ class DampedNewton(Fit):
         return here.theta
 
     def _system(self, here: Iterate) -> tuple[Array, Array, Callable[[float], Array]]:
-        """Compute the gradient, the Hessian, and a function from a damping to the Newton step's negative."""
+        """Compute the gradient, the Hessian, and a function from a damping to the negative Newton step."""
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
         slope += (self.ridge * here.theta).ravel()
         _add_to_diagonal(bend, self.ridge.ravel())
@@ -166,9 +166,9 @@ def _add_to_diagonal(matrix: Array, values: Array | float) -> None:
 
 
 def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damping: float) -> Array:
-    """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of its steepest.
+    """Solve (B + damping D) v = g, with D the diagonal of B, or where B is flat, part of ``steepest``.
 
-    Undamped, directions in which B is singular are left out where g is level too.
+    Undamped, directions in which B is singular are left out if g vanishes there too.
     """
     diagonal = np.diag(bend)
     floored = np.maximum(diagonal, _FLAT * steepest)
@@ -179,7 +179,7 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
     if damping == 0:
         answer = _by_cholesky(scaled, right)
         return units * (_by_spectrum(scaled, right, level * units) if answer is None else answer)
-    # where the loss is all but flat along some columns, it is their steps that go too far
+    # where the loss is nearly flat along some columns, it is their steps that go too far
     flat = diagonal < floored
     _add_to_diagonal(scaled, damping * (np.where(flat, 1.0, 1e-6) if flat.any() else np.ones(len(bend))))
     answer = _by_cholesky(scaled, right, least=0.0)
@@ -187,7 +187,7 @@ def _solve_damped(bend: Array, slope: Array, steepest: Array, level: Array, damp
 
 
 def _by_cholesky(scaled: Array, right: Array, least: float = _SOLID) -> Array | None:
-    """Solve, by LAPACK itself: SciPy's wrappers take longer than it does."""
+    """Solve by calling LAPACK directly: SciPy's wrappers take longer than the solution."""
     factor, failed = dpotrf(scaled, lower=1)
     if failed or not factor.diagonal().min() ** 2 > least:
         return None

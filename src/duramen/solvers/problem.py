@@ -63,11 +63,11 @@ def measure_coordinates(X: Rows, weights: Array, share: float, fit_intercept: bo
     """Measure middle and spread on a thousand rows, evenly spaced by weight.
 
     The middle is the median; the spread is the root mean square distance from it, without the ``share`` of
-    values that lie farthest. A column that is constant but for those has the spread of all its values; one
-    that is constant altogether has the size of its value, or 1.
+    values that lie farthest. A column that is constant except for those has the spread of all its values;
+    one that is entirely constant has the size of its value, or 1.
     """
     steps = np.cumsum(weights)
-    rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none without weight
+    rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
     if sparse.issparse(X):
         return _measure_sparse(X[rows], share, fit_intercept)
     columns = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
@@ -145,7 +145,7 @@ class Solution:
         The ids of the points that were set aside, the largest loss first. A
         part of the last one may be kept.
     aside : array
-        The weight of each that was set aside; in sum z.
+        The weight set aside of each; they add up to z.
     history : array (n_iter + 1,)
         The objective at the start and after each iteration; it never rises.
     status : Status
@@ -212,7 +212,7 @@ class Solution:
 class Problem:
     """Minimise f_z(theta) + l2 / 2 times the squared length of theta without its intercept.
 
-    ``scales`` weigh the coefficients in that length, all alike by default. ``frame`` are the coordinates to
+    ``scales`` weigh the coefficients in that length, equally by default. ``frame`` holds the coordinates to
     take steps in, if they were measured before.
     """
 
@@ -293,7 +293,7 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
 
 
 def outlier_rows(points: WeightedPoints, losses: Array, kept: Array) -> Array:
-    """Find the rows of which weight is set aside, the largest loss first."""
+    """Find the rows whose weight is set aside, the largest loss first."""
     rows = np.flatnonzero(kept < points.weights)
     return rows[np.lexsort((-points.ids[rows], -losses[rows]))]
 
@@ -308,7 +308,7 @@ class Iterate(NamedTuple):
 
 
 class Fit(ABC):
-    """Refit the parameters of one problem, again and again."""
+    """Refit the parameters of one problem, repeatedly."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -335,7 +335,7 @@ class Fit(ABC):
         return theta
 
     def restart(self) -> None:  # noqa: B027 (nothing to forget)
-        """Forget all that depends on the steps before, so that the next run is independent of them."""
+        """Reset all that depends on earlier steps, so that the next run is independent of them."""
 
 
 class GradientFit(Fit):
@@ -366,8 +366,8 @@ class GradientFit(Fit):
             return value / total, slope.ravel() / total
 
         options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
-        nowhere = np.zeros(here.theta.size)
-        found = minimize(objective, nowhere, jac=True, method="L-BFGS-B", options=options)
+        no_step = np.zeros(here.theta.size)
+        found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
         self.sure = found.nit < self.steps and found.nfev < 2 * self.steps
         return self._after(here.theta, found.x) if found.fun * total < here.objective else here.theta
 

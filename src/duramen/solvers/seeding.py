@@ -1,4 +1,4 @@
-"""Where to start with centres: seedings, plain and robust against outliers.
+"""Starting centres: seedings, plain and robust against outliers.
 
 Plain k-means++ draws far points, and outliers are far. Two remedies:
 
@@ -38,7 +38,7 @@ _ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points
 
 
 def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
-    """Draw n rows with replacement; ``steps`` are the cumulative sums of what they count for."""
+    """Draw n rows with replacement; ``steps`` are the cumulative sums of their weights."""
     picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
     return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
 
@@ -64,7 +64,7 @@ class _Costs:
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
     def centres_at(self, rows: Array) -> Array:
-        """Make centres (q, d) of data points, moved off the edge of the domain where the loss has one."""
+        """Make centres (q, d) from data points, moved off the edge of the domain where the loss has one."""
         centres = np.asarray(self.X[rows], dtype=np.float64, order="C")
         edge = self.loss.outside(centres).any(axis=1)
         if edge.any():
@@ -88,7 +88,7 @@ class _Costs:
         return self.of_each(centre[None])[0]
 
     def of_each(self, centres: Array) -> Array:
-        """Compute the cost of every point under each of some centres: (q, n)."""
+        """Compute the cost of every point under each of several centres: (q, n)."""
         if not self.few:
             costs = np.empty((len(centres), len(self.X)))
             for row, centre in zip(costs, centres, strict=True):
@@ -107,7 +107,7 @@ class _Costs:
         return kept_sum(costs, self.trim(costs))
 
     def largest_kept(self, costs: Array) -> float:
-        """Find the largest cost of the points that are not set aside altogether."""
+        """Find the largest cost of the points that are not set aside entirely."""
         return float(costs[self.trim(costs) > 0].max(initial=0.0))
 
     def draw(self, costs: Array, n: int, rng: np.random.Generator) -> Array:
@@ -177,7 +177,7 @@ def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Arr
 
 
 def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Add centre after centre: of a few points drawn by their capped cost, the one that leaves the least.
+    """Add centres one by one: of a few points drawn by their capped cost, the one that leaves the least.
 
     Return the centres, and the cost of every point under its cheapest.
     """

@@ -31,7 +31,7 @@ from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import kept_weights
 
 WAYS_OUT: dict[str, Any] = {
-    "more": "raise max_iter, or tol to be content with less",
+    "more": "raise max_iter, or tol if less accuracy is enough",
     "bounded": "pass l2 above 0, or take fewer outliers or columns",
 }
 """What a caller of :func:`solve` can do if there is no solution."""
@@ -91,7 +91,7 @@ def solve(
         The learning problem, built in or custom. A coreset has its own.
     n_outliers : float
         The weight to set aside: a count (1 or more), or a fraction (below 1).
-        None stands for 0 for points, and for that of a coreset.
+        None means 0 for points, and a coreset's own number.
     l2 : float
         The penalty on the coefficients of a linear loss; the intercept is free.
     init : array, str or None
@@ -103,10 +103,10 @@ def solve(
         starts from its anchor; for linear losses from zero, with outliers also
         from a fit in which points far out count for less, and from its anchor
         where that is clearly better. A dynamic coreset starts from its latest
-        solution, if there is one; also as points do, if more than a tenth of
-        them or of the outliers changed since.
+        solution, if there is one; if more than a tenth of the points or of the
+        outliers changed since, it also starts as points do.
     n_starts : int
-        The number of starts, each elsewhere; the best is kept. The additional
+        The number of different starts; the best is kept. The additional
         starts of a coreset, as under ``init``, are not counted. A theta given
         as ``init``, or zero, is the first start only.
     random_state : None, int or numpy Generator
@@ -117,9 +117,9 @@ def solve(
         Stop when an iteration gains less than this share of the objective; by
         default 1e-4, and 1e-6 for centres, whose iterations are fast.
     callback : callable, optional
-        Called with a :class:`Step` after each iteration; a true result stops.
+        Called with a :class:`Step` after each iteration; a true result stops the search.
     progress : bool
-        Show a bar (needs the extra ``duramen[progress]``).
+        Show a progress bar (needs the extra ``duramen[progress]``).
 
     Returns
     -------
@@ -128,7 +128,7 @@ def solve(
     Raises
     ------
     TypeError, ValueError
-        If the problem has no answer: no weight, one class only, as many
+        If the problem has no solution: no weight, one class only, as many
         outliers as a class, more centres than distinct points.
 
     Warns
@@ -189,7 +189,7 @@ def solve_quietly(
     callback: Any = None,
     progress: bool = False,
 ) -> Solution:
-    """Do what :func:`solve` does, without its warnings."""
+    """Solve like :func:`solve`, without its warnings."""
     anchor, moved_on = None, False
     if not isinstance(points, WeightedPoints) and hasattr(points, "anchor"):
         moved_on = init is None and getattr(points, "_has_moved_on", False)
@@ -226,10 +226,10 @@ def solve_quietly(
 def _unpack(
     source: Any, loss: Loss | None, n_outliers: float | None, init: Any
 ) -> tuple[WeightedPoints, Loss, float, Any, Array | None]:
-    """Take from a coreset what was not given, its start too; and its anchor, if it is to be tried after that.
+    """Fill in from a coreset what was not given, the start too; also return an anchor to be tried after that.
 
     A linear loss starts at zero, though the anchor is closer: the anchor fits a small sample, and the set of
-    points that it would set aside is a local minimum that the alternation hardly leaves (docs/solving.md).
+    points that it would set aside is a local minimum that the alternation rarely leaves (docs/solving.md).
     """
     core = source.coreset() if hasattr(source, "coreset") else source
     if loss is not None and loss != core.loss:
@@ -251,7 +251,7 @@ def _unpack(
 def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
     """Return whether ``theta``, unrefined, beats the best run: then outliers misled the start from zero.
 
-    Without penalties: where they are large, ``theta`` is yet to be shrunk.
+    Penalties are left out: where they are large, ``theta`` has yet to be shrunk.
     """
     best = min(runs, key=lambda run: run.objective)
     with ignore_overflow():
@@ -293,8 +293,8 @@ def warn_of(solution: Solution, caller: str, *, more: str, bounded: str, stackle
         )
     elif solution.status is Status.UNBOUNDED:
         message = (
-            "the kept points can be fitted perfectly by a theta that grows without end, so the objective has "
-            f"no minimum; {bounded}"
+            "the kept points can be fitted perfectly by a theta that grows without bound, so the objective "
+            f"has no minimum; {bounded}"
         )
     else:
         return
@@ -314,7 +314,7 @@ def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
             f"{points.X.dtype}; scale them down, or pass float64"
         )
     touched = outlier_rows(points, losses, kept)
-    # what is left between the running sums and this one is rounding: no entry lies below the last
+    # running sums differ from this one by rounding: no entry lies below the last
     history = np.maximum(np.append(run.history[:-1], objective), objective)
     return Solution(
         theta=run.theta,

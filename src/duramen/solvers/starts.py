@@ -57,7 +57,7 @@ class Subsampler:
     def score(self, samples: list[Problem], theta: Array) -> float:
         """Evaluate the trimmed objective on all samples together.
 
-        One of them alone may hold more outliers than may be set aside there.
+        A single one may hold more outliers than may be set aside in it.
         """
         losses = np.concatenate([part.loss.values(theta, part.X, part.y) for part in samples])
         weights = np.concatenate([part.points.weights for part in samples])
@@ -69,7 +69,7 @@ class Subsampler:
         return float(z + 2 * z**0.5)
 
     def _most(self, part: WeightedPoints) -> float:
-        """Weigh what must not be set aside altogether: all points, or the smaller class."""
+        """Compute the weight that must not be set aside entirely: of all points, or of the smaller class."""
         if not self.problem.loss.classifies:
             return part.total_weight
         assert part.y is not None
@@ -84,7 +84,7 @@ CLEARLY = 0.98  # of the objective from zero
 class Effort(NamedTuple):
     """How many subsets to fit, how many of the best to refine, and how far.
 
-    As many subsets are fitted as make a clean one as likely as ``sure``, but at most ``subsets``, and at most
+    Enough subsets are fitted for a clean one with probability ``sure``, but at most ``subsets``, and at most
     ``columns`` over the number of parameters, since that is what they cost. Those that come within ``near``
     times the objective from zero in a few iterations are refined to the end.
     """
@@ -174,7 +174,7 @@ def _nearer_half(part: Problem, far: Array) -> Array:
 def _damped_fit(part: Problem, far: Array) -> Array:
     """Fit all points, with less weight the farther they lie beyond the usual distance.
 
-    Usual is the distance that half of the weight does not exceed; if that is zero, the least other distance.
+    Half of the weight does not exceed the usual distance; if that is zero, it is the least other distance.
     """
     points = part.points
     usual = far[_nearer_half(part, far) > 0].max()
@@ -208,7 +208,7 @@ def _n_subsets(part: Problem, p: int, effort: Effort) -> int:
     """Choose how many subsets of p + 1 points and more to fit."""
     clean = (1 - part.z / part.points.total_weight) ** (p + 1)  # the chance of one
     most = int(min(effort.subsets, effort.columns / p))
-    if clean * most < 0.1:  # none without an outlier is to be expected
+    if clean * most < 0.1:  # none is expected to be without outliers
         return 0
     if effort.sure == 1:
         return most
@@ -225,8 +225,8 @@ def _shrink(part: Problem) -> Problem:
     assert isinstance(part.loss, PredictorLoss)
     assert part.y is not None
     curvature = float(part.points.weights @ part.loss.curvature_at_zero(part.y))
-    # a column that is constant here would share the intercept's part, and be wrong where it is not constant:
-    # it has a spread too
+    # a column that is constant here would share the intercept's part, and be wrong where it varies: it has a
+    # spread too
     frame = part.coordinates
     spread = np.append(frame.spread, 0.0)[: part.ridge.shape[-1]]
     return replace(part, l2=1.0, scales=part.ridge + _SHRINKAGE * curvature * spread**2, frame=frame)
@@ -297,7 +297,7 @@ def _part(problem: Problem, size: int, rng: np.random.Generator) -> Problem:
 
 def _linear_start(problem: Problem, init: Any, rng: np.random.Generator, number: int) -> Array:
     """Begin at zero unless a subset does clearly better; later starts always begin at subsets."""
-    if problem.z == 0:  # nothing to mistake: one minimum, and zero is where Newton steps are at their best
+    if problem.z == 0:  # no outliers: a single minimum, and Newton steps work best from zero
         return _zero(problem)
     part = _part(problem, max(5000, 20 * problem.ridge.size), rng)
     found = search(part, rng, THOROUGH)
