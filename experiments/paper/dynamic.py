@@ -150,7 +150,7 @@ def life_of(stream: Stream, engine: str, size: int, batch: int) -> Records:
     )
     assert marked is not None
     core = dyn.coreset()
-    return {"stops": seen, "anew": _compared(core, rebuilt), "marked": _compared(core, marked)}
+    return {"stops": seen, "rebuilt": _compared(core, rebuilt), "marked": _compared(core, marked)}
 
 
 def _seen(stream: Stream, dyn: dm.DynamicCoreset, before: Stop, stop: Stop, batch: int) -> Records:
@@ -661,7 +661,7 @@ def _end(lives: list[Life]) -> str:
     ranked, tree = (life.records for life in lives)
     lines = ["In the end, the ranked engine's coreset was compared with"]
     for other, what in (
-        ("anew", "`dm.robust_coreset` of the live rows, with the same anchor and seed"),
+        ("rebuilt", "`dm.robust_coreset` of the live rows, with the same anchor and seed"),
         ("marked", "the one right after `reanchor()`, before half of the same rows left and returned"),
     ):
         facts = [record[other] for record in ranked]

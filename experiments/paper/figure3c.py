@@ -202,7 +202,7 @@ def _alternation(trial: Records) -> float:
 
 
 def _rebuild(trial: Records) -> float:
-    return float(min(trial["anew"]))
+    return float(min(trial["rebuilt"]))
 
 
 def _change(trial: Records, height: str) -> float:
@@ -237,7 +237,7 @@ def _timed_life(data: Contaminated, z: int, size: int, heights: tuple[int, ...],
         dm.robust_coreset, data.X, data.y, loss=LOGISTIC, size=size, n_outliers=z, anchor=dyn.anchor
     )
     rebuilds = [fits.timed(build)[1] for _ in range(3)]
-    return {"everything": baseline, "alternation": papers, "anew": rebuilds, "updates": updates}
+    return {"everything": baseline, "alternation": papers, "rebuilt": rebuilds, "updates": updates}
 
 
 def _plant(dyn: dm.DynamicCoreset, bucket: int) -> None:
