@@ -68,8 +68,8 @@ def check_wins(text, entries):
                 if not entry.ours and sign * figure(cells[entry.name][i]) < sign * ours
             }
             (line,) = [line for line in lines if f"*{column}*" in line]
-            said = line.split("): ", 1)[1] if expected else ""
-            assert {name for name in names.values() if f"{name} (" in said} == expected, column
+            winners = line.split("): ", 1)[1] if expected else ""
+            assert {name for name in names.values() if f"{name} (" in winners} == expected, column
             assert line.startswith("- Nowhere else") == (not expected), column
 
 
