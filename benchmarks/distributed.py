@@ -58,7 +58,7 @@ def workers(n_workers: int) -> Iterator[Client]:
 
 
 def measured(n_workers: int) -> dict[str, tuple[float, float]]:
-    """Time the coreset and the sum, of rows in the workers' memory: the best of some rounds, by turns."""
+    """Time the coreset and the sum, of rows in the workers' memory: the best of some alternating rounds."""
     found = {}
     with workers(n_workers):
         for kind, make in {"array, k-means, layered": rows, "frame, logistic, leverage": frame}.items():

@@ -1,9 +1,9 @@
-"""Live coresets: what a change, a batch and a look cost; bytes, growth and drift; peers, and the tree.
+"""Live coresets: what a change, a batch and a coreset cost; bytes, growth and drift; peers, and the tree.
 
 A figure is that of the best of several blocks, as elsewhere; where the median block took a good deal longer,
-it stands below. A block is hundreds of calls on a table that goes on living, slow ones included. Rows that
-came one by one may wait to be looked at together, so every block of inserts ends by asking how points stand:
-otherwise the best block would be one that left its work to the next.
+it is printed below. A block is hundreds of calls on a live table, slow ones included. Single new rows may
+wait to be scored together, so every block of inserts ends with a query that scores them: otherwise the best
+block would be one that left its work to the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KNOWN_CODE = (
     2e-3  # seconds an update of the known code for this paper takes at n = 100,000, d = 20: 2 to 10 ms
 )
 
-_FAR = 1.15  # a median this much above the best is told
+_FAR = 1.15  # a median this much above the best is printed too
 
 
 class Rows(NamedTuple):
@@ -57,7 +57,7 @@ def made_up(n: int, d: int, seed: int = 0) -> Rows:
 
 
 class Live:
-    """A table filled with n rows, which others come to from a pool, and which rows leave by chance."""
+    """A table filled with n rows; more come from a pool, and random ones leave."""
 
     def __init__(self, n: int, d: int, spare: int, pool: Rows | None = None, engine: str = "ranked") -> None:
         self.pool = made_up(n + spare, d) if pool is None else pool
@@ -69,13 +69,13 @@ class Live:
         self._leaving, self._left = np.empty(0, dtype=np.int64), 0
 
     def insert(self, count: int) -> None:
-        """Put rows in, one by one, and have all of them looked at."""
+        """Insert rows one by one, and have all of them scored."""
         for _ in range(count):
             self.insert_one()
         _ = self.dyn.n_suspected
 
     def insert_one(self) -> None:
-        """Put a row in, which may wait to be looked at."""
+        """Insert a row, which may wait to be scored."""
         if self._next == len(self.pool.y):
             self._next = self.n
         self.dyn.insert(self.pool.X[self._next], self.pool.y[self._next])
@@ -83,18 +83,18 @@ class Live:
         self.changes += 1
 
     def delete(self, count: int) -> None:
-        """Take rows out, one by one."""
+        """Delete rows one by one."""
         for name in self.leaving(count).tolist():
             self.dyn.delete(name)
         self.changes += count
 
     def update(self, count: int) -> None:
-        """Put so many in and take as many out."""
+        """Insert rows and delete as many."""
         self.insert(count)
         self.delete(count)
 
     def change_and_look(self) -> None:
-        """Put one in or take one out, by turns, and make the coreset."""
+        """Alternately insert or delete one row, and build the coreset."""
         if len(self.dyn) <= self.n:
             self.insert(1)
         else:
@@ -102,17 +102,17 @@ class Live:
         self.dyn.coreset()
 
     def insert_batch(self) -> None:
-        """Put 100,000 in at once."""
+        """Insert 100,000 rows at once."""
         self.dyn.insert(*self.pool.part(self.n, self.n + BATCH))
         self.changes += BATCH
 
     def delete_batch(self, names: np.ndarray) -> None:
-        """Take them out at once."""
+        """Delete them at once."""
         self.dyn.delete(names)
         self.changes += len(names)
 
     def leaving(self, count: int) -> np.ndarray:
-        """Name points to take out next, in no order."""
+        """Return ids to delete next, in random order."""
         if self._left + count > len(self._leaving):
             self._leaving, self._left = self._rng.permutation(self.dyn.ids), 0
         self._left += count
@@ -129,7 +129,7 @@ class Times(NamedTuple):
 def seconds(
     call: Callable[[], Any], blocks: int, count: int = 1, before: Callable[[], Any] | None = None
 ) -> Times:
-    """Time blocks of ``count``, after what is not timed; the first block only warms up."""
+    """Time blocks of ``count`` calls, each after an untimed ``before``; the first block only warms up."""
     took = []
     for _ in range(blocks + 1):
         if before is not None:
@@ -156,7 +156,7 @@ def _of(took: list[float]) -> Times:
     return Times(min(took), float(np.median(took)))
 
 
-def told(what: str, times: Times, scale: float, unit: str, target: float | None = None) -> None:
+def show(what: str, times: Times, scale: float, unit: str, target: float | None = None) -> None:
     """Report the best block, and the median one where that is far from it."""
     report(what, times.best * scale, target, unit)
     if times.median > _FAR * times.best:
@@ -207,7 +207,7 @@ def memory(n: int = 1_000_000, d: int = 54) -> Live:
 
 
 def _given_back() -> bool:
-    """Ask the allocator to give the system back what was freed; tell whether it could be asked."""
+    """Ask the allocator to return freed memory to the system; return whether that is possible."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and trim(0) is not None
 
@@ -221,15 +221,15 @@ def _resident() -> int:
 
 def changes(live: Live) -> None:
     """Print what changes cost, one by one and by the hundred thousand, and the coreset after one."""
-    told("one insert", seconds(partial(live.insert, 500), 20, 500), 1e6, " us", 80)
-    told("  if asked how it stands at once", seconds(partial(live.insert, 1), 200), 1e6, " us")
-    told("  the slowest call in 256", slowest(live.insert_one, 256), 1e6, " us")
-    told("one delete", seconds(partial(live.delete, 500), 20, 500), 1e6, " us", 60)
+    show("one insert", seconds(partial(live.insert, 500), 20, 500), 1e6, " us", 80)
+    show("  if asked how it stands at once", seconds(partial(live.insert, 1), 200), 1e6, " us")
+    show("  the slowest call in 256", slowest(live.insert_one, 256), 1e6, " us")
+    show("one delete", seconds(partial(live.delete, 500), 20, 500), 1e6, " us", 60)
     puts, takes = batches(live)
     for what, times in (("inserts", puts), ("deletes", takes)):
         at_least(f"a batch of {BATCH:,} {what}, thousand rows a second", BATCH / times.best / 1e3, 400, "")
-        told("  its time", times, 1e3, " ms")
-    told(
+        show("  its time", times, 1e3, " ms")
+    show(
         "coreset() after one change",
         seconds(live.dyn.coreset, 20, 1, partial(live.insert, 1)),
         1e3,
@@ -248,7 +248,7 @@ def changes(live: Live) -> None:
 
 
 def batches(live: Live, rounds: int = 5) -> tuple[Times, Times]:
-    """Time batches by turns: rows that come take the slots of those that left, all over the table."""
+    """Time batches alternately: new rows take the slots of those that left, all over the table."""
     puts, takes = [], []
     for _ in range(rounds + 1):
         names = live.leaving(BATCH)
@@ -262,7 +262,7 @@ def batches(live: Live, rounds: int = 5) -> tuple[Times, Times]:
 
 
 def peers(live: Live, count: int = 200) -> None:
-    """Print an insert over what others do with a row, and an update over building anew."""
+    """Print an insert over what others do with a row, and a rebuild over an update."""
     print("one insert, over")
     rows = live.pool.part(live.n, live.n + count)
     for what, make in (
@@ -275,7 +275,7 @@ def peers(live: Live, count: int = 200) -> None:
             print(f"  {what:<58}     none: not installed")
         else:
             report(what, ratio(partial(live.insert, count), theirs))
-    anew: Any = partial(
+    rebuild: Any = partial(
         dm.robust_coreset,
         *live.pool.part(0, live.n),
         loss=LOSS,
@@ -286,8 +286,8 @@ def peers(live: Live, count: int = 200) -> None:
         random_state=0,
     )
     print("robust_coreset of all rows from the same anchor, over")
-    at_least("one insert and one delete", 1 / ratio(partial(live.update, 1), anew, 5))
-    at_least("one of them, and coreset()", 1 / ratio(live.change_and_look, anew, 5))
+    at_least("one insert and one delete", 1 / ratio(partial(live.update, 1), rebuild, 5))
+    at_least("one of them, and coreset()", 1 / ratio(live.change_and_look, rebuild, 5))
 
 
 def _sgd(rows: Rows, n: int) -> Callable[[], None]:
@@ -301,7 +301,7 @@ def _sgd(rows: Rows, n: int) -> Callable[[], None]:
 
 
 def _river(rows: Rows, n: int) -> Callable[[], None] | None:
-    """Rows are dicts before the clock starts: that is how river has them."""
+    """Rows are dicts before the clock starts, as river expects them."""
     if find_spec("river") is None:
         return None
     from river.linear_model import LogisticRegression
@@ -354,11 +354,11 @@ def tree(pool: Rows, n: int = 1_000_000) -> None:
     """Print what changes cost with the paper's tree."""
     live = Live(n, pool.X.shape[1], BATCH, pool, "tree")
     print("the tree engine, on the same rows")
-    told("one insert", seconds(partial(live.insert, 500), 5, 500), 1e6, " us")
-    told("one delete", seconds(partial(live.delete, 500), 5, 500), 1e6, " us")
+    show("one insert", seconds(partial(live.insert, 500), 5, 500), 1e6, " us")
+    show("one delete", seconds(partial(live.delete, 500), 5, 500), 1e6, " us")
     live.dyn.coreset()
-    told("coreset() after one insert", seconds(live.dyn.coreset, 8, 1, partial(live.insert, 1)), 1e3, " ms")
-    told("coreset() after one delete", seconds(live.dyn.coreset, 8, 1, partial(live.delete, 1)), 1e3, " ms")
+    show("coreset() after one insert", seconds(live.dyn.coreset, 8, 1, partial(live.insert, 1)), 1e3, " ms")
+    show("coreset() after one delete", seconds(live.dyn.coreset, 8, 1, partial(live.delete, 1)), 1e3, " ms")
     report("bytes a point beyond rows, labels, weights: nbytes", live.dyn.nbytes / n, None, " B")
 
 
@@ -369,15 +369,15 @@ def known_code(n: int = 100_000, d: int = 20) -> None:
     for engine in ("ranked", "tree"):
         live = Live(n, d, BATCH, pool, engine)
         alone = seconds(partial(live.update, 250), 20, 500)
-        told(engine, alone, 1e6, " us")
+        show(engine, alone, 1e6, " us")
         at_least("  2 ms over it", KNOWN_CODE / alone.best, 50 if engine == "ranked" else None)
         looked = seconds(live.change_and_look, 40)
-        told(f"{engine}, with coreset() after each", looked, 1e3, " ms")
+        show(f"{engine}, with coreset() after each", looked, 1e3, " ms")
         report("  2 ms over it", KNOWN_CODE / looked.best)
 
 
 def growth(sizes: tuple[int, ...] = (10**5, 10**6, 10**7), d: int = 4) -> None:
-    """Print what an update takes as the table grows: all of them by turns."""
+    """Print what an update takes as the table grows, alternating between sizes."""
     print(f"one insert and one delete, {d} columns")
     lives = {n: Live(n, d, 10_000) for n in sizes}
     took: dict[int, list[float]] = {n: [] for n in sizes}
@@ -386,7 +386,7 @@ def growth(sizes: tuple[int, ...] = (10**5, 10**6, 10**7), d: int = 4) -> None:
             took[n].append(seconds(partial(live.update, 300), 1, 300).best)
     first = min(took[sizes[0]])
     for n, each in took.items():
-        told(f"{n:,} rows", _of(each), 1e6, " us")
+        show(f"{n:,} rows", _of(each), 1e6, " us")
         if n > sizes[0]:
             report(f"  over that of {sizes[0]:,}", min(each) / first, 2 if n == sizes[-1] else None)
 

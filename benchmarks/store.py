@@ -93,7 +93,7 @@ def opening(path: Path) -> None:
 
 
 def single(path: Path, other: Path) -> None:
-    """One row at a time, by turns with a bare table of the same settings."""
+    """Time one row at a time, alternating with a bare table of the same settings."""
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((_ROUNDS * _CALLS, COLUMNS))
     bare = bare_table(other)
@@ -123,7 +123,7 @@ def single(path: Path, other: Path) -> None:
 
 
 def by_turns(mine: Callable[[int], Any], theirs: Callable[[int], Any]) -> tuple[float, float]:
-    """Measure both in blocks by turns: the median call of each."""
+    """Measure both in alternating blocks: the median call of each."""
     times: tuple[list[float], list[float]] = ([], [])
     for block in range(_ROUNDS):
         for side, call in enumerate((mine, theirs)):
@@ -179,7 +179,7 @@ def say(what: str, value: float, least: float | None) -> None:
 
 
 def large(gigabytes: float) -> None:
-    """Insert a file of so many GB in a process of its own, and see how much memory that takes."""
+    """Insert a file of so many GB in a separate process, and measure how much memory that takes."""
     n = int(gigabytes * 1e9 / (8 * (COLUMNS + 1)))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "large.parquet"

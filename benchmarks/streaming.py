@@ -1,7 +1,7 @@
 """Streaming: a coreset of a Parquet file that is never in memory, over merely reading the file.
 
 ``python -m benchmarks.streaming`` makes a file of 5 million rows; ``--large`` one of 100 million (4 GB).
-Every figure is of a process of its own, so that its peak of memory is its own too.
+Every figure is measured in a separate process, and so is its peak of memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def show(best: dict[str, dict[str, float]], n: int) -> None:
 
 
 def write(path: Path, n: int) -> None:
-    """Write labelled normal rows, as pyarrow does by itself; one in a hundred is far out."""
+    """Write labelled normal rows, with pyarrow's defaults; one in a hundred is far out."""
     rng = np.random.default_rng(0)
     schema = pa.schema([(f"x{column}", pa.float32()) for column in range(9)] + [("y", pa.float32())])
     with pq.ParquetWriter(path, schema) as writer:
@@ -83,14 +83,14 @@ def write(path: Path, n: int) -> None:
 
 
 def alone(what: str, path: Path) -> dict[str, float]:
-    """Measure something in a process of its own."""
-    told = subprocess.run(
+    """Measure something in a separate process."""
+    process = subprocess.run(
         [sys.executable, "-m", "benchmarks.streaming", "--one", what, str(path)],
         check=True,
         capture_output=True,
         text=True,
     )
-    return dict(json.loads(told.stdout))
+    return dict(json.loads(process.stdout))
 
 
 def one(what: str, path: str) -> None:

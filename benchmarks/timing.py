@@ -1,4 +1,4 @@
-"""Timing that means something on a shared machine: both sides by turns, the best of each, and their ratio."""
+"""Timing for a shared machine: both sides alternately, the best of each, and their ratio."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def ratio(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int = 15) -> float:
-    """Run both by turns and divide the shortest times: what remains is what the machine did not add.
+    """Run both alternately and divide the shortest times, which other load affects least.
 
     Each turn begins with a pause and an unmeasured call: for some 25 ms after a product, the threads of
-    OpenBLAS wait for the next one at full speed, and whoever came after it would be short of a core.
+    OpenBLAS busy-wait for the next one, and the code that runs then would be short of a core.
     """
     best = [float("inf"), float("inf")]
     for _ in range(rounds):

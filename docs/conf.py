@@ -40,5 +40,5 @@ def _block(writer: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Any) -> None:
-    """Write formulas as MathML, which browsers show by themselves: no script, no network."""
+    """Write formulas as MathML, which browsers display without scripts or network."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))

@@ -1,4 +1,4 @@
-"""The pages run as doctests, each in a folder of its own: what a page writes is gone when it ends."""
+"""The pages run as doctests, each in a temporary folder."""
 
 import pytest
 

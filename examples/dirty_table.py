@@ -1,6 +1,6 @@
 """A CSV file with text, gaps and wrong rows: read it, fit it, look at what was set aside, predict new rows.
 
-In 2% of the rows the column of ages holds a year of birth, and the label is wrong. ``--out FOLDER`` keeps the
+In 2% of the rows the age column holds a year of birth, and the label is wrong. ``--out FOLDER`` keeps the
 files; otherwise they go to a temporary folder. Needs pandas.
 """
 
@@ -17,7 +17,7 @@ import duramen as dm
 
 
 def write_customers(path: Path, n: int = 10_000) -> None:
-    """Write the file that somebody else exported."""
+    """Write a file like an export from another system."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"customer": [f"C-{number}" for number in range(n)]})
     table["age"] = rng.normal(45, 12, n).round()
@@ -32,7 +32,7 @@ def write_customers(path: Path, n: int = 10_000) -> None:
 
 
 def features(table: pd.DataFrame, medians: pd.Series) -> pd.DataFrame:
-    """Turn columns into numbers: medians for what is missing, a column for each plan."""
+    """Turn columns into numbers: medians for missing values, a column for each plan."""
     numbers = table[["age", "visits"]].fillna(medians)
     plans = pd.Categorical(table["plan"], categories=["basic", "plus", "pro"])
     return numbers.join(pd.get_dummies(plans, prefix="plan", dtype=float).set_index(table.index))
@@ -53,8 +53,8 @@ def main(folder: Path) -> None:
     print(f"a year of age changes the log-odds by {model.coef_[0, 0]:.3f} (the truth: -0.100)")
 
     new = pd.DataFrame({"age": [24, 66], "visits": [2, 9], "plan": ["basic", None]}, index=["C-x", "C-y"])
-    said = model.predict_proba(features(new, medians))[:, 1]
-    print("new customers, chance to leave:", dict(zip(new.index, said.round(2).tolist(), strict=True)))
+    leaving = model.predict_proba(features(new, medians))[:, 1]
+    print("new customers, chance of leaving:", dict(zip(new.index, leaving.round(2).tolist(), strict=True)))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     y = np.where(X[:, 0] + rng.logistic(size=5000) > 0, 1, -1)
     names = [f"customer-{number:04d}" for number in range(5000)]
     with filled(folder / "customers.duramen", X, y, names) as store:
-        gone = store.names_of(store.coreset().ids)[0]  # somebody who stands in the coreset
+        gone = store.names_of(store.coreset().ids)[0]  # a customer in the coreset
     place = names.index(gone)
     pieces = {"the name": gone.encode(), "the row": X[place].tobytes()}
     print("files with a trace, before:", traces(folder, pieces))

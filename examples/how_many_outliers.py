@@ -1,6 +1,6 @@
-"""Set too little aside, enough, and too much: what becomes of the fit, and how the losses show it.
+"""Set too little aside, enough, and too much: how the fit changes, and how the losses show it.
 
-In 2% of the rows the column of ages holds a year of birth, and the label is wrong. Options repeat it over
+In 2% of the rows the age column holds a year of birth, and the label is wrong. Options repeat it over
 seeds, with no such rows (``--planted 0``), or with an age that says less about the label (``--effect 0.05``).
 """
 
@@ -23,7 +23,7 @@ def customers(n: int, effect: float, rng: np.random.Generator) -> tuple[np.ndarr
 
 
 def trial(seed: int, asked: argparse.Namespace) -> list[list[float]]:
-    """Fit with each share; give one line of the table for each."""
+    """Fit with each share; return one line of the table for each."""
     rng = np.random.default_rng(seed)
     (X, y), (T, u) = customers(10_000, asked.effect, rng), customers(10_000, asked.effect, rng)
     ideal = dm.RobustLogisticRegression(0, coreset_size=None).fit(X, y)
@@ -56,8 +56,8 @@ def main(asked: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=1, help="how many data sets to take the mean over")
+    parser.add_argument("--seeds", type=int, default=1, help="number of data sets to average over")
     parser.add_argument("--planted", type=float, default=0.02, help="the share of wrong rows")
-    parser.add_argument("--effect", type=float, default=0.1, help="how much a year of age says")
-    parser.add_argument("--starts", type=int, default=1, help="how often to start solving")
+    parser.add_argument("--effect", type=float, default=0.1, help="change of the log-odds per year of age")
+    parser.add_argument("--starts", type=int, default=1, help="number of starts")
     main(parser.parse_args())

@@ -1,8 +1,8 @@
-"""A table that is exported anew each night: bring a store in line with it, by ids, and refit.
+"""A table that is exported every night: update a store to match it, by ids, and refit.
 
-Each night some customers are new, some changed and some gone; those who come from the fourth night on are of
-another kind. ``sync`` applies the differences in one transaction, all or none; ``refit`` makes a new anchor
-where the store's report advises it. ``--out FOLDER`` keeps the store.
+Each night some customers are new, some changed and some gone; new ones behave differently from the fourth
+night on. ``sync`` applies the differences in one transaction, all or none; ``refit`` finds a new anchor if
+the store's report advises it. ``--out FOLDER`` keeps the store.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def sync(store: dm.Store, table: pd.DataFrame) -> str:
 
 
 def refit(store: dm.Store) -> tuple[np.ndarray, str]:
-    """Fit; where the anchor no longer serves, find another and fit once more."""
+    """Fit; if the report advises it, find a new anchor and fit again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "far from the anchor": the report says so, too
         theta = store.fit().theta

@@ -1,8 +1,8 @@
-"""A loss of one's own: expectiles, where running short costs nine times what having too much does.
+"""A custom loss: expectiles, where running short costs nine times as much as having too much.
 
 ``values`` is enough for an objective; ``gradients`` let the solver work; a constant of smoothness bounds how
-far losses move, which the sensitivity sampler needs. The two checks at the end are those the library makes of
-its own losses: gradients against finite differences, bounds against many parameters of a ball.
+far losses move, which the sensitivity sampler needs. The two checks at the end are those that the library
+applies to its own losses: gradients against finite differences, bounds against many parameters of a ball.
 """
 
 from __future__ import annotations

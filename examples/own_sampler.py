@@ -1,8 +1,8 @@
-"""A sampler of one's own: rows of a rare group count as much as all others, so that few rows still show it.
+"""A custom sampler: it favours the rows of a rare group, so that a small coreset still represents it.
 
-Half a percent of the rows have a mark in the last column, and its coefficient is what one wants to know. A
-sampler that scores points is a class with ``scores``; error bars, calibration and deletion come with it. What
-it must know of the data as a whole, here how rare the group is, it learns once, in ``freeze``.
+Half a percent of the rows have a mark in the last column, and its coefficient is of interest. A sampler that
+scores points is a class with ``scores``; error bars, calibration and deletion come for free. What it needs to
+know about the data as a whole, here how rare the group is, it learns once, in ``freeze``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class RareGroup(dm.RankedSampler):
     def __init__(self, column: int, share: float = 0.3) -> None:
         self.column, self.share = column, share
 
-    def freeze(self, seen: dm.AnchoredPoints) -> dict[str, Any]:
-        marked = seen.points.X[:, self.column] > 0
-        weight = seen.points.weights
+    def freeze(self, anchored: dm.AnchoredPoints) -> dict[str, Any]:
+        marked = anchored.points.X[:, self.column] > 0
+        weight = anchored.points.weights
         return {"rarity": float(weight[marked].sum() / weight.sum())}
 
-    def scores(self, seen: dm.AnchoredPoints) -> np.ndarray:
-        rarity = float(seen.anchor.frozen["rarity"])
+    def scores(self, anchored: dm.AnchoredPoints) -> np.ndarray:
+        rarity = float(anchored.anchor.frozen["rarity"])
         up = self.share / (1 - self.share) * (1 - rarity) / rarity
-        return np.where(seen.points.X[:, self.column] > 0, up, 1.0)
+        return np.where(anchored.points.X[:, self.column] > 0, up, 1.0)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The estimators in scikit-learn's tools: a pipeline over a table with text and gaps, and a grid search.
+"""The estimators with scikit-learn's tools: a pipeline over a table with text and gaps, and a grid search.
 
 The penalty is chosen by cross-validation; the number of outliers is not, because the more is set aside, the
 better what is left scores (docs/choosing.md). Needs pandas.
@@ -29,7 +29,7 @@ def customers(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarra
 
 
 def pipeline(classifier: object) -> Pipeline:
-    """Put a classifier behind what turns the table into numbers; medians and quartiles mind no outliers."""
+    """Put a classifier after the encoding; medians and quartiles are robust to outliers."""
     numbers = make_pipeline(SimpleImputer(strategy="median"), RobustScaler())
     plans = OneHotEncoder(sparse_output=False)
     columns = make_column_transformer((numbers, ["age", "visits"]), (plans, ["plan"]))

@@ -1,7 +1,7 @@
-"""A training set that somebody poisoned: find the planted rows, look at them, drop them, fit again, compare.
+"""A poisoned training set: find the planted rows, inspect them, drop them, fit again, compare.
 
-5% of the rows were planted: each of their numbers is one that honest rows have, but together they point where
-the label should be "spam", and it says "ham".
+5% of the rows were planted: each of their values also occurs in honest rows, but together they point to the
+label "spam", and their label says "ham".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     plain = LogisticRegression().fit(X, y)
     print(f"scikit-learn on everything: {plain.score(X_test, y_test):.1%} of clean test rows right")
 
-    # nobody knows how many were planted, so more are set aside; rows among the others need several starts
+    # the number of planted rows is unknown, so more are set aside; rows among the others need several starts
     model = dm.RobustLogisticRegression(n_outliers=0.08, n_init=4, random_state=0).fit(X, y)
     print(f"robust, 8% set aside:       {model.score(X_test, y_test):.1%}")
 

@@ -23,7 +23,7 @@ def contaminated(n: int, n_planted: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Fit twice, and say what came out."""
+    """Fit twice, and print the results."""
     n_planted = 4000
     X, y = contaminated(200_000, n_planted)
 
@@ -43,8 +43,8 @@ def main() -> None:
     )
     found = np.isin(np.arange(n_planted), model.outliers_).sum()
     print(f"planted rows among the {len(model.outliers_):,} set aside: {found:,} of {n_planted:,}")
-    print(f"the loss of the rest, told by the coreset: {model.objective_}")
-    print(f"the same, on all rows:                     {model.trimmed_loss_:,.0f}")
+    print(f"the loss of the rest, by the coreset: {model.objective_}")
+    print(f"the same, on all rows:                {model.trimmed_loss_:,.0f}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from duramen.distributed import Summary, finish, merge, plan, summarize
 
 
 def robust_coreset(frame, features, label=None, weight=None, row="row", **asked) -> dm.Coreset:
-    """Choose weighted rows of a frame, in two passes; in the column ``row`` no whole number stands twice."""
+    """Choose weighted rows of a frame, in two passes; the column ``row`` holds distinct whole numbers."""
 
     def points(batch):
         y, weights = (None if name is None else batch[name] for name in (label, weight))

@@ -1,8 +1,8 @@
 """A window over a stream that drifts: rows come, old ones are deleted, and the coreset follows.
 
 Four clusters, one of which wanders off; 2% of the rows are far-off noise. After every few batches the centres
-are refitted on 400 rows and compared with a fit of the whole window. The anchor is made anew where that is
-advised; with ``--keep-anchor`` it is not, and the error bars grow.
+are refitted on 400 rows and compared with a fit of the whole window. A new anchor is found when that is
+advised; with ``--keep-anchor`` the first one is kept, and the error bars grow.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ def main(seed: int, keep_anchor: bool) -> None:
 
 
 def show(step: int, dyn: dm.DynamicCoreset) -> None:
-    """Refit, and say how good the centres are and how sure their cost is."""
+    """Refit, and print how good the centres are and how accurate their estimated cost is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a fit far from the anchor, which was kept
         centres = dyn.fit().theta
     window = dyn.points()
     cost = dm.trimmed_objective(window, centres, loss=LOSS, n_outliers=0.02)
     full = dm.solve(window, LOSS, n_outliers=0.02, random_state=0).objective
-    told = dyn.coreset().estimate(centres)
+    found = dyn.coreset().estimate(centres)
     far = centres[np.argmax(centres.sum(axis=1))]
     print(f"step {step + 1}: {len(dyn):,} rows, the far centre near {far.round().astype(int)}, ", end="")
     print(
-        f"{cost / full:.4f} times the cost of a full fit, error bars {told.std_error / told.value:.1%}",
+        f"{cost / full:.4f} times the cost of a full fit, error bars {found.std_error / found.value:.1%}",
         end="",
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=0, help="decides all that is random")
-    parser.add_argument("--keep-anchor", action="store_true", help="never look from another anchor")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument("--keep-anchor", action="store_true", help="never find a new anchor")
     given = parser.parse_args()
     main(given.seed, given.keep_anchor)

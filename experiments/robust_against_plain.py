@@ -2,7 +2,7 @@
 
 A trial makes data, finds an anchor and a solution on all rows; then, for each
 sampler, a plain and a robust coreset from the same anchor and the same seed,
-with weights as drawn and calibrated. What it measures is measured on all rows.
+with weights as drawn and calibrated. All measurements are on all rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ outliers: 2% of the rows, or as many as the square root of their number. Made by
 
 **Logistic regression.** {rows:,} rows of 12 normal columns; labels are drawn with log-odds <theta, x>, where
 |theta| = 3. The planted rows lie 30 to 300 standard deviations out (uniform in the logarithm), within some 20
-degrees of theta's direction, with the label that theta speaks against.
+degrees of theta's direction, with the label that theta contradicts.
 
 **k-means.** {rows:,} points around the eight corners of a cube, standard deviation 1 and side 4, so that
 neighbours overlap. The planted points are one tight cluster (standard deviation 0.1), 100 from the middle.
@@ -50,9 +50,9 @@ Each of {trials} trials makes new data from seed {seed}, and coresets of {size:,
 one seed: plain and robust, with weights as drawn and calibrated. The plain samplers have the anchor too,
 found with the true z; layers, sensitivities and calibration are measured from it. It is the best on all rows
 of {anchors} that `dm.find_anchor` found, so that this page compares coresets and not seedings; above each
-table stands how many of them were fooled (f_z more than {fooled:.0%} above that of theta_X). Coresets are
-solved by `dm.solve`. theta_X is the better of two solutions on all rows: from the anchor and from where
-`dm.solve` starts by itself.
+table is the number of anchors fooled (f_z more than {fooled:.0%} above that of theta_X). Coresets are
+solved by `dm.solve`. theta_X is the better of two solutions on all rows: from the anchor and from the
+default start of `dm.solve`.
 
 | column | mean over the trials, and in parentheses the worst |
 | --- | --- |
@@ -206,7 +206,7 @@ class Yardstick:
         return dm.trimmed_objective(self.points, theta, loss=self.data.loss, n_outliers=self.z)
 
     def measure(self, setting: Setting, size: int, seed: int) -> Measured:
-        """Make a coreset, solve on it, and see how both do on all rows."""
+        """Build a coreset, solve on it, and measure both on all rows."""
         core, unbounded = self._coreset(setting, size, seed)
         solution = dm.solve(core, n_outliers=self.z, random_state=seed)
         planted = self.data.planted[core.ids]
@@ -219,7 +219,7 @@ class Yardstick:
         )
 
     def _coreset(self, setting: Setting, size: int, seed: int) -> tuple[dm.Coreset, bool]:
-        """Make a coreset, and tell whether its sampler warned that the ball is too large for a bound."""
+        """Build a coreset, and return whether its sampler warned that the ball is too large for a bound."""
         with warnings.catch_warnings(record=True) as warned:
             warnings.filterwarnings("always", _TOO_LARGE, UserWarning)
             core = dm.robust_coreset(
@@ -241,7 +241,7 @@ class Yardstick:
 
 
 def summary(results: list[Result]) -> str:
-    """Write one row a scene: means over all samplers and trials."""
+    """Write one row per scene: means over all samplers and trials."""
     lines = [
         "Means over the four samplers:",
         "",
@@ -308,7 +308,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> str:
-    """Run the experiment, print its page and give it back."""
+    """Run the experiment, print its page and return it."""
     options = _options(arguments)
     command = (
         f"python -m experiments.robust_against_plain --rows {options.rows} --size {options.size} "

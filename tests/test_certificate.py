@@ -296,9 +296,9 @@ def test_data_is_not_copied():
 
 def test_the_repr_says_what_it_is(core):
     first, second, _ = repr(certify(core, X0, Y0, radius=0.25, n_probes=4)).splitlines()
-    said = "the largest found on 3,000 points, is a lower bound on the worst case within 0.25 of the anchor"
+    ending = "the largest found on 3,000 points, is a lower bound on the worst case within 0.25 of the anchor"
     assert first.startswith("Certificate: max_error 0.")
-    assert first.endswith(said)
+    assert first.endswith(ending)
     assert second.startswith("  probes: 1 anchor, 2 random, 2 sphere, ")
 
 

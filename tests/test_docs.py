@@ -150,9 +150,9 @@ def check(command, shown, capsys):
     if first[0] != "duramen":
         return
     exit_code(main, first[1:])
-    said = "".join(capsys.readouterr())
+    output = "".join(capsys.readouterr())
     if then:  # | head -2
         assert then[0][0] == "head"
-        said = "".join(said.splitlines(keepends=True)[: -int(then[0][1])])
+        output = "".join(output.splitlines(keepends=True)[: -int(then[0][1])])
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    assert doctest.OutputChecker().check_output(shown, said, flags), f"{command}\n{said}"
+    assert doctest.OutputChecker().check_output(shown, output, flags), f"{command}\n{output}"

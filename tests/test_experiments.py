@@ -24,7 +24,7 @@ class Page(NamedTuple):
     written: str
 
     def tables(self):
-        """List the tables under the headings they stand below."""
+        """List the tables with their headings."""
         return [(part.splitlines()[0], tables(part)[-1]) for part in self.text.split("\n## ")]
 
 

@@ -51,7 +51,7 @@ def test_a_memory_map_is_not_read_into_memory(tmp_path):
     tracemalloc.stop()
     assert np.shares_memory(points.X, mapped)
     assert (values == 20).all()
-    assert peak < mapped.nbytes  # weights, ids and values are 20 bytes a row, the rows 80
+    assert peak < mapped.nbytes  # weights, ids and values are 20 bytes per row, the rows 80
 
 
 OTHER = {

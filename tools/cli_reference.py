@@ -1,4 +1,4 @@
-"""The reference of the command line in docs/command-line.md, made from the parsers.
+"""The command-line reference in docs/command-line.md, generated from the parsers.
 
 ``python tools/cli_reference.py`` writes it between the two marks there; a test
 checks that it is up to date.
@@ -37,7 +37,7 @@ def updated(text: str) -> str:
 def _section(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield f"{'#' * (2 + parser.prog.count(' '))} `{parser.prog}`"
     yield ""
-    yield " ".join(str(parser.description).split()).replace("$", "\\$")  # two of them would make a formula
+    yield " ".join(str(parser.description).split()).replace("$", "\\$")  # two of them would be a formula
     yield ""
     yield "```sh"
     yield from (line.strip() for line in str(parser.epilog).removeprefix("example: ").splitlines())

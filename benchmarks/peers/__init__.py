@@ -1,1 +1,1 @@
-"""duramen beside what people use instead: one run, one machine, the same data, figures as ratios."""
+"""duramen compared with other libraries: one run, one machine, the same data, figures as ratios."""

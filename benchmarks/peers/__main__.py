@@ -1,4 +1,4 @@
-"""Compare duramen with what people use instead: ``python -m benchmarks.peers``."""
+"""Compare duramen with other libraries: ``python -m benchmarks.peers``."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["main"]
 
 _LEAST_ROWS = 2000
 _FILES = ("out", "json")  # options that name a file to write
-_FOLDERS = ("out", "data")  # options that decide nothing about the results
+_FOLDERS = ("out", "data")  # options that do not affect the results
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that complains in one line."""
+    """A parser with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def main(arguments: list[str] | None = None) -> str:
-    """Run the comparison, print its page and give it back."""
+    """Run the comparison, print its page and return it."""
     parser = _parser()
     options = _checked(parser, arguments)
     begin, seen = time.perf_counter(), machine()
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> str:
 
 
 def command_of(parser: Parser, options: argparse.Namespace) -> str:
-    """Write the command line that has every option which decides what comes out."""
+    """Write the command line with every option that affects the results."""
     words = [parser.prog]
     for name, value in vars(options).items():
         if name in _FOLDERS or value is None or value is False:
@@ -67,7 +67,7 @@ def command_of(parser: Parser, options: argparse.Namespace) -> str:
 
 
 def _that_decide(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the options that are not about where to write."""
+    """Return the options that affect the results."""
     return argparse.Namespace(**{**vars(options), "json": None, "skip": options.skip or None})
 
 
@@ -90,7 +90,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the page to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to this file")
-    parser.add_argument("--rows", type=int, metavar="N", help="take so many rows (default: all)")
+    parser.add_argument("--rows", type=int, metavar="N", help="number of rows to use (default: all)")
     parser.add_argument("--trials", type=int, default=1, metavar="N", help="seeds, from 0 on (default: 1)")
     parser.add_argument(
         "--data",

@@ -1,4 +1,4 @@
-"""A fit in a process of its own: its parameters, and the memory that it took beyond the data.
+"""A fit in a separate process: its parameters, and the memory that it took beyond the data.
 
 Memory is what the system counts for the process (VmHWM of Linux), so that it does
 not matter who allocates it: Python, NumPy, or C++ code that neither knows of. Each
@@ -50,7 +50,7 @@ def fitted_apart(part: str, entry: str, folder: Path) -> Apart:
         return here.recv()
     except EOFError:
         raise RuntimeError(
-            f"{entry} ({part}) failed in a process of its own; the cause stands above"
+            f"{entry} ({part}) failed in a separate process; the cause is printed above"
         ) from None
     finally:
         process.join()
@@ -63,13 +63,13 @@ def _answer(there: Connection, part: str, entry: str, folder: Path) -> None:
     make(task.few()).fit()
     contender = make(task)
     gc.collect()
-    before = _resident_afresh()
+    before = _reset_resident()
     contender.fit()
     peak = None if before is None else max(0, (_most_resident() or 0) - before)
     there.send(Apart(contender.theta, peak))
 
 
-def _resident_afresh() -> int | None:
+def _reset_resident() -> int | None:
     """Have the system count the peak from now on, and say how much there is; None where it will not."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

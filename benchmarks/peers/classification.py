@@ -33,9 +33,9 @@ _LOSS = dm.LogisticLoss()
 _ABOUT = """\
 {name}: {n:,} training rows of {d} standardised columns (Covertype: class 2 against the rest), and
 {held_out:,} clean rows to test on. *Planted*: {z:,} of the training rows have noise of standard
-deviation 10 on every column, and labels shuffled among them. *Wrong labels*: the {z:,} rows whose class
-is the surest at the informed fit have the other label, and their columns are as they were. *Clean*:
-nothing is done to the rows, and whoever takes z is still told {z:,}.
+deviation 10 on every column, and labels shuffled among them. *Wrong labels*: the {z:,} rows about whose
+class the informed fit is most certain have the other label, and their columns are unchanged. *Clean*:
+nothing is done to the rows, and every method that takes z is still given {z:,}.
 """
 
 
@@ -132,13 +132,13 @@ PART = Part(
             '`LogisticRegression(solver="newton-cholesky")`',
             partial(_refitted, solver="newton-cholesky"),
         ),
-        Entry("sgd", '`SGDClassifier(loss="log_loss")`', _sgd, "`partial_fit`", "begins anew"),
+        Entry("sgd", '`SGDClassifier(loss="log_loss")`', _sgd, "`partial_fit`", "fitted from scratch"),
         Entry(
             "isolation-forest",
             "`IsolationForest` and `LogisticRegression`",
             _screened,
             "judged by the forest; fitted again, from the last model on",
-            "begins anew",
+            "fitted from scratch",
         ),
         Entry("trimming", "`LogisticRegression` trimmed by hand", _trimmed),
         Entry(
@@ -146,7 +146,7 @@ PART = Part(
             "`river.linear_model.LogisticRegression()`",
             _river,
             "`learn_one`",
-            "begins anew",
+            "fitted from scratch",
             package="river",
         ),
     ],

@@ -35,8 +35,8 @@ _STARTS = 5  # as RobustKMeans has it by default
 _ABOUT = """\
 k-means with 10 clusters on {name}: {n:,} points of {d} standardised columns, in random order. *Planted*:
 {z:,} of these are uniform in the bounding box of the others, and moved by noise of standard deviation
-20. *Clean*: those are not there, and whoever takes z is still told {z:,}. faiss samples 256 points a
-cluster, unless it is told not to.
+20. *Clean*: without those, and every method that takes z is still given {z:,}. By default, faiss samples
+256 points per cluster.
 """
 
 
@@ -74,7 +74,7 @@ def _lost(theta: np.ndarray, task: Task) -> float:
 
 
 def _kmeans(seed: int, n_init: int = 1) -> Refit:
-    """Fit anew at first, then from the last centres on."""
+    """Fit from scratch at first, then from the last centres."""
 
     def refit(X: Any, y: Any, last: Any) -> KMeans:
         start = {"n_init": n_init} if last is None else {"n_init": 1, "init": last.cluster_centers_}
@@ -165,7 +165,7 @@ PART = Part(
         ),
         Entry("k-means", "`KMeans(10)`", _refitted),
         Entry("k-means-10", "`KMeans(10, n_init=10)`", partial(_refitted, n_init=10)),
-        Entry("mini-batches", "`MiniBatchKMeans(10)`", _mini_batches, "`partial_fit`", "begins anew"),
+        Entry("mini-batches", "`MiniBatchKMeans(10)`", _mini_batches, "`partial_fit`", "fitted from scratch"),
         Entry("faiss", "`faiss.Kmeans(4, 10)`", Faiss, package="faiss-cpu"),
         Entry(
             "faiss-all",
@@ -178,7 +178,7 @@ PART = Part(
             "`IsolationForest` and `KMeans`",
             _screened,
             "judged by the forest; fitted again, from the last model on",
-            "begins anew",
+            "fitted from scratch",
         ),
         Entry("trimming", "`KMeans` trimmed by hand", _trimmed),
         Entry(
@@ -186,7 +186,7 @@ PART = Part(
             "`river.cluster.KMeans(10, halflife=0.01)`",
             _river,
             "`learn_one`",
-            "begins anew",
+            "fitted from scratch",
             package="river",
         ),
     ],

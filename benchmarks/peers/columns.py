@@ -1,4 +1,4 @@
-"""The columns of the tables: what each figure is, which of ours it is set against, and who does better.
+"""The columns of the tables: what each figure is, which of ours it is compared with, and what does better.
 
 Figures are compared as they are printed, so that the page says nothing that it does not show.
 """
@@ -35,7 +35,7 @@ class Column:
     ----------
     name : str
     against : str
-        The key of that entry of ours which it was settled beforehand to set others against.
+        The key of our entry that others are compared with, chosen beforehand.
     of : callable
         Finds the figure of a contender; None where there is none.
     written : callable
@@ -56,7 +56,7 @@ class Column:
         return NOT_SEEN if figure is None else self.written(figure)
 
     def texts(self, measured: Measured) -> dict[str, str]:
-        """Write the figures that there are, by the contenders' keys."""
+        """Write the available figures, by the contenders' keys."""
         texts = {key: self.text(figures) for key, figures in measured.figures.items()}
         return {key: text for key, text in texts.items() if text != NOT_SEEN}
 
@@ -76,7 +76,7 @@ class Column:
 
 
 def quality(measured: Measured) -> list[Column]:
-    """List what tells how good the models are: loss and score, in each state of the data."""
+    """List what measures how good the models are: loss and score, in each state of the data."""
     score = measured.part.score
     columns = []
     for state in measured.part.states:
@@ -122,12 +122,12 @@ def first_seconds(figures: Figures) -> float:
 
 
 def absorb_seconds(figures: Figures) -> float:
-    """Return the seconds to a model that knows one row more."""
+    """Return the seconds to a model with one row more."""
     return min(figures.absorb)
 
 
 def forget_seconds(figures: Figures) -> float:
-    """Return the seconds to a model that knows one row less: from scratch where there is no other way."""
+    """Return the seconds to a model with one row less: from scratch if there is no other way."""
     return min(figures.forget or figures.first)
 
 

@@ -1,4 +1,4 @@
-"""What takes part: makes a first model, one that knows a row more and, if it can, one that knows a row less.
+"""The contenders: each makes a first model, one with a row more and, if it can, one with a row less.
 
 Rows that come stand behind the training rows, so that a contender which fits again
 gets a longer view of the same array: making room for a row is not counted. A row
@@ -41,7 +41,7 @@ class Contender(ABC):
     """One way to fit a task."""
 
     share = 1.0
-    """How large a part of the rows the first model is shown; its time is that of all, by proportion."""
+    """The share of the rows that the first model is given; its time is extrapolated to all."""
 
     def __init__(self, task: Task) -> None:
         self.task, self._arrived = task, 0
@@ -52,7 +52,7 @@ class Contender(ABC):
 
     @abstractmethod
     def absorb(self) -> None:
-        """Take the next row in, and have a model that knows it."""
+        """Take the next row, and update the model."""
 
     @property
     @abstractmethod
@@ -78,7 +78,7 @@ class Forgetting(Contender):
 
 
 class Refitted(Forgetting):
-    """Fits all rows that are there again, from the last model on if that helps."""
+    """Refits all current rows, from the last model on if that helps."""
 
     def __init__(self, task: Task, refit: Refit, theta_of: Callable[[Any], np.ndarray]) -> None:
         super().__init__(task)
@@ -125,7 +125,7 @@ class Learner(Contender):
 
 
 class Screened(Contender):
-    """Rows that an isolation forest finds odd are left out first; the others are fitted.
+    """Rows that an isolation forest rejects are left out first; the others are fitted.
 
     A row that comes is judged by the forest as it stands, and the model fitted again.
     """
@@ -170,12 +170,12 @@ def cold(make: Callable[[], Any]) -> Refit:
 
 
 def warm(make: Callable[[], Any]) -> Refit:
-    """Fit a model that has ``warm_start`` on from where it stands."""
+    """Continue fitting a model that has ``warm_start``."""
     return lambda X, y, last: (make() if last is None else last).fit(X, y)
 
 
 def trimmed(refit: Refit, losses: Callable[[Any, Any, Any], np.ndarray], z: int) -> Refit:
-    """Fit, and set the z largest losses aside, by turns: as one would write it."""
+    """Alternately fit and set the z largest losses aside, as one would write it by hand."""
 
     def alternate(X: Any, y: Any, last: Any) -> Any:
         def lowest(values: np.ndarray) -> np.ndarray:

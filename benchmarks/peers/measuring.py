@@ -36,7 +36,7 @@ class Figures:
     scores : dict
         By state.
     first, absorb, forget : list of float
-        Seconds; ``forget`` is empty where a contender can only begin anew.
+        Seconds; ``forget`` is empty if a contender can only fit from scratch.
     peak : list of int
         Bytes beyond the data during the first fit; empty where it could not be seen.
     held : tuple
@@ -55,7 +55,7 @@ class Figures:
     share: float = 1.0
 
     def judge(self, state: str, loss: float, score: float) -> None:
-        """Note how good a model was."""
+        """Record how good a model was."""
         self.losses.setdefault(state, []).append(loss)
         self.scores.setdefault(state, []).append(score)
 
@@ -102,7 +102,7 @@ def measure(
     for seed in seeds:
         for state, make in part.states.items():
             task = make(table, counts, seed)
-            say = _teller(f"{key}, seed {seed}, {state}")
+            say = _reporter(f"{key}, seed {seed}, {state}")
             best = part.informed(task)
             judge = _judge(part, task, best)
             informed.judge(state, *judge(best))
@@ -119,7 +119,7 @@ def measure(
 
 
 def _judge(part: Part, task: Task, best: np.ndarray) -> Callable[[np.ndarray], tuple[float, float]]:
-    """Return what finds the loss of parameters, over that of the informed fit, and their score."""
+    """Return a function for the loss of parameters, over that of the informed fit, and their score."""
     X, y = task.clean()
     least = part.loss(best, X, y)
     return lambda theta: (part.loss(theta, X, y) / least, part.score.of(theta, task))
@@ -128,7 +128,7 @@ def _judge(part: Part, task: Task, best: np.ndarray) -> Callable[[np.ndarray], t
 def _apart(
     key: str, entries: list[Entry], task: Task, figures: dict[str, Figures], say: Callable[..., None]
 ) -> dict[str, np.ndarray]:
-    """Fit in processes of their own, and note the memory."""
+    """Fit each in its own process, and record the memory."""
     thetas = {}
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder))
@@ -171,7 +171,7 @@ def _timed_first(entry: Entry, task: Task, figures: Figures) -> Contender:
     took: list[float] = []
     while sum(took) < _QUICK and len(took) < _MOST_FITS:
         contender = entry.make(task)
-        time.sleep(0.03)  # so that no thread of BLAS still waits for the last one's products
+        time.sleep(0.03)  # so that BLAS threads are no longer busy-waiting
         took.append(timed(contender.fit)[1] / contender.share)
     figures.first.append(min(took))
     figures.share = contender.share
@@ -193,8 +193,8 @@ def _median_seconds(change: Callable[[], None]) -> float:
     return float(np.median(took[1:] or took))
 
 
-def _teller(where: str) -> Callable[[Entry], None]:
-    """Make what says on stderr that an entry is through, and how long it took."""
+def _reporter(where: str) -> Callable[[Entry], None]:
+    """Return a function that reports on stderr that an entry is done, and how long it took."""
     last = time.perf_counter()
 
     def say(entry: Entry) -> None:

@@ -31,12 +31,12 @@ class Problem(NamedTuple):
 def entries(problem: Problem) -> list[Entry]:
     """List them; the first and the last are what others are compared with."""
     keeping = problem.written.replace(")", ", updatable=True)")
-    again, anew = "fitted again", "built and solved again, from the same anchor"
+    again, rebuilt = "fitted again", "built and solved again, from the same anchor"
     live = partial(Live, problem=problem)
     return [
         Entry("estimator", f"`{problem.written}`", partial(_estimator, problem), again, again, True),
         Entry("updatable", f"`{keeping}`", partial(Updatable, problem=problem), "`absorb`", "`forget`", True),
-        Entry("coreset", "`robust_coreset` and `solve`", partial(_coreset, problem), anew, anew, True),
+        Entry("coreset", "`robust_coreset` and `solve`", partial(_coreset, problem), rebuilt, rebuilt, True),
         Entry("dynamic", "`DynamicCoreset`", live, "`insert` and `fit`", "`delete` and `fit`", True),
     ]
 
@@ -74,7 +74,7 @@ def _rebuilt(problem: Problem, task: Task) -> Refit:
 
 
 class _Keeping(Forgetting):
-    """Keeps the rows in a dynamic coreset of its own, and lets them go in no order."""
+    """Keeps the rows in its own dynamic coreset, and deletes them in random order."""
 
     def __init__(self, task: Task, problem: Problem) -> None:
         super().__init__(task)
@@ -131,7 +131,7 @@ class Live(_Keeping):
         self._solve(n_starts=1)
 
     def _solve(self, **settings: Any) -> None:
-        """Solve; where the solution lies far from the anchor, it is taken as it is."""
+        """Solve, without the warning of a solution far from the anchor."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the solution is .* from the anchor", UserWarning)
             self._solution = self._live.fit(

@@ -1,4 +1,4 @@
-"""The page: what was done, two tables a part, and where a peer is better, which is found from the figures."""
+"""The page: what was done, two tables per part, and where a peer is better according to the figures."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["absent", "page", "section"]
 
 _OPTIONAL = ("river", "faiss-cpu")
 _FIRST, _FORGET = 0, 2  # among the columns of what a model costs
-_BY_PROPORTION, _ANEW = " \\*", " †"  # beside figures that were not timed as they stand
+_BY_PROPORTION, _FROM_SCRATCH = " \\*", " †"  # beside figures that were not timed as they stand
 
 _ABOUT = """\
-# Against what people use instead
+# Comparison with other libraries
 
 duramen, scikit-learn, river, faiss, and what one would write by hand around them: the same data, one
 machine, one run. Made by
@@ -36,30 +36,30 @@ machine, one run. Made by
 
 on {machine}{others}. It took {minutes:.1f} minutes, with {trials}.
 
-Others have their default settings but for what is named, and may iterate until they converge
-(`max_iter=1000`). z, the number of rows that are wrong, is told to whoever can be told: ours,
-`IsolationForest` (as `contamination`), and trimming by hand, which fits and sets the z largest losses
-aside by turns. The *informed* fit is scikit-learn's to the rows that nothing is wrong with. No contender
-knows which these are.
+The others have their default settings except where stated, and may iterate until they converge
+(`max_iter=1000`). The number of wrong rows, z, is given to every method that takes it: ours,
+`IsolationForest` (as `contamination`), and trimming by hand, which alternately fits and sets the z largest
+losses aside. The *informed* fit is scikit-learn's on the clean rows only. No contender knows which rows
+these are.
 
-| column | what it is | set against our |
+| column | what it is | compared with our |
 | --- | --- | --- |
 | loss | mean loss of the clean training rows, over the informed fit's | estimator |
 {scores}
 | first model | seconds from arrays in memory to a model, over ours | estimator |
-| absorb a row | seconds from a new row to a model that knows it, over ours | `DynamicCoreset` |
-| forget a row | seconds to a model that does not know one of the rows, over ours | `DynamicCoreset` |
+| absorb a row | seconds from a new row to a model that includes it, over ours | `DynamicCoreset` |
+| forget a row | seconds to a model without one of the rows, over ours | `DynamicCoreset` |
 | peak memory | bytes that the process grows by during the first fit, over the data's | estimator |
-| held to absorb | bytes of rows and tables to be kept, to absorb a row, over the data's | `DynamicCoreset` |
+| held to absorb | bytes of rows and tables needed to absorb a row, over the data's | `DynamicCoreset` |
 | held to forget | the same, to forget a row | `DynamicCoreset` |
 
 Losses and scores are means over the trials, and times are the best trial's. A first model is timed up to
 three times while that takes less than a second, and the best counts; a change of one row up to thirty
 times while that takes less than half a second, and the median counts. Checks, conversions and the search
 for outliers are counted. Making room for a row in an array is not, nor is moving the last row to where
-one left. Times are taken on the planted data, after a warm-up on a few rows. Memory is seen in a process
-of its own, which fits the clean data, and is what the system counts (VmHWM), so that of C++ is in it.
-What is held does not count the model itself. **Bold** is the best of a column, as printed.
+one left. Times are taken on the planted data, after a warm-up on a few rows. Memory is measured in a
+separate process, which fits the clean data, as the system counts it (VmHWM), so that C++ is included.
+The model itself does not count as held. **Bold** is the best of a column, as printed.
 """
 
 _READING = """\
@@ -67,24 +67,23 @@ _READING = """\
 
 These hold whatever the figures are.
 
-- Without outliers there is nothing to guard against. Told of z, a trimmed fit still sets z rows aside,
-  and they are then rows that the model should have known. `LogisticRegression`, `Ridge` and `KMeans` are
-  simple and right there; ours can be told `n_outliers=0`.
-- A trimmed logistic fit sets aside the rows that it predicts worst, planted or not, and becomes too sure
-  of the others. That costs log loss rather than accuracy. Where probabilities matter, take z no larger
-  than need be.
+- Without outliers there is nothing to guard against. Given z, a trimmed fit still sets z rows aside,
+  although the model should have used them. `LogisticRegression`, `Ridge` and `KMeans` are simple and right
+  in this case; with ours, use `n_outliers=0`.
+- A trimmed logistic fit sets aside the rows that it predicts worst, planted or not, and becomes
+  overconfident about the others. That costs log loss rather than accuracy. Where probabilities matter,
+  choose z no larger than necessary.
 - `IsolationForest` looks at columns and not at labels: it can find rows that lie far out, and cannot see
   a wrong label. Trimming looks at losses, and sees both, where they cost more than an honest row does.
-- Whatever is fitted again looks at all rows for each one that comes or goes. What learns row by row
-  (`partial_fit`, `learn_one`) looks at that row alone and keeps none, and so cannot forget one short of
-  beginning anew.
-- `DynamicCoreset` looks at the row and at its coreset. It can forget because it keeps the rows: a copy
-  of all, and tables beside. An estimator with `updatable=True` does that too, and looks at all rows
-  after each change to say which are outliers. Here a model is asked for after each row; a row that may
+- Fitting again reads all rows for each one that comes or goes. Learning row by row (`partial_fit`,
+  `learn_one`) reads that row alone and keeps none, and so can forget one only by starting over.
+- `DynamicCoreset` reads the row and its coreset. It can forget because it keeps the rows: a copy of all,
+  and tables beside them. An estimator with `updatable=True` does that too, and reads all rows after each
+  change to find the outliers. Here a model is asked for after each row; a row that may
   wait [costs far less](dynamic.md#figures).
 - Least squares without outliers needs no coreset: two sums absorb and forget a row exactly.
-- Where the data fit into memory and never change, and time is no concern, trimming by hand is ten lines.
-  For k-means it depends on where these start: a centre that begins on outliers keeps them, and honest
+- Where the data fit into memory and never change, and time does not matter, trimming by hand is ten lines.
+  For k-means it depends on where they start: a centre that begins on outliers keeps them, and honest
   points are set aside.
 """
 
@@ -109,7 +108,7 @@ def page(
 
 
 def _versions() -> str:
-    """Name the versions of those that need not be there."""
+    """Name the versions of the optional packages."""
     return "".join(f", {one.metadata['Name']} {one.version}" for one in map(_installed, _OPTIONAL) if one)
 
 
@@ -170,13 +169,13 @@ def _cost_table(measured: Measured) -> str:
     for entry in measured.entries:
         figures, cells = measured.figures[entry.key], _cells(measured, entry, columns)
         cells[_FIRST] += _BY_PROPORTION * (figures.share < 1)
-        cells[_FORGET] += _ANEW * (not figures.forget)
+        cells[_FORGET] += _FROM_SCRATCH * (not figures.forget)
         rows.append([entry.name, *cells])
     return table(["", *(f"{column.name}:" for column in columns)], rows)
 
 
 def _ways(measured: Measured) -> str:
-    """Write what is done when a row comes and when one goes."""
+    """Write what each contender does when a row comes and when one goes."""
     rows = [[entry.name, entry.absorbs, entry.forgets] for entry in measured.entries]
     return table(["", "a row comes", "a row goes"], rows)
 
@@ -199,9 +198,9 @@ def _units(measured: Measured) -> str:
         "of data."
     )
     if any(figures.share < 1 for figures in measured.figures.values()):
-        said += f"{_BY_PROPORTION} It was shown {STREAM:,} rows; the time for all is by proportion."
+        said += f"{_BY_PROPORTION} It was given {STREAM:,} rows; the time for all is extrapolated."
     if not all(figures.forget for figures in measured.figures.values()):
-        said += f"{_ANEW} To forget, it begins anew: the time of the first model."
+        said += f"{_FROM_SCRATCH} Forgetting takes a fit from scratch: the time of the first model."
     return said
 
 

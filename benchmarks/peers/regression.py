@@ -37,7 +37,7 @@ _ABOUT = """\
 {name}: {n:,} training rows of {d} standardised columns (Covertype: elevation, in standard deviations,
 from the others), and {held_out:,} clean rows to test on. *Planted*: as for classification. *Wrong
 labels*: those of {z:,} random rows are too large by 5 to 15 standard deviations. *Clean*: nothing is
-done to the rows, and whoever takes z is still told {z:,}.
+done to the rows, and every method that takes z is still given {z:,}.
 """
 
 
@@ -176,13 +176,13 @@ PART = Part(
             "taken from the sums, if its values are still known",
         ),
         Entry("huber", "`HuberRegressor()`", _huber),
-        Entry("sgd", '`SGDRegressor(loss="huber")`', _sgd, "`partial_fit`", "begins anew"),
+        Entry("sgd", '`SGDRegressor(loss="huber")`', _sgd, "`partial_fit`", "fitted from scratch"),
         Entry(
             "isolation-forest",
             "`IsolationForest` and `LinearRegression`",
             _screened,
             "judged by the forest; fitted again",
-            "begins anew",
+            "fitted from scratch",
         ),
         Entry("trimming", "`LinearRegression` trimmed by hand", _trimmed),
     ],

@@ -25,7 +25,7 @@ class Task:
     planted : array (n,) of bool
         Which training rows are wrong.
     z : int
-        How many a contender that can be told is told of.
+        The number of outliers given to every contender that takes it.
     X_test, y_test : array
         Clean rows held out; empty where nothing is predicted.
     seed : int
@@ -49,11 +49,11 @@ class Task:
         return sum(column[: self.n].nbytes for column in (self.X, self.y) if column is not None)
 
     def first(self, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return so many rows, without a copy."""
+        """Return the first ``count`` rows, without a copy."""
         return self.X[:count], None if self.y is None else self.y[:count]
 
     def clean(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the training rows that nothing is wrong with."""
+        """Return the clean training rows."""
         X, y = self.first(self.n)
         return X[~self.planted], None if y is None else y[~self.planted]
 

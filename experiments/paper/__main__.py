@@ -30,11 +30,11 @@ PARTS = {
     "dynamic": ("dynamic",),
 }
 _LEAST_ROWS = 20_000
-_OUTLIERS = 10_000  # the paper's; of less than half as many rows as Covertype has, as large a share
+_OUTLIERS = 10_000  # as in the paper; the same share if there are less than half as many rows as in Covertype
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that complains in one line."""
+    """A parser with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -69,7 +69,7 @@ def make_parser() -> Parser:
         "here, and this library at its best. table1 is logistic regression on Covertype; table2 k-means on "
         "the 3D Road Network, or on britain_magnetic_3d where that is not given; figure3 loss and accuracy "
         "against the size, and the speed-up of updates. Beyond the paper: attacks, plain against robust as "
-        "contamination grows; dynamic, a coreset whose data come and go. Results are written to JSON, "
+        "contamination grows; dynamic, a coreset whose data change. Results are written to JSON, "
         "Markdown and pictures step by step; the same command continues where it was interrupted.",
         epilog="example: python -m experiments.paper table1 --trials 5 --out paper",
     )
@@ -146,7 +146,7 @@ def make_experiment(name: str, tables: Tables, trials: int) -> Experiment:
 
 
 def n_outliers(table: Table) -> int:
-    """Return the paper's number of outliers, and of test rows; of a smaller table as large a share."""
+    """Return the paper's number of outliers, and of test rows; for a smaller table the same share."""
     rows = len(table.X)
     if rows < _LEAST_ROWS:
         raise ValueError(

@@ -80,9 +80,9 @@ def far_cluster(X: Array, y: Array, chosen: Array, rng: np.random.Generator) -> 
 
 
 def _sure_direction(covariance: Array, coefficients: Array, wide: Array) -> Array:
-    """Find the direction in the wide columns that costs a model most to be blind in.
+    """Find the direction in the wide columns that a model can least afford to ignore.
 
-    A model that is, must do without ``u.theta``; least of it can be had back by other columns along
+    Ignoring the direction u loses ``u.theta``; other columns can make up for the least of it along
     ``S theta``, S the covariance of the wide columns given the others.
     """
     others = np.setdiff1d(np.arange(len(coefficients)), wide)
@@ -121,9 +121,9 @@ ATTACKS = (
         f"Random rows are moved to one place {_FAR:g} standard deviations out, where the clean model is sure "
         f"of the label +1, and get the label -1. They keep {_TIGHT:g} of their own spread. The direction is "
         "S theta, with theta the coefficients of a model of clean rows and S the covariance of the columns "
-        "that are moved, given the others: of all directions the one that costs a model most to be wrong "
-        "in. Columns of at most two values (Covertype's soil types and wilderness areas) stay as they are: "
-        "planted rows look like rows.",
+        "that are moved, given the others: of all directions the one in which being wrong costs a model "
+        "most. Columns of at most two values (Covertype's soil types and wilderness areas) stay as they are: "
+        "planted rows look like real ones.",
         random_rows,
         far_cluster,
     ),
@@ -186,17 +186,17 @@ class Sheet:
         return list(next(iter(self.records.values()))["fits"])
 
     def each(self, attack: str, figure: Callable[[Records], float]) -> Array:
-        """Collect a figure of the records of an attack: one row a trial, one column a share."""
+        """Collect a figure of the records of an attack: one row per trial, one column per share."""
         return np.array(
             [[figure(self._record(attack, share, seed)) for share in self.shares] for seed in self._seeds]
         )
 
     def lost(self, measure: Measure, way: str, attack: str) -> Array:
-        """Collect how much a way to fit loses: one row a trial, one column a share."""
+        """Collect how much a way to fit loses: one row per trial, one column per share."""
         return self.each(attack, lambda record: measure.lost(record["fits"][way], record))
 
     def found(self, way: str, attack: str) -> Array:
-        """Collect which part of the planted rows is set aside: one column a share above 0."""
+        """Collect which part of the planted rows is set aside: one column per share above 0."""
         planted = [place for place, share in enumerate(self.shares) if share > 0]
         return self.each(attack, lambda record: record["fits"][way].get("found", np.nan))[:, planted]
 
@@ -238,13 +238,13 @@ adversary sees the other rows and plants its share of them. Test rows are clean.
 
 ## The fits
 
-The *informed* fit is what all others would like to be: `dm.solve` without the planted rows, with
-l2 = {l2:g}. No other fit knows which rows are planted, and none has a penalty. Where z is not said, it is the
-true number of planted rows, and 0 without contamination.
+The *informed* fit is the ideal: `dm.solve` without the planted rows, with l2 = {l2:g}. No other fit knows
+which rows are planted, and none has a penalty. Unless stated otherwise, z is the true number of planted rows,
+and 0 without contamination.
 
 | fit | rows | what it is |
 | --- | --- | --- |
-| everything, blind | all | scikit-learn's `LogisticRegression(C=np.inf)`: every row is a good one |
+| everything, blind | all | scikit-learn's `LogisticRegression(C=np.inf)`, which trusts every row |
 | everything, trimmed | all | `dm.solve(dm.points(X, y), loss, z)` |
 | plain, blind | {size:,} | leverage sampler, `suspects=0`, weights as drawn, z = 0 throughout |
 | plain | {size:,} | the same with z in solving: no hybrid, but a trimmed fit |
@@ -258,11 +258,11 @@ Trimmed fits on coresets are solved from {starts} starts, `dm.solve(core, n_star
 
 ## What is measured
 
-- *Accuracy* on the test rows, beside the informed fit's.
-- The mean *loss on the clean training rows*, beside the informed fit's.
-- The *trimmed objective* f_z on all training rows, with the true z, beside the best trimmed fit's: the
-  better of the trimmed fit on everything and of the one that starts from the informed fit. It is what a
-  coreset promises to keep. Fits that do not trim, or by another z, do not aim at it.
+- *Accuracy* on the test rows, compared with the informed fit's.
+- The mean *loss on the clean training rows*, compared with the informed fit's.
+- The *trimmed objective* f_z on all training rows, with the true z, compared with the best trimmed fit's: the
+  better of the trimmed fit on everything and the one that starts from the informed fit. It is what a
+  coreset promises to preserve. Fits that do not trim, or use another z, do not minimise it.
 
 A fit *holds* up to a share if at that share and at all smaller ones it loses at most {tolerance:.0%} in every
 trial (points of accuracy, percent of the loss).
@@ -288,13 +288,13 @@ _READING = """\
 Setting z rows aside takes the rows that a fit explains worst, planted or not. That has three consequences.
 
 - Where planted rows are not among the worst, good rows go in their place. Classes that overlap then look
-  cleaner than they are, and a trimmed fit is too sure of itself: its loss on clean rows rises though its
-  decisions may be right. Accuracy shows the decisions, the loss also how sure they are. About half of the
-  rows of random noise have the label that a model gives them, so that z is twice too large there. A z that is
+  cleaner than they are, and a trimmed fit is overconfident: its loss on clean rows rises although its
+  decisions may be right. Accuracy reflects the decisions, the loss also their confidence. About half of the
+  rows of random noise have the label that a model gives them, so z is twice too large there. A z that is
   too large costs the same without any contamination.
-- The trimmed objective itself may prefer to believe the adversary: if that costs less than z good rows do.
-  No coreset can mend that, nor the fit on everything. Where the flipped rows are all the rows of their
-  kind, nothing in the data says that they are flipped.
+- The trimmed objective itself may prefer to believe the adversary, if that costs less than z good rows do.
+  No coreset can fix that, nor can the fit on everything. Where the flipped rows are all the rows of their
+  kind, nothing in the data shows that they are flipped.
 - It has many minima. How far a fit is above the best objective shows what the coreset, or where the search
   on it began, has lost.
 """
@@ -428,8 +428,8 @@ def _draw_accuracy(sheet: Sheet, figure: Any) -> None:
     """Draw accuracies, and that of a fit without the planted rows; each panel has its own axis."""
     panels = figure.subplots(1, len(ATTACKS))
     for axes, attack in zip(panels, ATTACKS, strict=True):
-        told = sheet.each(attack.name, lambda record: record["informed"]["accuracy"]).mean(axis=0)
-        axes.plot(sheet.shares, told, color="0.6", linewidth=3, label="informed, without the planted rows")
+        ideal = sheet.each(attack.name, lambda record: record["informed"]["accuracy"]).mean(axis=0)
+        axes.plot(sheet.shares, ideal, color="0.6", linewidth=3, label="informed, without the planted rows")
         share_axis(axes.yaxis)
     _draw(sheet, partial(_accuracy, sheet), panels, figure)
     panels[0].set_ylabel("accuracy on clean test rows")
@@ -447,7 +447,7 @@ def _accuracy(sheet: Sheet, way: str, attack: str) -> Array:
 
 
 def _draw(sheet: Sheet, figures: Callable[[str, str], Array], panels: Any, figure: Any) -> None:
-    """Draw one panel an attack: one line a way to fit."""
+    """Draw one panel per attack, one line per way to fit."""
     figure.set_size_inches(10, 4.4)
     for axes, attack in zip(panels, ATTACKS, strict=True):
         for way, colour, style in zip(LINES, COLOURS, STYLES, strict=False):
@@ -459,7 +459,7 @@ def _draw(sheet: Sheet, figures: Callable[[str, str], Array], panels: Any, figur
     legend_below(figure, panels, columns=4)
 
 
-_GUESS = 0.05  # the share of outliers of one who does not know it
+_GUESS = 0.05  # the share of outliers assumed by a user who does not know it
 _STARTS = 2  # of the trimmed fits on coresets, where another costs little
 _INFORMED_L2 = 1.0  # some kinds of soil bear one class only: without a penalty their coefficients drift
 

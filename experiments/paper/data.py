@@ -36,14 +36,14 @@ __all__ = [
 
 ROWS, POINTS = 581_012, 541_508  # of Covertype and of the survey
 _SURVEYED = ("longitude", "latitude", "altitude_m", "total_field_anomaly_nt")
-_ROW_NOISE, _POINT_NOISE = 10.0, 20.0  # standard deviations a column, of standardised columns
+_ROW_NOISE, _POINT_NOISE = 10.0, 20.0  # standard deviations per column, of standardised columns
 _POSITIVE = 2  # the paper's positive class of Covertype: the largest
 _FILES = {"covertype": "covertype.parquet", "road": "3D_spatial_network.txt"}
 _SURVEY = "britain_magnetic_3d.parquet"
 
 
 class MissingDataError(OSError):
-    """The data are not here; the message is one line, and names the way out."""
+    """The data were not found; the message is one line, and says what to do."""
 
 
 class Table(NamedTuple):
@@ -85,7 +85,7 @@ def covertype(where: Path | None = None, *, fetch: bool = False) -> Table:
     Raises
     ------
     MissingDataError
-        If it is nowhere.
+        If it is not found.
     """
     path = _found(_FILES["covertype"], where)
     if path is not None:
@@ -195,8 +195,8 @@ def split(table: Table, held_out: int, rng: np.random.Generator) -> Contaminated
     assert table.y is not None
     order = rng.permutation(len(table.X))
     test, train = order[:held_out], order[held_out:]
-    nobody = np.zeros(len(train), dtype=bool)
-    return Contaminated(table.X[train], table.y[train], nobody, table.X[test], table.y[test])
+    none_planted = np.zeros(len(train), dtype=bool)
+    return Contaminated(table.X[train], table.y[train], none_planted, table.X[test], table.y[test])
 
 
 def with_far_points(table: Table, planted: int, seed: int, scale: float = _POINT_NOISE) -> Clouded:
@@ -235,18 +235,18 @@ def _missing(file: str, where: Path | None) -> MissingDataError:
 
 @contextmanager
 def _being(path: Path, what: str) -> Iterator[None]:
-    """Have an error of reading say which file it was, what it should be, and the way out."""
+    """Make read errors say which file it was, what it should be, and what to do."""
     try:
         yield
     except (ValueError, OSError) as error:
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise MissingDataError(
-            f"{path} is not {what}: {told}; pass the original file, or another --data"
+            f"{path} is not {what}: {reason}; pass the original file, or another --data"
         ) from None
 
 
 def _check_finite(columns: Array) -> None:
-    """Raise ValueError for the first number that is none."""
+    """Raise ValueError for the first value that is not finite."""
     bad = np.argwhere(~np.isfinite(columns))
     if len(bad):
         row, column = bad[0]

@@ -101,7 +101,7 @@ class Stream:
         return dm.points(self.data.X[rows], self.data.y[rows])
 
     def everything(self, stop: Stop, live: WeightedPoints) -> Everything:
-        """Fit all that is live at a stop, if the like was not fitted before."""
+        """Fit all rows that are live at a stop, unless that was done before."""
         key = stop.came, stop.gone, stop.times
         if key not in self._fits:
             z = stop.times * self.z_share
@@ -132,14 +132,14 @@ class _Change(NamedTuple):
 
 
 def life_of(stream: Stream, engine: str, size: int, batch: int) -> Records:
-    """Let a dynamic coreset live through it all: what every stop showed, and what it was in the end."""
+    """Run a dynamic coreset through all stops: what each showed, and the final coreset."""
     dyn = dm.DynamicCoreset(LOGISTIC, size, stream.z_share, engine=engine, random_state=stream.seed)
     seen, before, marked = [], Stop("", 0, 0, 1.0, False), None
     for stop in stream.stops:
         seen.append(_seen(stream, dyn, before, stop, batch))
         before, marked = stop, dyn.coreset() if stop.phase == REANCHOR else marked
     live = stream.live(before)
-    anew = dm.robust_coreset(
+    rebuilt = dm.robust_coreset(
         live.X,
         live.y,
         loss=LOGISTIC,
@@ -150,11 +150,11 @@ def life_of(stream: Stream, engine: str, size: int, batch: int) -> Records:
     )
     assert marked is not None
     core = dyn.coreset()
-    return {"stops": seen, "anew": _compared(core, anew), "marked": _compared(core, marked)}
+    return {"stops": seen, "rebuilt": _compared(core, rebuilt), "marked": _compared(core, marked)}
 
 
 def _seen(stream: Stream, dyn: dm.DynamicCoreset, before: Stop, stop: Stop, batch: int) -> Records:
-    """Do what leads to a stop, and look around there."""
+    """Make the changes that lead to a stop, and measure there."""
     rows, calls, seconds = 0, 0, 0.0
     for change in stream.changes(dyn, before, stop, batch):
         rows, calls, seconds = rows + change.rows, calls + 1, seconds + timed(change.call)[1]
@@ -187,7 +187,7 @@ def _seen(stream: Stream, dyn: dm.DynamicCoreset, before: Stop, stop: Stop, batc
 
 
 def _solved(dyn: dm.DynamicCoreset, seed: int) -> dm.Solution:
-    """Solve as a user would, from the latest solution on; that the anchor is stale is told by its report."""
+    """Solve as a user would, from the latest solution on; the report shows whether the anchor is stale."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the solution is .* from the anchor")
         return dm.solve(dyn, random_state=seed)
@@ -231,7 +231,7 @@ def _parts(rows: Array, batch: int) -> list[Array]:
 
 @cache
 def warm_up() -> None:
-    """Live a little, once, so that imports are not counted."""
+    """Run a small example once, so that imports are not counted."""
     stream = Stream(made_up_covertype(700), 0.02, 0, singles=20)
     first, then = Stop("", 0, 0, 1.0, False), Stop(COME, len(stream.data.X), 0, 1.0, True)
     for engine in ("ranked", "tree"):
@@ -270,7 +270,7 @@ def draw_losses(lives: Lives, figure: Any) -> None:
 
 
 def draw_costs(lives: Lives, figure: Any) -> None:
-    """Draw what updates, coresets and fits cost, a panel an engine."""
+    """Draw what updates, coresets and fits cost, one panel per engine."""
     figure.set_size_inches(8.0, 7.0)
     panels = figure.subplots(len(lives), 1, sharex=True, sharey=True)
     for axes, (engine, trials) in zip(panels, lives, strict=True):
@@ -383,9 +383,9 @@ _MOST = 0.2  # of the rows may be planted
 _ABOUT = """\
 # A table's life
 
-Logistic regression on {name}, kept in a `dm.DynamicCoreset` of {size:,} rows while all of the table comes,
-half of it leaves, the number of outliers changes and the half returns. The paper has no such experiment: its
-[Figure 3(c)](figure3c.md) times single updates. Made by
+Logistic regression on {name}, kept in a `dm.DynamicCoreset` of {size:,} rows while the whole table is
+inserted, half of it leaves, the number of outliers changes and the half returns. The paper has no such
+experiment: its [Figure 3(c)](figure3c.md) times single updates. Made by
 
     {command}
 
@@ -393,20 +393,20 @@ on {where}.
 
 **Life.** In each of {trials} (seeds from 0) {planted:,} of {rows:,} rows, a share of {share:.4g}, get
 noise on every column and labels shuffled among them, as in [Table 1](table1.md). The rows come in
-no order, {batch:,} at a time. Then `reanchor()` is called once, as is advised after a first load. A random
-half leaves; `set_outliers` takes z to 2, 3, 1, 1/2 and 1 times what was planted; the half returns, the last
+random order, {batch:,} at a time. Then `reanchor()` is called once, as advised after the first load. A random
+half leaves; `set_outliers` sets z to 2, 3, 1, 1/2 and 1 times the planted number; the half returns, the last
 to leave first. `n_outliers` is a fraction, so that z follows the rows. There are {stops} stops on the way. At
-each the coreset is taken and solved as a user would, by `dm.solve(dyn)`, which starts from the latest
-solution, and from the start too where a tenth of the rows or of z changed since. At {fitted} of them all live
-rows are solved as well, by `dm.solve` from the start.
+each the coreset is built and solved as a user would, by `dm.solve(dyn)`, which starts from the latest
+solution, and also from scratch if a tenth of the rows or of z changed since. At {fitted} of them all live
+rows are solved as well, by `dm.solve` from scratch.
 
 **Engines.** Ranked, the default, whose weights are calibrated; and the paper's merge-and-reduce tree, whose
-weights are not. Both live the same lives.
+weights are not. Both go through the same changes.
 
 **Loss ratio**: f_z on all live rows, over that of `dm.solve` on them; the mean over trials and stops, and in
-parentheses the worst. **Updates**: what a row took in batches of {batch:,}, or the one call. **All rows**:
-seconds of `dm.solve` on all live rows. **Speed-up**: these, over those of one batch or call, `coreset()` and
-`dm.solve(dyn)`. All are means over trials and stops.
+parentheses the worst. **Updates**: the time per row in batches of {batch:,}, or of the single call. **All
+rows**: seconds of `dm.solve` on all live rows. **Speed-up**: these, over the time of one batch or call,
+`coreset()` and `dm.solve(dyn)`. All are means over trials and stops.
 
 """
 
@@ -420,35 +420,35 @@ from the least to the most. Below: how many rows are live.
 
 What things cost along the life: means over the trials, on a logarithmic axis. A single row's cost is the
 mean of {singles} that come, or go, one by one. Where more than a tenth of the rows or of z changed between
-two stops, `dm.solve` of the live coreset also searches from the start, which costs more than to go on.
+two stops, `dm.solve` of the live coreset also searches from scratch, which costs more than continuing.
 
 """
 
 _SINGLES = """\
 ## Single rows
 
-Microseconds a row, while rows come: {singles} are inserted one by one, and deleted again. The median, and in
-parentheses the mean; means over the trials. The ranked engine looks at single new rows 128 at a time, so that
-one of 128 insertions pays for all: the mean has that, the median does not.
+Microseconds per row, while rows come: {singles} are inserted one by one, and deleted again. The median, and
+in parentheses the mean; means over the trials. The ranked engine scores single new rows 128 at a time, so
+that one of 128 insertions pays for all: the mean includes that, the median does not.
 
 """
 
 _ANCHOR = """\
 ## The anchor
 
-The first anchor is made of the first rows. What became of it, and what `reanchor()` changed:
+The first anchor is made from the first rows. How well it held, and what `reanchor()` changed:
 
 """
 
 _ANCHOR_COLUMNS = """
-Late rows came after the anchor was made. Distance: of the solution from the anchor, in radii; a fit warns
+Late rows came after the anchor was made. Distance: between the solution and the anchor, in radii; a fit warns
 from 4 on, and `reanchor()` is advised then, or when most rows are late. The anchor's own loss ratio says how
 rough a solution it is. Over all stops, fits that warned: {warned}.
 """
 
 
 class Life(NamedTuple):
-    """What one engine's lives were like, one a trial."""
+    """The lives of one engine, one per trial."""
 
     engine: str
     records: list[Records]
@@ -459,7 +459,7 @@ class Life(NamedTuple):
         return [record["stops"] for record in self.records]
 
     def phases(self) -> Iterator[tuple[str, list[Records]]]:
-        """Return each phase with its stops in all trials; every z is a phase of its own."""
+        """Return each phase with its stops in all trials; every z is a separate phase."""
         for (phase, times), group in groupby(
             enumerate(self.stops[0]), key=lambda pair: (pair[1]["phase"], pair[1]["times"])
         ):
@@ -474,7 +474,7 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True)
 class Dynamic(InTrials):
-    """The life of a table with such a share of outliers: one step a trial."""
+    """The life of a table with such a share of outliers: one step per trial."""
 
     table: Table
     z_share: float
@@ -553,7 +553,7 @@ def _lives(results: Results) -> list[Life]:
 
 
 def _phases(life: Life) -> str:
-    """Write one row a phase."""
+    """Write one row per phase."""
     rows = []
     for title, stops in life.phases():
         fitted = [stop for stop in stops if "loss" in stop]
@@ -591,7 +591,7 @@ def _updates(stops: list[Records]) -> str:
     """Write what a row took, or the one call where no rows came or went."""
     seconds, rows = (sum(stop[part] for stop in stops) for part in ("changing", "changed"))
     if rows:
-        return f"{1e6 * seconds / rows:.1f} µs a row"
+        return f"{1e6 * seconds / rows:.1f} µs per row"
     return f"{1000 * seconds / sum(stop['calls'] for stop in stops):,.1f} ms"
 
 
@@ -602,7 +602,7 @@ def _speed_up(stop: Records) -> float:
 
 
 def _single_rows(lives: list[Life]) -> str:
-    """Write what single rows took while rows came, one row a stop."""
+    """Write what single rows took while rows came, one row per stop."""
     fitted = [
         place for place, stop in enumerate(lives[0].stops[0]) if stop["phase"] == COME and "insert" in stop
     ]
@@ -622,7 +622,7 @@ def _single_rows(lives: list[Life]) -> str:
 
 
 def _anchor(lives: list[Life]) -> str:
-    """Write what became of the anchor."""
+    """Write how well the anchor held."""
     again = next(place for place, stop in enumerate(lives[0].stops[0]) if stop["phase"] == REANCHOR)
     places = {"before `reanchor()`": again - 1, "after it": again, "in the end": -1}
     rows = []
@@ -657,11 +657,11 @@ def _of(facts: Iterable[bool]) -> str:
 
 
 def _end(lives: list[Life]) -> str:
-    """Report whether the live coreset was in the end what is built anew, and what it had been before."""
+    """Report whether the final live coreset is what a rebuild gives, and what it was before."""
     ranked, tree = (life.records for life in lives)
     lines = ["In the end, the ranked engine's coreset was compared with"]
     for other, what in (
-        ("anew", "`dm.robust_coreset` of the live rows, built anew with the same anchor and seed"),
+        ("rebuilt", "`dm.robust_coreset` of the live rows, with the same anchor and seed"),
         ("marked", "the one right after `reanchor()`, before half of the same rows left and returned"),
     ):
         facts = [record[other] for record in ranked]
@@ -673,5 +673,5 @@ def _end(lives: list[Life]) -> str:
             f"{apart:.1e} apart, relatively (asked: {SAME:g})."
         )
     kept = min(record["marked"]["in_common"] for record in tree)
-    after = f"The tree's depends on how its points came: {kept:.1%} of its ids are those after `reanchor()`."
+    after = f"The tree's depends on the order of arrival: {kept:.1%} of its ids are those after `reanchor()`."
     return "\n".join([lines[0], "", *lines[1:], "", after])

@@ -1,4 +1,4 @@
-"""An experiment in steps, each kept in a file as soon as it is done: what was interrupted goes on."""
+"""An experiment in steps, each saved as soon as it is done, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Experiment(ABC):
     @property
     @abstractmethod
     def settings(self) -> Records:
-        """What decides the figures, beside the machine: of JSON's types."""
+        """What determines the figures, apart from the machine; JSON types only."""
 
     @abstractmethod
     def steps(self) -> Iterator[Step]:
@@ -115,20 +115,18 @@ def run(
     plots : bool
         Whether to draw pictures.
     watch : callable
-        Told the name of each step and the share that is done.
+        Called with the name of each step and the share that is done.
 
     Raises
     ------
     ValueError
-        If the folder has results of other settings, or a file that is none.
+        If the folder has results of other settings, or an invalid file.
     """
     if plots:
         _pyplot()
     file = folder / f"{experiment.name}.json"
     kept = {} if fresh else _kept(file, experiment)
-    _write(
-        file, json.dumps(_document(experiment, kept), indent=1)
-    )  # so that a full disk is no surprise later
+    _write(file, json.dumps(_document(experiment, kept), indent=1))  # a full disk shows before the first step
     steps = list(experiment.steps())
     for number, step in enumerate(steps):
         watch(step.name, number / len(steps))

@@ -48,8 +48,8 @@ on {where}.
 A coreset with `+` is robust; the one without is the same sampler with `suspects=0`. Both have weights as
 drawn and are solved by the paper's alternation with the same number of outliers: what differs is the choice
 of rows. Our own lines have calibrated weights and `dm.solve`: the default, and the estimator with two rounds.
-Losses are those on all {rows:,} training rows, and accuracy that on {held_out:,} clean test rows; both beside
-those of the fit without a coreset, which told {accuracy:.2%} right. {trials} (seeds from 0).
+Losses are on all {rows:,} training rows, and accuracy on {held_out:,} clean test rows; both are compared with
+those of the fit without a coreset, which classified {accuracy:.2%} correctly. {trials} (seeds from 0).
 """
 
 _CAPTION_A = """\
@@ -141,7 +141,7 @@ class Figure3(InTrials):
         finish: Callable[[Any], None],
         figure: Any,
     ) -> None:
-        """Draw one panel a sampler: plain, robust and ours."""
+        """Draw one panel per sampler: plain, robust and ours."""
         figure.set_size_inches(10, 4.2)
         panels = figure.subplots(1, len(SAMPLERS), sharey=True)
         for axes, method in zip(panels, SAMPLERS, strict=True):
@@ -162,7 +162,7 @@ class Figure3(InTrials):
         legend_below(figure, panels, columns=4)
 
     def _figures(self, results: Results, way: str, figure_of: Callable[[Records, Records], float]) -> Array:
-        """Collect a figure, one row a trial and one column a size."""
+        """Collect a figure, one row per trial and one column per size."""
         trials = results.of()
         return np.array(
             [[figure_of(one["fits"][f"{way} {size}"], one["full"]) for size in self.sizes] for one in trials]

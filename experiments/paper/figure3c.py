@@ -21,17 +21,17 @@ __all__ = ["Figure3c"]
 
 RANKED = "ranked"  # stands where a height is meant
 
-_CHANGES = 6  # timed for each tree: deletes and inserts by turns
+_CHANGES = 6  # timed for each tree: deletes and inserts alternately
 _ROOM = 50  # places that the last bucket keeps free, so that a few inserts do not open another
 
 _ABOUT = """\
 # Figure 3(c)
 
 An update against starting over: logistic regression with {z:,} outliers on {name}, {rows:,} rows of
-{columns} columns, of which single ones come and go. Without a coreset, each change means to solve everything
-again. With the paper's merge-and-reduce tree it means to build the nodes above the changed bucket again, from
-the bottom up, and to solve the root. The higher the tree, the smaller its buckets: n / 2^(h - 1) points at
-height h. The paper draws this in Figure 3(c) and gives no numbers, so there are none to compare with. Made by
+{columns} columns, with single rows inserted and deleted. Without a coreset, each change means solving
+everything again. With the paper's merge-and-reduce tree it means rebuilding the nodes above the changed
+bucket, from the bottom up, and solving the root. The higher the tree, the smaller its buckets: n / 2^(h - 1)
+points at height h. The paper draws this in Figure 3(c) but gives no numbers to compare with. Made by
 
     {command}
 
@@ -39,7 +39,7 @@ on {where}.
 
 **An update** is one change, the coreset after it, and the solution of that:
 
-    dyn.insert(row, label)      # or dyn.delete(one), by turns
+    dyn.insert(row, label)      # or dyn.delete(one), alternately
     core = dyn.coreset()
     dm.solve(core, random_state=seed)
 
@@ -48,10 +48,10 @@ ranked, which has no height.
 
 **Speed-up**: seconds of solving all rows over those of an update. All rows are solved in two ways: by
 `dm.solve(dm.points(X, y), dm.LogisticLoss(), {z}, random_state=seed)`, the best of three runs, {ours:.2f} s
-(mean over the trials); and as in the paper, by turns trimming and refitting with scikit-learn, timed once,
-{papers:.2f} s. Nobody starts from the solution before the change. Each of {trials} (seeds from 0)
-contaminates the rows anew, with noise on every column and shuffled labels, and finds one anchor on the first
-rows for all of them; its figure is made of the medians of {changes} changes.
+(mean over the trials); and as in the paper, alternately trimming and refitting with scikit-learn, timed once,
+{papers:.2f} s. No solver starts from the previous solution. Each of {trials} (seeds from 0)
+contaminates the rows independently, with noise on every column and shuffled labels, and finds one anchor on
+the first rows for all of them; its figures are the medians of {changes} changes.
 
 ![Speed-up of an update against the height of the tree](figure3c.svg)
 
@@ -66,13 +66,13 @@ _FIGURES = """
 Milliseconds: means over the trials. A coreset keeps {size:,} rows, and so does a node: where a bucket is not
 much larger, another level makes it no cheaper to build and adds a node to every path. The last column is the
 speed-up of the change and the coreset alone, without solving, over `dm.robust_coreset` of all rows from the
-same anchor ({anew:.0f} ms).
+same anchor ({rebuild:.0f} ms).
 """
 
 
 @dataclass(frozen=True)
 class Figure3c(InTrials):
-    """Figure 3(c), on a table with so many outliers: one step a trial."""
+    """Figure 3(c), on a table with so many outliers: one step per trial."""
 
     table: Table
     z: int
@@ -107,8 +107,8 @@ class Figure3c(InTrials):
             changes=_CHANGES,
             seen=self._seen(trials),
         )
-        anew = 1000 * float(np.mean(trials.each(_anew)))
-        return about + self._figures(trials) + _FIGURES.format(size=self.size, anew=anew)
+        rebuild = 1000 * float(np.mean(trials.each(_rebuild)))
+        return about + self._figures(trials) + _FIGURES.format(size=self.size, rebuild=rebuild)
 
     def summary(self, results: Results) -> str:
         trials = _Trials(results.of())
@@ -119,10 +119,10 @@ class Figure3c(InTrials):
         return {"figure3c": partial(self._draw, _Trials(results.of()))}
 
     def _figures(self, trials: _Trials) -> str:
-        """Write one row a height."""
+        """Write one row per height."""
         head = (
             *("height", "bucket:", "insert and coreset:", "delete and coreset:", "solving:"),
-            *("over `dm.solve`:", "from, to:", "over the paper's solver:", "over building anew:"),
+            *("over `dm.solve`:", "from, to:", "over the paper's solver:", "over a rebuild:"),
         )
         return table(head, [self._row(trials, height) for height in (*map(str, self.heights), RANKED)])
 
@@ -136,7 +136,7 @@ class Figure3c(InTrials):
             f"x {np.mean(ups):.1f}",
             f"{min(ups):.1f} to {max(ups):.1f}",
             f"x {np.mean(trials.speed_ups(height, _alternation)):.1f}",
-            f"x {np.mean(trials.against_anew(height)):.1f}",
+            f"x {np.mean(trials.against_rebuild(height)):.1f}",
         ]
 
     def _seen(self, trials: _Trials) -> str:
@@ -173,7 +173,7 @@ class _Trials:
         self.records = records
 
     def each(self, seconds: Callable[[Records], float]) -> list[float]:
-        """Return one figure a trial."""
+        """Return one figure per trial."""
         return [seconds(trial) for trial in self.records]
 
     def median(self, height: str, part: str) -> float:
@@ -188,9 +188,9 @@ class _Trials:
             for trial in self.records
         ]
 
-    def against_anew(self, height: str) -> list[float]:
-        """Compare building the coreset anew with an update of it, trial by trial."""
-        return [_anew(trial) / _change(trial, height) for trial in self.records]
+    def against_rebuild(self, height: str) -> list[float]:
+        """Compare rebuilding the coreset with an update of it, trial by trial."""
+        return [_rebuild(trial) / _change(trial, height) for trial in self.records]
 
 
 def _everything(trial: Records) -> float:
@@ -201,8 +201,8 @@ def _alternation(trial: Records) -> float:
     return float(trial["alternation"])
 
 
-def _anew(trial: Records) -> float:
-    return float(min(trial["anew"]))
+def _rebuild(trial: Records) -> float:
+    return float(min(trial["rebuilt"]))
 
 
 def _change(trial: Records, height: str) -> float:
@@ -236,15 +236,15 @@ def _timed_life(data: Contaminated, z: int, size: int, heights: tuple[int, ...],
     build = partial(
         dm.robust_coreset, data.X, data.y, loss=LOGISTIC, size=size, n_outliers=z, anchor=dyn.anchor
     )
-    anew = [fits.timed(build)[1] for _ in range(3)]
-    return {"everything": baseline, "alternation": papers, "anew": anew, "updates": updates}
+    rebuilds = [fits.timed(build)[1] for _ in range(3)]
+    return {"everything": baseline, "alternation": papers, "rebuilt": rebuilds, "updates": updates}
 
 
 def _plant(dyn: dm.DynamicCoreset, bucket: int) -> None:
-    """Put all points into a new tree with such buckets, at once: as a store does that is opened again.
+    """Put all points into a new tree with such buckets at once, as a store does when it is opened.
 
-    To fill a ``DynamicCoreset(engine="tree", bucket_size=bucket)`` takes each of half a million rows by
-    itself, and comes to as much.
+    Filling a ``DynamicCoreset(engine="tree", bucket_size=bucket)`` handles each of half a million rows by
+    itself, with the same result.
     """
     state, anchor = dyn._state, dyn.anchor
     assert state is not None
@@ -255,7 +255,7 @@ def _plant(dyn: dm.DynamicCoreset, bucket: int) -> None:
 
 
 def _updates(dyn: dm.DynamicCoreset, data: Contaminated, seed: int) -> Records:
-    """Delete rows and insert others by turns, and take and solve the coreset each time: seconds of each."""
+    """Alternately delete and insert rows, and solve the coreset each time: seconds of each."""
     dyn.coreset()
     leaving = np.random.default_rng(seed).choice(dyn.ids, _CHANGES, replace=False).tolist()
     took: dict[str, list[float]] = {"insert": [], "delete": [], "solve": []}

@@ -1,4 +1,4 @@
-"""Ways to fit: the paper's, which alternates around other people's algorithms, and ours."""
+"""Ways to fit: the paper's, which alternates around existing algorithms, and ours."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Fit(NamedTuple):
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Call, and tell how many seconds that took."""
+    """Call, and return the result and the seconds it took."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
@@ -64,7 +64,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 def alternation(points: WeightedPoints, loss: dm.Loss, z: float, seed: int) -> Array:
     """Solve as the paper does: set the largest losses aside, refit with scikit-learn, until it is stable.
 
-    No penalty; lbfgs, begun where the fit before ended.
+    No penalty; lbfgs, started where the previous fit ended.
     """
     model = LogisticRegression(C=np.inf, max_iter=1000, warm_start=True)
     kept, before = points.weights, np.inf
@@ -137,7 +137,7 @@ def estimated(X: Array, y: Array, z: float, seed: int, size: int, rounds: int = 
 def on_live_coreset(
     X: Array, y: Array | None, loss: dm.Loss, z: float, seed: int, size: int, row: Array, label: Array | None
 ) -> tuple[Fit, Fit]:
-    """Fit with the ranked engine: all rows inserted into nothing, and then one row more."""
+    """Fit with the ranked engine: all rows inserted at once, and then one more row."""
     dyn = dm.DynamicCoreset(loss, size, z / len(X), engine="ranked", random_state=seed)
 
     def insert(X: Array, y: Array | None) -> dm.Coreset:
@@ -164,12 +164,12 @@ class Yardstick:
         return float(dm.trimmed_objective(self.points, theta, loss=LOGISTIC, n_outliers=self.z))
 
     def accuracy(self, theta: Array) -> float:
-        """Share of test rows that are told right."""
+        """Compute the share of test rows that are classified correctly."""
         positive = self.data.X_test @ theta[:-1] + theta[-1] > 0
         return float((positive == (self.data.y_test > 0)).mean())
 
     def measure(self, fit: Fit) -> dict[str, float]:
-        """Report what a fit came to."""
+        """Measure a fit."""
         return {
             "loss": self.loss(fit.theta),
             "accuracy": self.accuracy(fit.theta),

@@ -75,7 +75,7 @@ def mean_and_worst(
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Write a Markdown table; a column whose head ends in a colon stands to the right.
+    """Write a Markdown table; a column whose head ends in a colon is right-aligned.
 
     Examples
     --------
@@ -110,10 +110,10 @@ def machine() -> str:
 
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
-"""Okabe and Ito's colours (2008), which the colour-blind can tell apart; the pale ones last."""
+"""Okabe and Ito's colours (2008), distinguishable for the colour-blind; the pale ones last."""
 
 STYLES = ("o-", "s--", "^-.", "D:", "v-", "P--", "X-.")
-"""As many markers and dashes, so that a line can be told without its colour."""
+"""As many markers and dashes, so that lines can be distinguished without colour."""
 
 
 def band(
@@ -126,7 +126,7 @@ def band(
     axes : matplotlib.axes.Axes
     x : array-like of shape (n,)
     rows_of_trials : array-like of shape (trials, n)
-        What is drawn, one row a trial.
+        What is drawn, one row per trial.
     label : str
         The line's name in the legend.
     colour, style : str

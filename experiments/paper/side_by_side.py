@@ -17,14 +17,14 @@ _EVERYTHING_NAMED = (("everything, as in the paper", "full"), ("everything, `dm.
 
 
 def as_reported(reported: Mapping[tuple[str, int], Reported]) -> list[tuple[str, str]]:
-    """Name the rows of the paper's methods, plain and robust, and the fits that they are of."""
+    """Name the rows of the paper's methods, plain and robust, and their fits."""
     return [
         (f"{method}{mark}", f"{method}{mark} {size} paper") for method, size in reported for mark in ("", "+")
     ]
 
 
 def at_sizes(sizes: Iterable[int], *ways: str) -> list[tuple[str, str]]:
-    """Name the rows of ways of our own, each at every size, and the fits that they are of."""
+    """Name the rows of our own methods, each at every size, and their fits."""
     listed = list(sizes)
     return [(way, f"{way} {size}") for way in ways for size in listed]
 
@@ -112,29 +112,29 @@ class Sheet:
         rows = []
         for title, name in [*_EVERYTHING_NAMED, *names]:
             cell = self.cell(name)
-            told = [f"{np.mean(cell.accuracies):.2%}"] if accuracy else []
+            accuracies = [f"{np.mean(cell.accuracies):.2%}"] if accuracy else []
             parts = [f"{1000 * np.mean(part):,.0f}" for part in (cell.building, cell.solving)]
             rows.append(
                 [
                     title,
                     f"{np.mean(cell.rows):,.0f}",
                     mean_and_worst(cell.ratios),
-                    *told,
+                    *accuracies,
                     *(parts if any(cell.building) else ["", ""]),
                     f"{1000 * np.mean(np.add(cell.building, cell.solving)):,.0f}",
                     _times(cell.speed_up),
                     _times(float(np.mean(cell.over_ours))),
                 ]
             )
-        told = ["accuracy:"] if accuracy else []
+        title = ["accuracy:"] if accuracy else []
         head = (
-            *("method", "rows:", "loss ratio:", *told, "building, ms:", "solving:", "both:"),
+            *("method", "rows:", "loss ratio:", *title, "building, ms:", "solving:", "both:"),
             *("speed-up:", "over our solver:"),
         )
         return table(head, rows)
 
     def verdict(self, reported: Mapping[tuple[str, int], Reported]) -> str:
-        """Report of how many rows of the paper each column is as good, and which it misses."""
+        """Report in how many of the paper's rows each column is as good, and which it misses."""
         lines = []
         for column, title in (("paper", "The paper's methods here"), ("best", "Our best")):
             cells = {

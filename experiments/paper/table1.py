@@ -16,7 +16,7 @@ from experiments.paper.side_by_side import Sheet, as_reported, at_sizes
 
 __all__ = ["Table1"]
 
-_SIZES = (250, 500, 1000, 2000, 4000, 8000)  # of what the paper has no rows of
+_SIZES = (250, 500, 1000, 2000, 4000, 8000)  # for what is not in the paper
 _PAPERS = (4000, 8000)
 _COVERTYPE = "Covertype"
 _BEST_AT = 1000  # what our best with so many rows is compared with the paper's best at 4,000
@@ -36,10 +36,10 @@ on {where}.
 the others {z:,} get Gaussian noise on every column and labels shuffled among them. The paper does not say how
 much noise: here its standard deviation is 10, and a column's own is 1. The test rows are clean.
 
-**Without a coreset**, as in the paper: by turns set the {z:,} largest losses aside and refit the others with
-scikit-learn (`LogisticRegression(C=np.inf, warm_start=True)`), until the objective gains less than {gain:g}
-of itself. It took {full:.1f} s and told {accuracy:.2%} of the test rows right (means over the trials).
-`dm.solve` on everything took {ours:.1f} s.
+**Without a coreset**, as in the paper: alternately set the {z:,} largest losses aside and refit the others
+with scikit-learn (`LogisticRegression(C=np.inf, warm_start=True)`), until the objective gains less than
+{gain:g} of itself. It took {full:.1f} s and classified {accuracy:.2%} of the test rows correctly (means over
+the trials). `dm.solve` on everything took {ours:.1f} s.
 
 **Its methods here**: `dm.robust_coreset(..., sampler=..., calibrate=False)`, weights as drawn, solved by that
 same alternation. GSP is the layered sampler, QR the leverage sampler. **At our best**: the same sampler, with
@@ -49,18 +49,18 @@ calibrated weights and `dm.solve`.
 and in parentheses the worst. **Speed-up**: seconds without a coreset over seconds with one, trial by trial,
 and the mean of that. Both count everything from the arrays in memory to the fitted model: checking them,
 finding the anchor, building the coreset, solving. Not counted: reading the files, standardising, planting
-outliers, evaluating. Each fit is timed once a trial, after a warm-up. The paper does not say what its
+outliers, evaluating. Each fit is timed once per trial, after a warm-up. The paper does not say what its
 speed-ups count. MISSED: the mean is worse than the paper's.
 """
 
 _STAND_IN = """\
-These are not the paper's data: its figures are of Covertype. """
+These are not the paper's data: its figures are for Covertype. """
 
 _BEYOND = """\
 ## Beyond the paper
 
 Coresets without the hybrid framework (no `+`), which the paper has in Figure 3 only; our default
-(`sampler="auto"`, which is sensitivity below 50 rows a parameter and leverage from there on; calibrated,
+(`sampler="auto"`, which is sensitivity below 50 rows per parameter and leverage from there on; calibrated,
 `dm.solve`) from 250 rows on; the estimator with two rounds, which builds a
 second coreset around the solution on the first; and the ranked engine, a `dm.DynamicCoreset` that all rows
 were inserted into: with that insertion counted, and then for one more row: insert it, take the coreset,

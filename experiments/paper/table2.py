@@ -23,7 +23,7 @@ _K = 10
 _SCALE = 200**0.5
 _METHODS = ("GSP", "Uniform")  # QR is for linear models
 _PAPERS = (5000, 10_000)
-_SIZES = (250, 500, 1000, 2000, 5000, 10_000)  # of what the paper has no rows of
+_SIZES = (250, 500, 1000, 2000, 5000, 10_000)  # for what is not in the paper
 _STARTS = 5
 _SEVERAL = (1000, 5000, 10_000)  # sizes with several starts
 _ROAD = "3D Road Network"
@@ -40,12 +40,12 @@ among them. {stands}Made by
 on {where}.
 
 **Data.** In each of {trials} (seeds from 0) {z:,} points are added: uniform in the bounding box of the
-others, moved by Gaussian noise of variance 200 a column: the paper's N(0, 200), to which it adds nothing
-about the scale of the columns. The points are in random order.
+others, moved by Gaussian noise of variance 200 per column: the paper's N(0, 200), which does not say how the
+columns are scaled. The points are in random order.
 
 **Without a coreset**, as in the paper: seeds by local search on all points (Gupta et al. 2017; candidates are
 drawn by their cost and not all tried, as in Lattanzi and Sohler 2019), then k-means--. It took {full:.1f} s
-(mean over the trials). `dm.solve` on everything, which seeks its seeds on a sample, took {ours:.1f} s.
+(mean over the trials). `dm.solve` on everything, which finds its seeds on a sample, took {ours:.1f} s.
 
 **Its methods here**: `dm.robust_coreset(..., sampler=..., calibrate=False)`, weights as drawn; local search
 and k-means-- on the coreset. GSP is the layered sampler. **At our best**: the same sampler, with calibrated
@@ -55,14 +55,14 @@ weights, and local search on the coreset.
 parentheses the worst. It falls below 1 where the search ended in a better local minimum. **Speed-up**:
 seconds without a coreset over seconds with one, trial by trial, and the mean of that. Both count everything
 from the array in memory to the centres: checking it, finding the anchor, building the coreset, seeding,
-solving. Not counted: reading the file, standardising, planting outliers, evaluating. Each fit is timed once a
-trial, after a warm-up. The paper does not say what its speed-ups count. MISSED: the mean is worse than the
-paper's.
+solving. Not counted: reading the file, standardising, planting outliers, evaluating. Each fit is timed once
+per trial, after a warm-up. The paper does not say what its speed-ups count. MISSED: the mean is worse than
+the paper's.
 """
 
 _STAND_IN = """\
-The paper's dataset, 3Dspatial (the UCI 3D Road Network, 434,874 x 4), was not given: {name} in its
-place, and the paper's figures beside them are of the other one. """
+The paper's dataset, 3Dspatial (the UCI 3D Road Network, 434,874 x 4), was not available: {name} is used in
+its place, while the paper's figures are for the original. """
 
 _BEYOND = """\
 ## Beyond the paper

@@ -40,7 +40,7 @@ def is_low(column):
 
 
 def check_bold(table):
-    """Exactly the best figures of a column are bold; the informed fit is no contender."""
+    """Exactly the best figures of a column are bold; the informed fit does not take part."""
     head, *rows = table
     rows = [row for row in rows if row[0] != "the informed fit"]
     for column in range(1, len(head)):
@@ -68,8 +68,8 @@ def check_wins(text, entries):
                 if not entry.ours and sign * figure(cells[entry.name][i]) < sign * ours
             }
             (line,) = [line for line in lines if f"*{column}*" in line]
-            said = line.split("): ", 1)[1] if expected else ""
-            assert {name for name in names.values() if f"{name} (" in said} == expected, column
+            winners = line.split("): ", 1)[1] if expected else ""
+            assert {name for name in names.values() if f"{name} (" in winners} == expected, column
             assert line.startswith("- Nowhere else") == (not expected), column
 
 
@@ -78,9 +78,7 @@ def made_up(request):
     """A part with random figures: no fit is needed to see whether the page says what they do."""
     rng = np.random.default_rng(request.param)
     part = list(PARTS.values())[request.param]
-    figures = {
-        entry.key: some_figures(rng, part, can_forget="anew" not in entry.forgets) for entry in part.entries
-    }
+    figures = {entry.key: some_figures(rng, part, "scratch" not in entry.forgets) for entry in part.entries}
     if "river" in figures:
         figures["river"].share = 0.5
     informed = some_figures(rng, part)
@@ -133,7 +131,7 @@ def test_every_contender_fits_absorbs_and_forgets(name):
         one.absorb()
         assert np.isfinite(one.theta).all(), entry.key
         absorbed[entry.key] = one.theta.copy()
-        assert isinstance(one, contender.Forgetting) == (entry.forgets != "begins anew"), entry.key
+        assert isinstance(one, contender.Forgetting) == (entry.forgets != "fitted from scratch"), entry.key
         if isinstance(one, contender.Forgetting):
             one.forget()
             assert one.theta.shape == shape, entry.key

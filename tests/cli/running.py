@@ -1,4 +1,4 @@
-"""How tests run the command line: as a process of its own, or inside this one; and the data they run it on."""
+"""How tests run the command line: as a separate process, or inside this one; and the data they run it on."""
 
 import json
 import re
@@ -29,7 +29,7 @@ class Done(NamedTuple):
 
 
 def _refuse(name):
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def process(*arguments, cwd, stdin=None):
@@ -109,13 +109,13 @@ def schema():
 _TYPES = {"text": str, "whole": int, "number": (int, float), "flag": bool, "list": list}
 
 
-def conforms(told):
+def conforms(output):
     """Check a command's JSON against the docs, field for field."""
-    fields = {"command": "text", "warnings": "list", **schema()[told["command"]]}
-    assert set(told) == set(fields)
+    fields = {"command": "text", "warnings": "list", **schema()[output["command"]]}
+    assert set(output) == set(fields)
     for name, kind in fields.items():
-        if told[name] is None:
+        if output[name] is None:
             assert kind.endswith("?"), name
             continue
-        assert isinstance(told[name], _TYPES[kind.rstrip("?")]), (name, told[name])
-        assert kind.startswith("flag") or not isinstance(told[name], bool), name
+        assert isinstance(output[name], _TYPES[kind.rstrip("?")]), (name, output[name])
+        assert kind.startswith("flag") or not isinstance(output[name], bool), name

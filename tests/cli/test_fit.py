@@ -38,10 +38,10 @@ def test_planted_rows_are_set_aside(core, run):
     losses = [one["loss"] for one in done.json["set_aside"]]
     assert losses == sorted(losses, reverse=True)
     assert sum(one["weight"] for one in done.json["set_aside"]) == pytest.approx(60)
-    told = run("fit", core, "--top", "2").out
-    assert f"  {aside[0]} " in told
-    assert f"and {len(aside) - 2:,} more" in told
-    assert "converged" in told
+    printed = run("fit", core, "--top", "2").out
+    assert f"  {aside[0]} " in printed
+    assert f"and {len(aside) - 2:,} more" in printed
+    assert "converged" in printed
 
 
 def test_it_is_the_solution_that_the_library_finds(core, model):
@@ -61,14 +61,14 @@ def test_predictions_are_the_library_s_own(model, run, tmp_path, suffix):
     without = table().drop_columns(["ill"])  # labels are not needed
     source, made = write(without, tmp_path / "new.parquet"), tmp_path / f"said{suffix}"
     assert run("predict", model, source, "-o", made).out.startswith("3,000 rows predicted")
-    said = pa.parquet.read_table(made) if suffix == ".parquet" else pa.csv.read_csv(made)
+    predicted = pa.parquet.read_table(made) if suffix == ".parquet" else pa.csv.read_csv(made)
     theta = read_model(model).theta
     colours = [np.array(without["colour"]) == name for name in ("blue", "green", "red")]
     m = np.column_stack([without["age"], without["income"], *colours]) @ theta[:-1] + theta[-1]
-    assert said["id"].to_pylist() == without["name"].to_pylist()
+    assert predicted["id"].to_pylist() == without["name"].to_pylist()
     share = 1 / (1 + np.exp(-m))
-    np.testing.assert_allclose(said["probability=yes"].to_numpy(), share, rtol=1e-12, atol=1e-300)
-    assert said["class"].to_pylist() == np.where(m > 0, "yes", "no").tolist()
+    np.testing.assert_allclose(predicted["probability=yes"].to_numpy(), share, rtol=1e-12, atol=1e-300)
+    assert predicted["class"].to_pylist() == np.where(m > 0, "yes", "no").tolist()
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_every_kind_predicts_as_its_formula_says(words, files, run, tmp_path):
     fit = run("fit", source, "-o", made, *f"--loss {words} --features a,b --size 300".split())
     assert fit.code == 0, fit.err
     assert run("predict", made, source, "-o", tmp_path / "s.parquet").code == 0
-    said, model = pa.parquet.read_table(tmp_path / "s.parquet"), read_model(made)
+    frame, model = pa.parquet.read_table(tmp_path / "s.parquet"), read_model(made)
     X, theta = np.column_stack([numbers()["a"], numbers()["b"]]), model.theta
     if "--k" in words:
         distances = cdist(X, theta)
-        np.testing.assert_array_equal(said["cluster"].to_numpy(), distances.argmin(axis=1))
-        np.testing.assert_allclose(said["distance"].to_numpy(), distances.min(axis=1), rtol=1e-12)
+        np.testing.assert_array_equal(frame["cluster"].to_numpy(), distances.argmin(axis=1))
+        np.testing.assert_allclose(frame["distance"].to_numpy(), distances.min(axis=1), rtol=1e-12)
         return
     m = X @ theta[..., :-1].T + theta[..., -1]
     if model.classes is None:
         values = np.exp(m) if words.startswith("poisson") else m
-        np.testing.assert_allclose(said["value"].to_numpy(), values, rtol=1e-12)
+        np.testing.assert_allclose(frame["value"].to_numpy(), values, rtol=1e-12)
         return
     shares = softmax(m if m.ndim == 2 else np.column_stack([np.zeros_like(m), m]), axis=1)
-    found = np.column_stack([said[f"probability={name}"] for name in model.classes])
+    found = np.column_stack([frame[f"probability={name}"] for name in model.classes])
     np.testing.assert_allclose(found, shares, rtol=1e-9)
-    np.testing.assert_array_equal(said["class"].to_numpy(), np.array(model.classes)[shares.argmax(axis=1)])
+    np.testing.assert_array_equal(frame["class"].to_numpy(), np.array(model.classes)[shares.argmax(axis=1)])
 
 
 def test_minus_one_and_one_stay_what_they_are(run, tmp_path):
@@ -106,10 +106,10 @@ def test_minus_one_and_one_stay_what_they_are(run, tmp_path):
     learn = ("--loss", "hinge", "--label", "sign", "--features", "a,b", "--size", "300")
     assert run("fit", source, "-o", tmp_path / "m.json", *learn).code == 0
     assert run("predict", tmp_path / "m.json", source, "-o", tmp_path / "s.parquet").code == 0
-    said = pa.parquet.read_table(tmp_path / "s.parquet")
-    assert said.column_names == ["id", "class", "score"]
-    assert set(said["class"].to_pylist()) == {-1, 1}
-    assert np.array_equal(said["class"].to_numpy() > 0, said["score"].to_numpy() > 0)
+    predicted = pa.parquet.read_table(tmp_path / "s.parquet")
+    assert predicted.column_names == ["id", "class", "score"]
+    assert set(predicted["class"].to_pylist()) == {-1, 1}
+    assert np.array_equal(predicted["class"].to_numpy() > 0, predicted["score"].to_numpy() > 0)
 
 
 def test_classes_that_are_true_or_false(run, refuse, tmp_path):
@@ -175,11 +175,11 @@ def test_predict_refuses(model, files, refuse, tmp_path):
 def test_all_classes_decide_the_type_of_a_prediction(run, tmp_path, suffix, monkeypatch):
     x = np.r_[np.full(600, -5.0), np.full(400, 5.0)] + np.random.default_rng(0).normal(size=1000)
     path = write(pa.table({"x": x, "y": np.where(x < 0, 1, 2.5)}), tmp_path / "mix.parquet")
-    model, said = tmp_path / "mix.json", tmp_path / f"said.{suffix}"
+    model, target = tmp_path / "mix.json", tmp_path / f"said.{suffix}"
     assert run("fit", path, "--loss", "softmax", "--label", "y", "--size", "200", "-o", model).code == 0
     monkeypatch.setattr("duramen.io.encoding.rows_in_memory", lambda _: 256)
-    assert run("predict", model, path, "-o", said)[::2] == (0, "")
-    found = pa.parquet.read_table(said) if suffix == "parquet" else pa.csv.read_csv(said)
+    assert run("predict", model, path, "-o", target)[::2] == (0, "")
+    found = pa.parquet.read_table(target) if suffix == "parquet" else pa.csv.read_csv(target)
     np.testing.assert_array_equal(found["class"].to_numpy(), np.where(x < 0, 1, 2.5))
 
 

@@ -164,7 +164,7 @@ def test_wrong_arguments_are_refused(store, files, refuse, tmp_path):
         (["insert", rows, rows], "is not a store"),
         (["delete", store], "pass either ids, or a file of ids with --ids-from"),
         (["delete", store, "r1", "--ids-from", "-"], "pass either ids, or a file"),
-        (["delete", store, "r1", "nobody"], "id 'nobody' is not here"),
+        (["delete", store, "r1", "unknown"], "id 'unknown' is not here"),
         (["delete", store, "--ids-from", rows], "has 5 columns; pass a file with one"),
         (["set-outliers", store, "5000"], "5000"),
         (["coreset", store, "-o", store], "must end in .parquet"),

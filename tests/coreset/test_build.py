@@ -212,7 +212,7 @@ def test_small_and_odd_data(seed, sampler, n, z, flat):
 
 
 class OneInSo(dm.Sampler):
-    """A black box: every so many points, as they stand."""
+    """A black box: every n-th point, in the given order."""
 
     def reduce(self, points, size, rng):
         part = points.take(np.linspace(0, len(points) - 1, size).astype(int))

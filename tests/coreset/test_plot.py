@@ -25,7 +25,7 @@ def legend(axes):
 
 
 def drawn(axes, parts=None):
-    """Gather where everything stands."""
+    """Collect the positions of everything."""
     return np.concatenate([part.get_offsets() for part in parts or axes.collections])
 
 

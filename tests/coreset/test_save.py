@@ -260,10 +260,10 @@ def refused(path, message):
 def rewrite(path, change=lambda table: table, place=None, **state):
     """Write the file again with another table, with another state, or without what stands at a place of it."""
     table = pq.read_table(path)
-    said = json.loads(table.schema.metadata[b"duramen"]) | state
+    saved = json.loads(table.schema.metadata[b"duramen"]) | state
     if place is not None:
-        del said[sorted(set(said) - {"format", "version"})[place]]
-    table = change(table).replace_schema_metadata({b"duramen": json.dumps(said).encode()})
+        del saved[sorted(set(saved) - {"format", "version"})[place]]
+    table = change(table).replace_schema_metadata({b"duramen": json.dumps(saved).encode()})
     pq.write_table(table, path)
 
 

@@ -60,7 +60,7 @@ def informed_fit(contaminated):
 
 @pytest.fixture(scope="package")
 def harmful(contaminated, informed_fit):
-    """Tell which planted rows have a loss above 5 at the informed fit."""
+    """Return which planted rows have a loss above 5 at the informed fit."""
     points, planted = contaminated
     return planted & (dm.LogisticLoss().values(informed_fit.theta, points.X, points.y) > 5)
 

@@ -31,17 +31,17 @@ def replaced(points, rows, engine, rng):
 
 @pytest.mark.parametrize(("engine", "share"), [("ranked", 1.0), ("tree", 0.1)])  # a tree takes its time
 def test_half_of_the_rows_replaced(contaminated, record_property, engine, share):
-    """Ranked: the same ids and weights, hence the same fit. A tree is no more than 3% worse."""
+    """Ranked: the same ids and weights, hence the same fit. A tree is at most 3% worse."""
     points, _ = contaminated
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(points))[: int(share * len(points))])
     dyn, live = replaced(points, rows, engine, rng), points.take(rows)
     settings = {"loss": dyn.loss, "n_outliers": Z / len(points)}
     fresh = {"size": 4000, "anchor": dyn.anchor, "ids": live.ids, "random_state": 0}
-    anew = dm.robust_coreset(live.X, live.y, **settings, **fresh)
-    costs = [dm.trimmed_objective(live, dm.solve(core).theta, **settings) for core in (dyn.coreset(), anew)]
+    again = dm.robust_coreset(live.X, live.y, **settings, **fresh)
+    costs = [dm.trimmed_objective(live, dm.solve(core).theta, **settings) for core in (dyn.coreset(), again)]
     if engine == "ranked":
-        assert_same_coreset(dyn.coreset(), anew)
+        assert_same_coreset(dyn.coreset(), again)
         assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert costs[0] < 1.03 * costs[1]
     text = f"loss {costs[0] / costs[1]:.4f} of a fresh coreset's"

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Start two workers that talk over TCP on the loopback, and give their client."""
+    """Start two workers that talk over TCP on the loopback, and return their client."""
     distributed = pytest.importorskip("distributed", reason="needs duramen[dask]")
     workers = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
     local = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}

@@ -28,14 +28,14 @@ def skip_without_spark():
 
 
 def java_version():
-    """Tell which Java there is, as Spark would find it: 8, 11, 17, ...; None where there is none."""
+    """Return the version of Java that Spark would find: 8, 11, 17, ...; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:
         return None
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else None

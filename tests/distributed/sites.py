@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.distributed.site import Site
-from tests.dynamic.model import anew
+from tests.dynamic.model import rebuilt
 from tests.support import PROBLEMS, assert_same_coreset, quietly, weights_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -15,15 +15,15 @@ MOST = 300  # rows in all; beyond them none come
 
 
 def assert_law(federation, rows, settings, n_outliers, given=None):
-    """See that the coreset is that of all rows at once, from the same anchor; or that both refuse."""
+    """Check that the coreset is that of all rows at once, from the same anchor; or that both refuse."""
     shuffle = np.random.default_rng(0)
     try:
         core = quietly(federation.coreset)
     except ValueError:
         with pytest.raises(ValueError):
-            anew(rows, settings, n_outliers, federation.anchor or given, shuffle)
+            rebuilt(rows, settings, n_outliers, federation.anchor or given, shuffle)
         return None
-    assert_same_coreset(core, anew(rows, settings, n_outliers, federation.anchor, shuffle))
+    assert_same_coreset(core, rebuilt(rows, settings, n_outliers, federation.anchor, shuffle))
     return core
 
 

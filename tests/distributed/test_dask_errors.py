@@ -20,7 +20,7 @@ def unread(*_):
 
 
 def lazily(**types):
-    """Make a frame that nobody can read."""
+    """Make a frame that cannot be read."""
     meta = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in types.items()})
     return dd.from_map(unread, range(3), meta=meta)
 

@@ -75,7 +75,7 @@ class Changing(RuleBasedStateMachine):
         return rng.choice(ids, size=min(len(ids), int(rng.integers(1, most + 1))), replace=False)
 
     def everything(self):
-        """Give all rows of all sites, as the model has them."""
+        """Return all rows of all sites, as the model has them."""
         points = {name: row for model in self.where.values() for name, row in model.points.items()}
         rows, labels, weights = zip(*points.values(), strict=True)
         y = labels if self.problem.label is not None else None
@@ -125,7 +125,7 @@ class Changing(RuleBasedStateMachine):
 
     @precondition(lambda self: self.n_rows)
     @rule(given=st.booleans())
-    def look_anew(self, given):
+    def reanchor(self, given):
         before = self.federation.anchor
         try:
             quietly(self.federation.reanchor, self.problem.anchor() if given else None)

@@ -19,7 +19,7 @@ from tests.support import PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_onc
 
 def test_rows_may_come_while_others_are_asked():
     both, settings = two_sites()
-    everyone = together(both.values())
+    all_rows = together(both.values())
     late = rows_of("logistic", 700, 8, start=90_000)
 
     def meanwhile(plan):
@@ -29,7 +29,7 @@ def test_rows_may_come_while_others_are_asked():
         return both["paris"].summary(plan)
 
     federation = Federation([both["berlin"], meanwhile], **settings)
-    check(federation, everyone, settings)
+    check(federation, all_rows, settings)
     assert len(both["berlin"]) == 2701
     check(federation, both.values(), settings)
 

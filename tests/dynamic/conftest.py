@@ -7,5 +7,5 @@ from duramen.dynamic import rows as slots
 
 @pytest.fixture(autouse=True)
 def many_blocks(monkeypatch):
-    """Let rows stand in many blocks, and pickles be small."""
+    """Spread rows over many blocks, and keep pickles small."""
     monkeypatch.setattr(slots, "_BLOCK_BYTES", 1 << 11)

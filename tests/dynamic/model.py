@@ -47,7 +47,7 @@ def _anchor(n, **settings):
 
 
 def snapshot(dyn):
-    """Give a digest of all there is of it, after a check."""
+    """Return a digest of its whole state, after a check."""
     dyn.check_invariants()
     if dyn.total_weight > 0:
         dyn.coreset()
@@ -58,7 +58,7 @@ def snapshot(dyn):
 
 @contextmanager
 def refused(dyn, kind, message, *others):
-    """See that what is tried inside is refused with this message, and changes nothing."""
+    """Check that what is tried inside is refused with this message, and changes nothing."""
     before = [snapshot(one) for one in (dyn, *others)]
     with pytest.raises(kind, match=message):
         yield
@@ -66,7 +66,7 @@ def refused(dyn, kind, message, *others):
 
 
 def assert_same(dyn, other):
-    """See that both hold the same points and make the same coreset."""
+    """Check that both hold the same points and make the same coreset."""
     for one in (dyn, other):
         one.check_invariants()
     np.testing.assert_array_equal(dyn.ids, other.ids)
@@ -88,7 +88,7 @@ everywhere = pytest.mark.parametrize(
 )
 
 
-def anew(points, settings, n_outliers, anchor, shuffle=None):
+def rebuilt(points, settings, n_outliers, anchor, shuffle=None):
     """Build the coreset of these points by the one call, with their rows in any order."""
     order = np.arange(len(points)) if shuffle is None else shuffle.permutation(len(points))
     return quietly(
@@ -104,7 +104,7 @@ def anew(points, settings, n_outliers, anchor, shuffle=None):
 
 
 def assert_law(dyn, settings, n_outliers, seed=0):
-    """See that the coreset is the one built from scratch from the points that are here, errors too."""
+    """Check that the coreset is the one built from scratch from the points that are here, errors too."""
     points = dyn.points()
     if dyn.anchor is None:
         heavy = points.take(np.flatnonzero(points.weights > 0))
@@ -118,7 +118,7 @@ def assert_law(dyn, settings, n_outliers, seed=0):
         return core
     shuffle = np.random.default_rng(seed)
     try:
-        expected = anew(points, settings, n_outliers, dyn.anchor, shuffle)
+        expected = rebuilt(points, settings, n_outliers, dyn.anchor, shuffle)
     except ValueError:
         with pytest.raises(ValueError):
             quietly(dyn.coreset)
@@ -133,18 +133,18 @@ def suspected_by_sorting(losses, ids, weights, z, suspects=1.5):
     """Take points from the top of (loss, id), while what was taken weighs less than is to be suspected."""
     total = weights.sum()
     wanted = min(min(suspects * z, (z + total) / 2), total)
-    taken, held = set(), 0.0
+    taken, weight = set(), 0.0
     for row in np.lexsort((ids, losses))[::-1]:
-        if held >= wanted * (1 - 64 * np.finfo(float).eps):
+        if weight >= wanted * (1 - 64 * np.finfo(float).eps):
             break
         if weights[row] > 0:
             taken.add(int(ids[row]))
-            held += weights[row]
+            weight += weights[row]
     return taken
 
 
 def view_of(dyn):
-    """Give the view, with all that came looked at."""
+    """Return the view, with all new rows scored."""
     view = dyn._state.candidates
     view.catch_up()
     return view
@@ -157,7 +157,7 @@ def suspects_of(dyn):
 
 
 class Model:
-    """Who is here, in a plain dict: id -> row, label and weight."""
+    """The live rows, in a plain dict: id -> row, label and weight."""
 
     def __init__(self, labelled):
         self.labelled = labelled
@@ -186,7 +186,7 @@ class Model:
             del self.points[name]
 
     def assert_is(self, dyn):
-        """See that the same points are there, row by row."""
+        """Check that the same points are there, row by row."""
         assert dyn.ids.tolist() == self.ids
         assert len(dyn) == len(self)
         if not self.points:

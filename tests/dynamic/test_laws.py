@@ -19,7 +19,7 @@ KINDS = ("ranked", "uniform tree", "own tree")
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    """Let sorted lists have chunks of a few dozen points."""
+    """Limit the chunks of sorted lists to a few dozen points."""
     monkeypatch.setattr(sorted_list, "CHUNK", 32)
 
 
@@ -161,7 +161,7 @@ def test_inputs_are_never_changed_nor_kept(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["logistic", "k-median", "softmax"])
 def test_reanchoring_is_inserting_everything_again(name, kind):
-    """In a tree points stand as they came: the same, where none ever changed sides."""
+    """In a tree points are in the order of arrival: the same, if none ever changed sides."""
     problem, rng = PROBLEMS[name], np.random.default_rng(6)
     more = {"problem": problem, "n_outliers": 0.1 if kind == "ranked" else 0}
     dyn = of_kind(kind, **more)

@@ -39,8 +39,8 @@ def test_light_points_behind_one_that_outweighs_rounding():
     settings |= {"n_outliers": 1e15 + 5, "anchor": dm.Anchor([[0.0]], 1.0)}
     dyn = dm.DynamicCoreset(**settings)
     dyn.insert(X, sample_weight=weights)
-    anew = dm.robust_coreset(X, sample_weight=weights, **settings)
-    assert dyn.n_suspected == anew.n_suspected
+    rebuilt = dm.robust_coreset(X, sample_weight=weights, **settings)
+    assert dyn.n_suspected == rebuilt.n_suspected
 
 
 # every corruption is seen

@@ -29,7 +29,7 @@ from tests.support import run_together
 
 
 def consistent(core, total):
-    """See that a coreset is of one moment; ``total`` tells what n points weigh."""
+    """Check that a coreset is of one moment; ``total`` returns what n points weigh."""
     assert len(np.unique(core.ids)) == len(core.ids) <= 40
     assert core.weights.sum() == pytest.approx(total(core.n_points), rel=1e-9)
     assert (core.weights > 0).all()
@@ -160,7 +160,7 @@ def test_a_copy_is_equal_and_goes_its_own_way(duplicate, n, engine):
 @every_engine
 def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
     monkeypatch.undo()
-    assert len(pickle.dumps(live(engine=engine))) < 200_000  # 300 rows of 40 bytes, and 100 bytes a point
+    assert len(pickle.dumps(live(engine=engine))) < 200_000  # 300 rows of 40 bytes, and 100 bytes per point
 
 
 # cut short
@@ -280,7 +280,7 @@ def test_copies_are_whole_while_another_thread_writes(engine):
         ids = one.ids[one.ids >= 0]
         np.testing.assert_array_equal(ids[::2] + 1, ids[1::2])
         assert one.total_weight == len(ids) == one.coreset().n_points
-        one.insert(ROW, 1)  # it has a lock, and a life, of its own
+        one.insert(ROW, 1)  # it has its own lock and state
 
     ways = (lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy, copy.copy)
     assert min(run_together(write, *(lambda way=way: read(way) for way in ways))) > 0

@@ -86,7 +86,7 @@ PROBLEMS = [
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("loss, anchor, thetas", PROBLEMS, ids=["k-means", "logistic"])
 def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, thetas):
-    """A node stands for its parts with an error e_l, these for theirs, and so on: (1 + e_0) ... (1 + e_L) - 1."""
+    """A node represents its parts with an error e_l, these represent theirs, and so on: (1 + e_0) ... (1 + e_L) - 1."""
     table = Table(zeros=False)
     tree = Tree(table, SAMPLERS[name].bind(loss, anchor), 2, 40, bucket_size=50)
     tree.add_many(np.arange(ROOM - 30))
@@ -106,8 +106,8 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
     for (level, index), node in tree._nodes.items():
         errors[level] = max(errors[level], np.abs(costs(node) / parts(level, index) - 1).max())
     assert (errors > 0).all()
-    everyone = NodeSummary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
-    error = np.abs(costs(chosen) / costs(everyone) - 1).max()
+    all_points = NodeSummary(np.arange(ROOM - 30), table.weights[: ROOM - 30])
+    error = np.abs(costs(chosen) / costs(all_points) - 1).max()
     assert 0 < error <= math.prod(1 + errors) - 1
 
 

@@ -168,9 +168,9 @@ class TestEveryEstimator:
         assert model.dynamic_ is not first
         left = np.arange(20, 900)
         assert_is_a_fit_of(case, model, X[left], take(y, left), left, n_outliers=0.02)
-        anew = case.fit(X, y, coreset_size=500, sample_weight=np.where(np.arange(900) < 20, 0.0, 1.0))
-        assert_same_coreset(model.coreset_, anew.coreset_)
-        np.testing.assert_allclose(model.solution_.theta, anew.solution_.theta)
+        refitted = case.fit(X, y, coreset_size=500, sample_weight=np.where(np.arange(900) < 20, 0.0, 1.0))
+        assert_same_coreset(model.coreset_, refitted.coreset_)
+        np.testing.assert_allclose(model.solution_.theta, refitted.solution_.theta)
 
     def test_a_failure_changes_nothing(self, case, monkeypatch):
         X, y, _ = case.data()

@@ -51,7 +51,7 @@ def frame(X, y, weights):
 
 
 def files(X, y, weights, folder):
-    """Write Parquet files, of several row groups; give a scan of them."""
+    """Write Parquet files, of several row groups; return a scan of them."""
     arrow = pytest.importorskip("pyarrow", reason="needs duramen[frames]")
     from pyarrow import parquet
 

@@ -92,7 +92,7 @@ def test_two_classes_of_which_one_would_be_too_light():
     assert_unchanged(model, before)
 
 
-def test_a_class_that_the_coreset_would_lose_is_looked_for_anew():
+def test_a_class_that_the_coreset_would_lose_is_found_again():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     y = rng.integers(2, size=20_000)

@@ -33,11 +33,11 @@ def test_a_smaller_tolerance_picks_a_larger_size_up_to_everything():
 def test_it_says_what_it_picked(capsys):
     X, _, _ = CASES[5].data(n=20_000)
     model = dm.RobustKMeans(2, tol=0.002, verbose=True, random_state=0).fit(X)
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
     for trial in model.size_trials_:
-        assert f"coreset of {trial.size:,} rows: relative standard error {trial.relative_error:.2%}" in said
-    assert f"{model.coreset_size_:,} rows; " in said
-    assert "converged" in said
+        assert f"coreset of {trial.size:,} rows: relative standard error {trial.relative_error:.2%}" in out
+    assert f"{model.coreset_size_:,} rows; " in out
+    assert "converged" in out
     dm.RobustKMeans(2, coreset_size=300, random_state=0).fit(X)
     assert capsys.readouterr().out == ""
 

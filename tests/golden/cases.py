@@ -105,7 +105,7 @@ class Case:
     # "found", "given" with a radius, "theta" alone, or "frozen": one that was used before
     anchor: str = "given"
     data: dict[str, Any] = field(default_factory=dict)
-    form: str = "dense"  # "sparse", "float32", "rows": rows without ids of their own
+    form: str = "dense"  # "sparse", "float32", "rows": rows without their own ids
     note: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -137,7 +137,7 @@ def uniform(seed: int, name: int) -> float:
 
 
 def split(points: list[Point], asked: Asked) -> tuple[list[Point], list[Point]]:
-    """Suspect the largest (loss, id), as few as weigh enough; what rounding makes of a sum is no weight."""
+    """Suspect the largest (loss, id), as few as weigh enough; a rounding error of a sum does not count as weight."""
     total = math.fsum(p.weight for p in points)
     z = float(asked.n_outliers)
     if z < 1:

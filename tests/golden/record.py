@@ -59,7 +59,7 @@ def write(goldens: dict[str, dict[str, Any]]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Build every case anew, or only those that are missing."""
+    """Rebuild every case, or only those that are missing."""
     known = read() if "--missing" in arguments else {}
     write({case.name: known.get(case.name) or described(case, case.build()) for case in CASES})
 

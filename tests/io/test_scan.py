@@ -178,12 +178,12 @@ def test_shards_are_the_rows_of_the_table(tmp_path, monkeypatch):
 
 def test_progress_of_both_passes(tmp_path, capsys):
     files(tmp_path, table(), (1000,))
-    told = []
-    dm.robust_coreset(dm.scan(tmp_path, label="y", progress=lambda *one: told.append(one)), **CHOSEN)
-    assert [number for number, _, _ in told] == sorted(number for number, _, _ in told)
-    assert {number for number, _, _ in told} == {1, 2}
+    calls = []
+    dm.robust_coreset(dm.scan(tmp_path, label="y", progress=lambda *one: calls.append(one)), **CHOSEN)
+    assert [number for number, _, _ in calls] == sorted(number for number, _, _ in calls)
+    assert {number for number, _, _ in calls} == {1, 2}
     for number in (1, 2):
-        steps = [one[1:] for one in told if one[0] == number]
+        steps = [one[1:] for one in calls if one[0] == number]
         assert steps == sorted(steps)
         assert steps[-1] == (1, 3000)
     dm.robust_coreset(dm.scan(tmp_path, label="y", progress=True), **CHOSEN)
@@ -301,8 +301,8 @@ def test_frames_may_have_their_columns_in_any_order():
     message, rest = r"batch 1: its columns are .* but earlier batches have", frame[100:]
     for second in (rest.rename(columns={"b": "d"}), rest.drop(columns="b"), frame.assign(d=1.0)):
         refused(ValueError, message, [batches[0], second], label="y")
-    nobody = pd.DataFrame({"a": [], "b": [], "c": [], "y": []})
-    assert_same_coreset(dm.robust_coreset(dm.scan([nobody, *batches], label="y"), **CHOSEN), core)
+    empty = pd.DataFrame({"a": [], "b": [], "c": [], "y": []})
+    assert_same_coreset(dm.robust_coreset(dm.scan([empty, *batches], label="y"), **CHOSEN), core)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -55,9 +55,9 @@ def probed(folder, html, *options, width=1200):
     opened = escape(policy.sub("", html).replace("</body>", f"{PROBE}</body>"))
     frame = f'<iframe style="border:0" width="{width}" height="2400" srcdoc="{opened}"></iframe>'
     done = browse(folder, f"<!DOCTYPE html><body>{frame}</body>", "--dump-dom", *options)
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert len(said) == 1, said
-    assert "the probe ran" in said[0]
+    messages = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert len(messages) == 1, messages
+    assert "the probe ran" in messages[0]
     attribute = re.search(r'data-probe="([^"]*)"', done.stdout).group(1)
     return json.loads(unescape(attribute))
 

@@ -1,4 +1,4 @@
-"""Who has the largest losses and why: parts against loops by the definition, wholes against the losses."""
+"""Which rows have the largest losses and why: parts against loops by the definition, wholes against the losses."""
 
 import dataclasses
 import math

@@ -178,7 +178,7 @@ def test_a_ball_too_large_is_said_and_points_are_drawn_by_what_they_can_cost(los
 
 @pytest.mark.parametrize("place", [0, 40_000])
 def test_a_suspected_row_of_infinite_loss_changes_nothing(place):
-    """Wherever it stands: neither the choice nor whether there is a bound depends on it."""
+    """At any position: neither the choice nor whether there is a bound depends on it."""
     X = np.random.default_rng(0).normal(size=(70_000, 3)).astype(np.float32)
     plain = np.delete(X, place, axis=0)
     X[place] = 3.4e38

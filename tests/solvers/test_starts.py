@@ -182,7 +182,7 @@ FORMS = [(form, kind) for form in ("C", "F", "float32") for kind in ("linear", "
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "kind"), [*FORMS, ("csr", "linear")])
 def test_rows_are_never_copied(form, kind, two_threads):
-    """Scratch memory is a few chunks, and a few numbers a row: far below what X takes."""
+    """Scratch memory is a few chunks, and a few numbers per row: far below what X takes."""
     rng = np.random.default_rng(0)
     n, d = 40_000, 200
     X = np.abs(rng.normal(size=(n, d)))

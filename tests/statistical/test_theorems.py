@@ -52,7 +52,7 @@ class Sides:
         self.low, self.high = (1 - epsilon) * self.low, (1 + epsilon) * self.high
 
     def of(self, core, slack=1e-12):
-        """Tell whether both hold for a coreset, its largest error relative to the data's value, and its size."""
+        """Return whether both hold for a coreset, its largest error relative to the data's value, and its size."""
         here = np.array([core.objective(theta, n_outliers=self.z) for theta in self.thetas])
         hold = (here >= self.low * (1 - slack)).all() and (here <= self.high * (1 + slack)).all()
         return bool(hold), np.abs(here / self.truth - 1).max(), len(core)

@@ -56,7 +56,7 @@ def go_on(store, kind):
 
 
 def answers(store):
-    """Give all that can be asked of a store, but the times at which things happened later than it was made."""
+    """Return all that can be asked of a store, but the times at which things happened later than it was made."""
     points, core, anchor = store.points(), quietly(store.coreset), store.anchor
     names = None if store._state.ids.names is None else tuple(store.names_of(points.ids))
     arrays = [points.ids, points.X, points.weights, points.y, core.ids, core.weights, core.X, core.suspected]
@@ -176,7 +176,7 @@ class Judge:
 
 
 def _is_foreign(error):
-    """Tell whether the bytes that say what the file is were hit: then it looks like something else."""
+    """Return whether the bytes that identify the file were hit: then it looks like another kind of file."""
     return any(
         text in str(error) for text in ("is not a store", "not a duramen store", "is newer than", "is empty")
     )
@@ -188,7 +188,7 @@ def _later(found):
 
 
 def case(path, kind):
-    """Make a store, and give its bytes, older bytes of it, and who judges."""
+    """Make a store, and give its bytes, older bytes of it, and the judge."""
     store = made(path, kind)
     store.compact()
     old = path.read_bytes()

@@ -313,7 +313,7 @@ class Pair:
         self.perform([self.life.inserted(self.life.rng(), n)])
 
     def reopen(self, **needed):
-        """Close and open again; the solution is no part of what is kept."""
+        """Close and open again; the solution is not kept."""
         self.store.close()
         self.store = dm.open_store(self.path, synchronous="normal", **needed)
         self.dyn._solution = None
@@ -450,8 +450,8 @@ def order(scripts, which, folder, **more):
     path = folder / "a.duramen"
     if which == "later":
         shutil.copy(source / "a.duramen", path)
-    said = {"do": "script", "script": str(source / which), "kind": known[which].kind, "path": str(path)}
-    return {**said, "create": which == "begun", "seed": 0, "n": -1, "mode": 0, **more}
+    task = {"do": "script", "script": str(source / which), "kind": known[which].kind, "path": str(path)}
+    return {**task, "create": which == "begun", "seed": 0, "n": -1, "mode": 0, **more}
 
 
 def opened(path, script, which):

@@ -51,7 +51,7 @@ def live(order):
 
 
 def armed(order, n, mode):
-    """Let the disk fail at its n-th call from now on."""
+    """Make the disk fail at its n-th call from now on."""
     disk = ctypes.CDLL(None)
     disk.power_kinds.restype = ctypes.c_char_p
     disk.power_arm(
@@ -61,7 +61,7 @@ def armed(order, n, mode):
 
 
 def tried(order):
-    """See whether SQLite's calls can be heard at all."""
+    """Check whether SQLite's calls can be intercepted."""
     disk = armed(order, -1, 0)
     connection = sqlite3.connect(order["path"])
     connection.execute("CREATE TABLE a (b)")
@@ -169,7 +169,7 @@ def watch(order):
         now = held(store)
         store.check_invariants()
         later = [k for k in range(at, len(seen)) if seen[k] == now]
-        assert later, f"what is seen is no state after {at}"
+        assert later, f"what is seen is not a state after {at}"
         at, n = later[0], n + 1
     store.close()
     say("looks", n)

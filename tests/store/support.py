@@ -73,7 +73,7 @@ _PASSED_BY = (
 
 
 def found_in(data, patterns, step=1):
-    """Give those of the patterns, of eight bytes or more, whose beginning is somewhere in the data: 16 bytes of it."""
+    """Return those of the patterns, of eight bytes or more, whose beginning is somewhere in the data: 16 bytes of it."""
     by_start = {int.from_bytes(one[:8], "little"): one for one in patterns}
     likely, found = np.zeros(1 << 16, dtype=bool), []
     likely[np.array(list(by_start), dtype=np.uint64) & np.uint64(0xFFFF)] = True
@@ -87,14 +87,14 @@ def found_in(data, patterns, step=1):
 
 
 def left_in_files(folder, patterns):
-    """Give what is left in any file: pairs of the file's name and the pattern."""
+    """Return what is left in any file: pairs of the file's name and the pattern."""
     return [
         (path.name, one) for path in sorted(folder.iterdir()) for one in found_in(path.read_bytes(), patterns)
     ]
 
 
 def left_in_arrays(root, patterns):
-    """Give what is left in the buffer of any array that can be reached from an object; numbers stand aligned."""
+    """Return what is left in the buffer of any array that can be reached from an object; numbers stand aligned."""
     arrays = list(_arrays(root))
     assert len(arrays) > 2
     return [one for array in arrays for one in found_in(array.tobytes(), patterns, 8)]
@@ -116,7 +116,7 @@ def _arrays(root):
 
 
 def ids_in_tables(path):
-    """Give all whole numbers in all tables, by table."""
+    """Return all whole numbers in all tables, by table."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
         tables = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")

@@ -30,7 +30,7 @@ def made(path):
 
 
 def content(path):
-    """Give the bytes of a file, but for what counts who wrote."""
+    """Return the bytes of a file, except for the counter of writers."""
     data = path.read_bytes()
     return data[:24] + data[28:92] + data[96:]
 
@@ -188,7 +188,7 @@ QUESTIONS = {
 def test_one_that_is_closed(made, what):
     store = dm.open_store(made)
     store.close()
-    store.close()  # is no error
+    store.close()  # not an error
     with pytest.raises(ValueError, match=r"the store .*data.duramen is closed; open it again"):
         {**CALLS, **QUESTIONS}[what](store)
     assert "closed" in repr(store)

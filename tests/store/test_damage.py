@@ -228,7 +228,7 @@ def test_a_damaged_log_gives_an_earlier_commit(tmp_path):
 
 
 def _state_found(path, states):
-    """Tell which commit is found, by number; what follows goes on from there."""
+    """Return which commit is found, by number; what follows goes on from there."""
     try:
         with dm.open_store(path, synchronous="normal") as store:
             place = states.index(answers(store))  # raises ValueError without the path if it is none

@@ -102,7 +102,7 @@ class Schedule:
             self.store.set_outliers(float(rng.choice([0, 0.02, 0.1])))
 
     def assert_forgotten(self, *, names=False):
-        """See that rows, labels and weights are nowhere; and names and ids, if asked."""
+        """Check that rows, labels and weights are nowhere; and names and ids, if asked."""
         content = [mark for mark in self.gone if mark not in self.ids]
         assert left_in_files(self.folder, self.gone if names else content) == []
         assert left_in_arrays(self.store, content) == []  # an anchor in memory has the ids of its sample

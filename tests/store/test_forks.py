@@ -1,4 +1,4 @@
-"""Forks and processes that are started: who may use a store that its parent has open."""
+"""Forks and started processes: which of them may use a store that the parent has open."""
 
 import os
 
@@ -35,7 +35,7 @@ def tried(**how):
 def child():
     print(tried(read_only=True), flush=True)
     print(tried(), flush=True)
-    with dm.open_store(free) as other:  # which nobody had open
+    with dm.open_store(free) as other:  # which was not open
         other.insert(X)
         print(len(other), flush=True)
 
@@ -60,7 +60,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 if mode in ("writer", "one of two"):
     store.insert(X)
 store.close()
-pid = os.fork()  # now that nobody has it open
+pid = os.fork()  # now that it is closed
 if not pid:
     with dm.open_store(path) as store:
         store.insert(X)

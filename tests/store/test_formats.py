@@ -49,7 +49,7 @@ def make(form, folder=FIXTURES):
 
 @pytest.fixture(params=FORMATS)
 def kept(request, tmp_path):
-    """Give a copy of a file of each format, and what is in it."""
+    """Return a copy of a file of each format, and what is in it."""
     original = FIXTURES / f"format-{request.param}.duramen"
     path = tmp_path / "kept.duramen"
     shutil.copyfile(original, path)

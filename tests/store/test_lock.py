@@ -1,4 +1,4 @@
-"""One writer: who it is, the error that others get, and that the lock ends with its holder."""
+"""One writer: how it is named, the error that others get, and that the lock ends with its holder."""
 
 import contextlib
 import gc
@@ -89,7 +89,7 @@ def test_a_lock_that_cannot_be_written_is_not_kept(path, monkeypatch, place):
 
 
 def test_of_many_writers_one_may_write(path):
-    """Threads open at once, again and again: never two, and never none for good."""
+    """Threads open at once, again and again: never two succeed, and never none forever."""
     inside, most = [], []
 
     def want():

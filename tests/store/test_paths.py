@@ -10,7 +10,7 @@ from tests.store.support import X, files
 
 
 def test_a_symbolic_link_leads_to_the_same_lock(path):
-    """There were two writers, by two names, and a file that was damaged for good."""
+    """There were two writers, by two names, and a file that was damaged beyond repair."""
     other = path.parent / "b.duramen"
     other.symlink_to(path.name)
     with dm.open_store(path) as store:

@@ -54,7 +54,7 @@ def test_reading_processes_see_states_between_operations_in_their_order(kind, tm
 
 
 def test_reading_threads_see_states_between_operations(tmp_path):
-    """Each with a store of its own, and one that they share."""
+    """Each with its own store, and one that they share."""
     path = tmp_path / "a.duramen"
     operations, states = written("ranked", path)
 
@@ -152,7 +152,7 @@ def test_a_reader_does_not_keep_the_writer_waiting_but_keeps_traces_until_compac
 
 
 def test_readers_leave_nothing_beside_the_file(path):
-    """Neither those of a store that nobody writes to, nor those that stay when the writer has gone."""
+    """Neither readers of a store without a writer, nor readers that stay when the writer has gone."""
     for _ in range(2):
         with dm.open_store(path, read_only=True), dm.open_store(path, read_only=True) as reader:
             assert reader.check()
@@ -166,7 +166,7 @@ def test_readers_leave_nothing_beside_the_file(path):
     assert files(path.parent) == ["a.duramen"]
 
 
-NOBODY = """
+UNPRIVILEGED = """
 import os, sys
 import duramen as dm
 from tests.store.life import held
@@ -183,7 +183,7 @@ for line in sys.stdin:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="needs root, to be another user")
 def test_a_reader_that_may_write_nothing_sees_later_commits():
-    """It had opened a file that nobody changed, and took that for good."""
+    """It had opened a file without a writer, and assumed that it would never change."""
     with tempfile.TemporaryDirectory() as made:  # tmp_path is closed to other users
         folder = Path(made)
         path = folder / "a.duramen"
@@ -191,7 +191,7 @@ def test_a_reader_that_may_write_nothing_sees_later_commits():
         with make(path, "tree") as store:
             store.insert(X[:80])
         path.chmod(0o644)
-        reader = start_script(folder, NOBODY, path)
+        reader = start_script(folder, UNPRIVILEGED, path)
 
         def says(say=True):
             if say:
@@ -208,7 +208,7 @@ def test_a_reader_that_may_write_nothing_sees_later_commits():
                 store.delete(range(150))
                 store.compact()
                 assert says() == "True 30 False True"
-            for n in (29, 28):  # now from nobody's file again
+            for n in (29, 28):  # again without a writer
                 with dm.open_store(path) as store:
                     store.delete(store.ids[0])
                 assert says() == f"True {n} False True"

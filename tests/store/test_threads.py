@@ -61,7 +61,7 @@ ASKED = {
 
 
 class Asked:
-    """Other threads that ask a store while it reads its blocks anew."""
+    """Other threads that query a store while it reads its blocks again."""
 
     def __init__(self, store, monkeypatch):
         self.store, self.answers, self.threads = store, {}, []
@@ -79,7 +79,7 @@ class Asked:
                 for one in self.threads:
                     one.start()
                 for one in self.threads:
-                    one.join(0.1)  # who does not wait for the end of it has answered by then
+                    one.join(0.1)  # a thread that does not wait for the end has answered by then
             yield block
 
     def _ask(self, name):
@@ -102,7 +102,7 @@ def leave_after_insert(store):
 
 
 def test_threads_never_see_a_transaction_half_undone(path, monkeypatch):
-    """They were told that the store is empty, or got an AttributeError."""
+    """They used to find the store empty, or got an AttributeError."""
     with dm.open_store(path) as store:
         asked, before = Asked(store, monkeypatch), held(store)
         with pytest.raises(LeftError):

@@ -84,9 +84,9 @@ def test_the_road_network_is_taken_where_it_is_given(tmp_path, named):
     assert table.X.shape == (50, 4)
 
 
-def check_refused(load, path, said):
+def check_refused(load, path, message):
     """Check that a file is refused, in one line."""
-    with pytest.raises(data.MissingDataError, match=said) as raised:
+    with pytest.raises(data.MissingDataError, match=message) as raised:
         load(path.parent)
     assert f"{path} is not " in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -94,7 +94,7 @@ def check_refused(load, path, said):
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         ("1,2,3\n4,5,6\n", "it has 3 columns, and not 4"),
         ("a,b,c,d\n", "could not convert string"),
@@ -102,10 +102,10 @@ def check_refused(load, path, said):
         ("1,2,3,4\n1,2", "columns"),
     ],
 )
-def test_a_file_that_is_not_the_road_network_is_refused(tmp_path, text, said):
+def test_a_file_that_is_not_the_road_network_is_refused(tmp_path, text, message):
     path = tmp_path / "3D_spatial_network.txt"
     path.write_text(text)
-    message = check_refused(data.spatial, path, said)
+    message = check_refused(data.spatial, path, message)
     assert f"{path.name} is not the UCI 3D Road Network: " in message
     assert message.endswith("; pass the original file, or another --data")
 
@@ -119,12 +119,12 @@ def test_a_parquet_file_that_is_something_else_is_refused(folder, load, file):
     path.write_bytes(whole[: len(whole) // 2])
     check_refused(load, path, "original")
     missing = pa.array([None, *range(1, 60)], type=pa.float64())
-    for said, wrong in {
+    for message, wrong in {
         "no column|has 1 columns": table.select([0]),
         "nan in row 0, column": table.set_column(3, table.column_names[3], missing),
     }.items():
         pq.write_table(wrong, path)
-        check_refused(load, path, said)
+        check_refused(load, path, message)
 
 
 def test_covertype_is_downloaded_only_where_that_is_asked_for(tmp_path, monkeypatch):

@@ -57,10 +57,10 @@ def test_points_and_outliers_are_as_stated(trial):
 
 def test_the_last_coreset_is_the_one_built_from_scratch(trial):
     ranked = trial["lives"]["ranked"]
-    for other in ("anew", "marked"):
+    for other in ("rebuilt", "marked"):
         assert ranked[other]["in_common"] == 1.0
         assert ranked[other]["apart"] <= 1e-9
-    assert trial["lives"]["tree"]["anew"]["in_common"] < 1.0
+    assert trial["lives"]["tree"]["rebuilt"]["in_common"] < 1.0
 
 
 def test_fits_are_near_those_of_all_rows_and_compared_with_the_same_ones(trial):
@@ -76,7 +76,7 @@ def test_fits_are_near_those_of_all_rows_and_compared_with_the_same_ones(trial):
 @pytest.mark.parametrize(("name", "value"), [("in_common", 0.999), ("apart", 2e-9)])
 def test_a_coreset_that_differs_is_reported(trial, name, value):
     other = copy.deepcopy(trial)
-    other["lives"]["ranked"]["anew"][name] = value
+    other["lives"]["ranked"]["rebuilt"][name] = value
     results = Results({"trial 0": trial, "trial 1": other}, ("a machine",))
     for text in (LIFE.page(results, "c"), LIFE.summary(results)):
         assert "**NOT THE SAME** in 1 of 2 trials" in text

@@ -39,9 +39,9 @@ def sheet(*ratios_and_speed_ups):
 def test_a_cell_says_whether_it_is_as_good_as_the_paper(reported, ratio, speed_up):
     found = sheet((1.1, 10), (1.3, 20))
     assert found.cell("GSP+ 7 paper").written(reported) == [ratio, speed_up]
-    told = tables(found.side_by_side({("GSP", 7): reported}))[0][-1]
-    assert told[:4] == ["GSP+", "7", f"{reported.ratio:.3f}", f"x {reported.speed_up:.1f}"]
-    assert told[4:] == 2 * [ratio, speed_up]
+    cells = tables(found.side_by_side({("GSP", 7): reported}))[0][-1]
+    assert cells[:4] == ["GSP+", "7", f"{reported.ratio:.3f}", f"x {reported.speed_up:.1f}"]
+    assert cells[4:] == 2 * [ratio, speed_up]
     verdict = found.verdict({("GSP", 7): reported})
     assert verdict.count("missed: GSP+ 7") == 2 * (ratio.count("MISSED") + speed_up.count("MISSED"))
     assert f"in {1 - ratio.count('MISSED')} of 1 rows" in verdict
