@@ -15,6 +15,8 @@ EXPECTED = np.array([[31.0, 1, 1], [44, 0, 0], [58, 7, 1]])
 
 MAKES = {
     "pandas": pd.DataFrame,
+    "pandas, nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
+    "pandas on arrow": lambda columns: pd.DataFrame(columns).convert_dtypes(dtype_backend="pyarrow"),
     "polars": pl.DataFrame,
     "arrow table": pa.table,
     "arrow batch": pa.RecordBatch.from_pydict,
@@ -27,7 +29,10 @@ def test_mixed_columns_become_rows(make):
     points = dm.points(make(COLUMNS))
     np.testing.assert_array_equal(points.X, EXPECTED)
     assert points.X.dtype == np.float64
-    small = make({"a": np.ones(3, dtype=np.float32), "b": np.array([1, 0, 1], dtype=np.int8)})
+    floats = {"a": [0.5, 1.5, -2.5], "b": [0.1, 0.2, 0.3]}
+    np.testing.assert_array_equal(dm.points(make(floats)).X, np.column_stack(list(floats.values())))
+    assert dm.points(make(floats)).X.dtype == np.float64
+    small = make({"a": np.full(3, 0.5, dtype=np.float32), "b": np.array([1, 0, 1], dtype=np.int8)})
     assert dm.points(small).X.dtype == np.float32
     values = dm.LogisticLoss().values(np.ones(4), make(COLUMNS), make({"y": [0, 1, 1]})["y"])
     np.testing.assert_array_equal(values, dm.LogisticLoss().values(np.ones(4), EXPECTED, [0, 1, 1]))
@@ -44,9 +49,10 @@ def test_labels_weights_and_ids_from_columns(make):
 
 BAD_COLUMNS = {
     "missing": ({"age": [31.0, 44.0], "visits": [1, None]}, ValueError, r"X has NaN in row 1, column 1 \('visits'\)"),
+    "missing float": ({"a": [0.5, None], "b": [0.5, 1.5]}, ValueError, r"X has NaN in row 1, column 0 \('a'\)"),
     "text": ({"city": ["Pau", "Dax"]}, TypeError, r"X, column 'city', holds 'Pau' \(str\) in row 0; encode"),
     "times": ({"when": np.array(["2020-01-01"], dtype="M8[us]")}, TypeError, "column 'when', .*turn times into numbers"),
-    "missing boolean": ({"a": [True, None]}, ValueError, r"column 'a', has a missing value \(None\) in row 1"),
+    "missing boolean": ({"a": [True, None]}, ValueError, r"column 'a', has a missing value \((None|<NA>)\) in row 1"),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -26,6 +27,15 @@ def test_renamed_names_stay_as_aliases():
         assert dm.Seen is dm.AnchoredPoints
     with pytest.warns(DeprecationWarning, match="values_and_cache"):
         dm.SquaredLoss().values_and_marks([1.0, 0.0], [[1.0]], [2.0])
+
+
+@pytest.mark.parametrize(
+    "old, name", [("tables", "open_table"), ("scanning", "Scan"), ("sampling.ranks", "smallest")]
+)
+def test_old_names_of_modules_stay_as_aliases(old, name):
+    with pytest.warns(DeprecationWarning, match=f"^duramen.{old} is now duramen.{dm._MOVED[old]}$"):
+        found = getattr(import_module(f"duramen.{old}"), name)
+    assert found is getattr(import_module(f"duramen.{dm._MOVED[old]}"), name)
 
 
 def test_importing_brings_in_no_extra():

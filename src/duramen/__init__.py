@@ -1,6 +1,9 @@
 """Robust, fully-dynamic coresets: small weighted summaries of large, changing, contaminated data."""
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from sys import modules as _modules
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from warnings import warn as _warn
@@ -54,7 +57,30 @@ if _TYPE_CHECKING:
 __version__ = _version("duramen")
 
 _RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
+_MOVED = {  # and old names of modules that the documentation imported from
+    "robust": "coreset.build",
+    "sampling": "samplers",
+    "sampling.calibration": "samplers.calibration",
+    "sampling.ranks": "samplers.ranks",
+    "sampling.sensitivity": "samplers.sensitivity",
+    "scanning": "io.scan",
+    "tables": "io",
+}
 
+
+class _Moved(_ModuleType):
+    """A module under its old name, which looks names up in the new one."""
+
+    def __getattr__(self, name: str) -> _Any:
+        if name.startswith("__"):  # asked by the import system
+            raise AttributeError(name)
+        place = f"duramen.{_MOVED[self.__name__[8:]]}"
+        _warn(f"{self.__name__} is now {place}", DeprecationWarning, stacklevel=2)
+        return getattr(_import_module(place), name)
+
+
+for _old in _MOVED:
+    _modules[f"duramen.{_old}"] = globals()[_old] = _Moved(f"duramen.{_old}")
 
 if not _TYPE_CHECKING:
 

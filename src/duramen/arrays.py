@@ -62,8 +62,7 @@ def _frame_rows(data: Any) -> NDArray[Any]:
     if not hasattr(frame, "iter_columns"):
         collect = "collect" if hasattr(data, "collect") else "compute"
         raise TypeError(f"X is a lazy frame; call .{collect}() on it first")
-    dtypes = set(frame.schema.values())
-    if frame.implementation.is_pandas() and len(dtypes) == 1 and str(*dtypes) in ("Float32", "Float64"):
+    if set(map(str, getattr(data, "dtypes", ()))) in ({"float32"}, {"float64"}):
         return np.asarray(frame.to_numpy())
     pairs = zip(column_names(data), frame.iter_columns(), strict=True)
     columns = [numeric_column(column, f"X, column {name!r},") for name, column in pairs]

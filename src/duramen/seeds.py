@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from duramen.arrays import is_whole
+
 
 def generator(random_state: Any) -> np.random.Generator:
     """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator.
@@ -19,8 +21,7 @@ def generator(random_state: Any) -> np.random.Generator:
         return random_state
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**31, size=4))
-    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    if random_state is not None and not (whole and random_state >= 0):
+    if random_state is not None and not (is_whole(random_state) and random_state >= 0):
         raise ValueError(
             f"random_state={random_state!r} must be None, a seed of 0 or more, or a NumPy random generator"
         )

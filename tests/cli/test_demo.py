@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from duramen.cli import demo, main
-from duramen.cli.demo import FITS, compare, contaminate, n_planted
-from duramen.cli.demo_plot import boundary, demo_plane
+from duramen.cli.demo import FITS, boundary, compare, contaminate, demo_plane, n_planted
 
 SMALL = ("demo", "--rows", "5000")
 

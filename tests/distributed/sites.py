@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.distributed.site import Site
 from tests.dynamic.model import rebuilt
 from tests.support import PROBLEMS, assert_same_coreset, quietly, weights_of
 
-SEEDS = st.integers(0, 2**32 - 1)
 NAMES = ("berlin", "paris", "quito")
 MOST = 300  # rows in all; beyond them none come
 

@@ -24,16 +24,11 @@ def test_it_is_the_coreset_of_one_machine(name, sampler):
 @pytest.mark.parametrize(
     "name, sampler, make",
     [
-        ("logistic", "auto", frame_of),
-        ("logistic", "sensitivity", arrays_of),
-        ("logistic", "leverage", frame_of),
-        ("huber", "uniform", arrays_of),
-        ("huber", "auto", frame_of),
-        ("k-means", "auto", arrays_of),
-        ("k-means", "own", frame_of),
-        ("softmax", "auto", arrays_of),
+        ("logistic", "auto", frame_of), ("logistic", "sensitivity", arrays_of), ("logistic", "leverage", frame_of),
+        ("huber", "uniform", arrays_of), ("huber", "auto", frame_of), ("k-means", "auto", arrays_of),
+        ("k-means", "own", frame_of), ("softmax", "auto", arrays_of),
     ],
-)
+)  # fmt: skip
 def test_the_anchor_it_finds_is_the_same(name, sampler, make):
     points = data(name, n=3000)
     collection = make(points, range(0, 3000, 271))  # 13 partitions, more than one merge takes

@@ -32,16 +32,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     "name, sampler, make",
     [
-        ("logistic", "leverage", frame_of),
-        ("logistic", "uniform", arrays_of),
-        ("huber", "sensitivity", frame_of),
-        ("squared", "auto", arrays_of),
-        ("k-means", "layered", arrays_of),
-        ("k-median", "auto", frame_of),
-        ("softmax", "auto", arrays_of),
-        ("bregman", "own", frame_of),
+        ("logistic", "leverage", frame_of), ("logistic", "uniform", arrays_of), ("huber", "sensitivity", frame_of),
+        ("squared", "auto", arrays_of), ("k-means", "layered", arrays_of), ("k-median", "auto", frame_of),
+        ("softmax", "auto", arrays_of), ("bregman", "own", frame_of),
     ],
-)
+)  # fmt: skip
 def test_it_is_the_coreset_of_one_machine(name, sampler, make):
     points = data(name, n=3000)
     order = np.random.default_rng(0).permutation(3000)

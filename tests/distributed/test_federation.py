@@ -12,22 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import duramen as dm
 from duramen.distributed.federation import Federation
 from duramen.distributed.site import Site
-from tests.distributed.sites import MOST, NAMES, SEEDS, assert_law
-from tests.dynamic.model import Model
-from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, quietly, weights_of
+from tests.distributed.sites import MOST, NAMES, assert_law
+from tests.dynamic.model import LIVES, SEEDS, Model
+from tests.support import KINDS, PROBLEMS, SAMPLERS, quietly, weights_of
 
 
 class Changing(RuleBasedStateMachine):
     """Three sites: one in step with the federation, one that suspects for itself, one that knows nothing."""
 
-    @initialize(
-        suit=st.sampled_from(SUITS),
-        how=st.sampled_from(["given", "frozen", "found"]),
-        seed=SEEDS,
-        size=st.sampled_from([12, 40, 150]),
-        n_outliers=st.sampled_from([0, 0.1, 30]),
-        calibrate=st.booleans(),
-    )
+    @initialize(**LIVES)
     def set_up(self, suit, how, seed, size, n_outliers, calibrate):
         name, sampler = suit
         self.problem, self.n_outliers, self.next_id = PROBLEMS[name], n_outliers, 0

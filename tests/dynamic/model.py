@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import duramen as dm
-from tests.support import assert_same_coreset, quietly, weights_of
+from tests.support import SUITS, assert_same_coreset, quietly, weights_of
 
 LOGISTIC = dm.LogisticLoss()
 ENGINES = ["ranked", "tree"]
@@ -20,6 +21,15 @@ ROW = np.array([0.5, -1.0, 2.0])
 EARLY, LATE = 30, 300  # rows, before the first anchor and after
 NAMES = [f"p{number}" for number in range(LATE)]
 SETTINGS = {"loss": LOGISTIC, "size": 40, "random_state": 0}
+SEEDS = st.integers(0, 2**32 - 1)
+LIVES = {
+    "suit": st.sampled_from(SUITS),
+    "how": st.sampled_from(["given", "frozen", "found"]),
+    "seed": SEEDS,
+    "size": st.sampled_from([12, 40, 150]),
+    "n_outliers": st.sampled_from([0, 0.1, 30]),
+    "calibrate": st.booleans(),
+}
 
 
 def rows(n=LATE, seed=0, d=3):

@@ -323,6 +323,11 @@ class CityBlock(dm.Loss):
         return np.abs(X - theta).sum(axis=1)
 
 
+class WithGradient(CityBlock):
+    def gradients(self, theta, X, y=None):
+        return np.sign(theta - X)
+
+
 @pytest.mark.parametrize("sampler", ["auto", "uniform", Heaviest()], ids=str)
 def test_losses_of_your_own_need_an_anchor_of_yours(sampler):
     dyn = fed(new(loss=CityBlock(), anchor=np.zeros(3), sampler=sampler), 300)
@@ -334,6 +339,13 @@ def test_losses_of_your_own_need_an_anchor_of_yours(sampler):
     dyn.delete(range(100))
     dyn.update(150, ROW)
     dyn.check_invariants()
+
+
+def test_a_custom_loss_without_a_shape_is_solved_again_after_many_changes():
+    dyn = fed(new(loss=WithGradient(), anchor=dm.Anchor(np.zeros(3), 99.0), sampler="uniform"), 300)
+    first = dyn.fit()
+    dyn.insert(rows(600)[0] + 5, ids=range(1000, 1600))
+    assert np.linalg.norm(dyn.fit().theta - first.theta) > 2
 
 
 def test_custom_losses_need_an_anchor():

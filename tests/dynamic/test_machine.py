@@ -9,10 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import duramen as dm
 from duramen.dynamic import sorted_list as ordered
-from tests.dynamic.model import Model, assert_law, do_singly, suspected_by_sorting, suspects_of
-from tests.support import KINDS, PROBLEMS, SAMPLERS, SUITS, Heaviest, assert_same_coreset, quietly, weights_of
+from tests.dynamic.model import LIVES, SEEDS, Model, assert_law, do_singly, suspected_by_sorting, suspects_of
+from tests.support import KINDS, PROBLEMS, SAMPLERS, Heaviest, assert_same_coreset, quietly, weights_of
 
-SEEDS = st.integers(0, 2**32 - 1)
 MOST = 400  # points; beyond them none come
 
 
@@ -186,15 +185,7 @@ class Changing(RuleBasedStateMachine):
 class Ranked(Changing):
     """The ranked engine, held against the one call."""
 
-    @initialize(
-        suit=st.sampled_from(SUITS),
-        how=st.sampled_from(["given", "frozen", "found"]),
-        seed=SEEDS,
-        size=st.sampled_from([12, 40, 150]),
-        n_outliers=st.sampled_from([0, 0.1, 30]),
-        calibrate=st.booleans(),
-        suspects=st.sampled_from([0, 1, 1.5, 3]),
-    )
+    @initialize(**LIVES, suspects=st.sampled_from([0, 1, 1.5, 3]))
     def set_up(self, suit, how, seed, size, n_outliers, calibrate, suspects):
         name, sampler = suit
         kinds = {"size": size, "calibrate": calibrate, "suspects": suspects}

@@ -84,6 +84,7 @@ def test_suspected_rows_are_crosses_and_bars_fit():
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%", text)]
     assert min(widths) >= 0
     assert max(widths) <= 100
+    assert "all else" not in text  # both columns are shown
 
 
 def test_a_live_coreset_with_names_and_history():

@@ -144,21 +144,13 @@ def robust_coreset(
     >>> dm.solve(core).theta.round(1)
     array([1.9, 0. , 0. , 0. ])
     """
+    options: dict[str, Any] = {"loss": loss, "n_outliers": n_outliers, "sampler": sampler}
+    options |= {"calibrate": calibrate, "random_state": random_state, "anchor": anchor}
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
-        options: dict[str, Any] = {"loss": loss, "size": size, "beta": beta, "n_outliers": n_outliers}
-        options |= {"sampler": sampler, "suspects": suspects, "anchor": anchor, "calibrate": calibrate}
-        return _scanned_coreset(X, **options, random_state=random_state)
+        return _scanned_coreset(X, size=size, beta=beta, suspects=suspects, **options)
     plan = plan_of(size, epsilon, beta, eta, suspects)
-    settings = Settings.of(
-        loss,
-        plan,
-        n_outliers=n_outliers,
-        sampler=sampler,
-        calibrate=calibrate,
-        random_state=random_state,
-        anchor=anchor,
-    )
+    settings = Settings.of(plan=plan, **options)
     seed = settings.seed
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))

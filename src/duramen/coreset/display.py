@@ -13,6 +13,7 @@ from scipy import sparse
 from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
 from duramen.samplers.calibration import calibration_features
+from duramen.text import shorten
 
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
@@ -58,7 +59,7 @@ def _size(core: Coreset) -> str:
 
 
 def _sampler(core: Coreset) -> str:
-    return f"{cut(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
+    return f"{shorten(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
 
 
 def facts(core: Coreset) -> dict[str, str]:
@@ -145,21 +146,9 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
 def short_repr(thing: Any) -> str:
     """Return a one-line repr; the name of the class where the repr of a custom class fails."""
     try:
-        return cut(repr(thing))
+        return shorten(repr(thing))
     except Exception:
         return f"{type(thing).__name__}()"
-
-
-def cut(text: Any, longest: int = 100) -> str:
-    """Put text on one line of at most ``longest`` characters.
-
-    Examples
-    --------
-    >>> cut("a    long name", 8)
-    'a lon...'
-    """
-    line = " ".join(str(text).split())
-    return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 OURS = "duramen:"

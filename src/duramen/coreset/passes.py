@@ -218,12 +218,8 @@ class Summarizer:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        problem, view = plan.problem, plan.view
-        self._work: FirstPass | Collector
-        if view is None:
-            self._work = FirstPass(problem.loss, problem.seed, plan.limit)
-        else:
-            self._work = Collector(view)
+        first = FirstPass(plan.problem.loss, plan.problem.seed, plan.limit)
+        self._work: FirstPass | Collector = first if plan.view is None else Collector(plan.view)
 
     @property
     def n_rows(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from duramen.dynamic.rows import moderate
 from duramen.losses.base import Loss
 from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints, checked_weights
+from duramen.text import few
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
@@ -137,7 +137,7 @@ class RowValidator:
         found = tuple(column_names(X)) if is_frame(X) else _labels_of(X)
         if self.columns is not None and found is not None and found != self.columns:
             raise ValueError(
-                f"X has the columns {_few(found)}; the rows here have {_few(self.columns)}, in this order"
+                f"X has the columns {few(found)}; the rows here have {few(self.columns)}, in this order"
             )
 
     def _labels(self, y: Any, n: int) -> Array | None:
@@ -161,7 +161,7 @@ class RowValidator:
             self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))  # type: ignore[attr-defined]
         except ValueError:
             raise ValueError(
-                f"labels are {_few(np.unique(labels).tolist())}, but those here are {_few(seen.tolist())}; "
+                f"labels are {few(np.unique(labels).tolist())}, but those here are {few(seen.tolist())}; "
                 f"{type(self.loss).__name__} takes -1 and +1, or 0 and 1, but not both"
             ) from None
 
@@ -202,7 +202,3 @@ def _as_one_row(X: Any) -> Any:
     except ValueError:
         return X
     return flat[None] if flat.ndim == 1 and flat.dtype != object and flat.size else X
-
-
-def _few(values: Sequence[Any]) -> str:
-    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

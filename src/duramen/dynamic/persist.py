@@ -108,8 +108,8 @@ def _sampler_from_json(state: dict[str, Any], given: Any) -> Sampler | str:
 
 def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     """Convert what changes with every operation, beside the points, to JSON types."""
-    state = dyn._state
-    if not state.validator.n_columns:
+    state, validator = dyn._state, dyn._state.validator
+    if not validator.n_columns:
         return {"n_outliers": state.n_outliers, "next_id": state.ids.next, "gate": None}
     engine = None if state.candidates is None else state.candidates.engine
     tree = engine if isinstance(engine, Tree) else None
@@ -122,13 +122,13 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "n_sample": state.n_sample,
         "try_at": state.try_at,
         "reason": state.reason,
-        "classes": sorted(state.validator.classes),
+        "classes": sorted(validator.classes),
         "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
         "gate": {
-            "n_columns": state.validator.n_columns,
-            "dtype": state.validator.dtype.str,
-            "labelled": state.validator.labelled,
-            "columns": None if state.validator.columns is None else list(state.validator.columns),
+            "n_columns": validator.n_columns,
+            "dtype": validator.dtype.str,
+            "labelled": validator.labelled,
+            "columns": None if validator.columns is None else list(validator.columns),
         },
     }
 

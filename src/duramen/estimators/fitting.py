@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, is_number, refuse_nonfinite
+from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import robust_coreset
@@ -60,7 +60,7 @@ class FitSettings:
     seed: int
 
     def __post_init__(self) -> None:
-        is_count = isinstance(self.size, (int, np.integer)) and self.size >= 2
+        is_count = is_whole(self.size) and self.size >= 2
         if not (self.size is None or self.is_auto or is_count):
             raise ValueError(
                 f"coreset_size={self.size!r} must be a whole number of 2 or more, 'auto', or None for all"
@@ -84,7 +84,7 @@ class FitSettings:
 def seed_of(random_state: Any) -> int:
     """Draw one seed for a whole fit; an integer is its own seed, so that a fit can be reproduced by hand."""
     rng = generator(random_state)
-    if isinstance(random_state, (int, np.integer)):
+    if is_whole(random_state):
         return int(random_state)
     return int(rng.integers(2**63))
 

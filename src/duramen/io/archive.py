@@ -19,11 +19,11 @@ from duramen.io.columns import (
     Kind,
     as_int64,
     check_names,
-    few,
     readable,
     refuse_large,
 )
 from duramen.io.table import Batch, Table
+from duramen.text import few
 
 _Headers: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 _BROKEN = (

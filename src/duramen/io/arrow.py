@@ -27,10 +27,10 @@ from duramen.io.columns import (
     check_names,
     readable,
     refuse_large,
-    shorten,
     too_large,
 )
 from duramen.io.table import Batch, Files, Mark, Reader, Table, check_same_columns, mark_of
+from duramen.text import shorten
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _DIGITS = r"^-?[0-9]+$"
@@ -138,7 +138,7 @@ class TextColumn(ArrowColumn):
             raise self._bad_value(_first_failing(trimmed, dtype), what) from None
 
     def _bad_value(self, row: int, what: str) -> BadCellError:
-        return BadCellError(row, f"holds {shorten(self.values[row].as_py())!r}, which is not {what}")
+        return BadCellError(row, f"holds {shorten(self.values[row].as_py(), 60)!r}, which is not {what}")
 
 
 def kind_of_texts(values: Any) -> Kind:

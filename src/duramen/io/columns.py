@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.text import few, shorten
 
 Category: TypeAlias = str | int | float | bool
 
@@ -56,18 +57,6 @@ def refuse_where(bad: Array, problem: str, way_out: str = "") -> None:
         raise BadCellError(int(rows[0]), problem, way_out)
 
 
-def few(names: Sequence[str], most: int = 8) -> str:
-    """List some names, and how many more there are.
-
-    Examples
-    --------
-    >>> few(["age", "size", "colour"], most=2)
-    "'age', 'size' and 1 more"
-    """
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     """Return the message about a missing column, with the names of the present ones.
 
@@ -81,12 +70,6 @@ def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     hint = f"did you mean {' or '.join(close)}? It" if close else "it"
     wanted = f" ({role})" if role else ""
     return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
-
-
-def shorten(text: str, width: int = 60) -> str:
-    """Return text on one line, cut to ``width`` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 3] + "..."
 
 
 def check_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +109,7 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
         raise
     except errors as error:
         raise ValueError(
-            f"{path} is damaged, cut short, or not {what}: {shorten(str(error), 160).rstrip('.')}; "
+            f"{path} is damaged, cut short, or not {what}: {shorten(error, 160).rstrip('.')}; "
             "copy or write it again"
         ) from error
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from duramen.io.arrow import ArrowTable, TextColumn, kind_of_texts, rebatch
-from duramen.io.columns import BadCellError, Kind, check_names, readable, shorten
+from duramen.io.columns import BadCellError, Kind, check_names, readable
+from duramen.text import shorten
 
 _BROKEN = (OSError, EOFError, zlib.error)  # what a damaged gzip file raises
 
@@ -73,12 +74,12 @@ def _broken_line(path: Path, delimiter: str, n_columns: int) -> tuple[int, str] 
         list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as error:
         if "end of data" in str(error):
-            return last, f"opens a quote that is never closed: {shorten(lines[0])!r}"
+            return last, f"opens a quote that is never closed: {shorten(lines[0], 60)!r}"
     return None
 
 
 def _problem(fields: list[str], delimiter: str, n_columns: int) -> str | None:
-    shown = repr(shorten(delimiter.join(fields)))
+    shown = repr(shorten(delimiter.join(fields), 60))
     if len(fields) != n_columns:
         return f"has {len(fields)} value{'s' * (len(fields) != 1)}, the header has {n_columns}: {shown}"
     if _has_surrogates("".join(fields)):

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.io.columns import BadCellError, Category, Column, few, refuse_where, shorten
+from duramen.io.columns import BadCellError, Category, Column, refuse_where
 from duramen.io.table import Batch, Table, rows_in_memory
+from duramen.text import few, shorten
 
 IMPUTE = "fill it, drop the row, or impute it (--impute mean, median or zero; in Python impute=)"
 """What to do about a missing value."""
@@ -77,7 +78,7 @@ class Choice:
         return found
 
     def _new(self, value: Category) -> tuple[str, str]:
-        shown = repr(shorten(value)) if isinstance(value, str) else category_text(value)
+        shown = repr(shorten(value, 60)) if isinstance(value, str) else category_text(value)
         return (
             f"holds {shown}, which was not seen when the encoding was learned",
             f"known: {few([category_text(category) for category in self.categories], 5)}; correct the value, "

@@ -21,12 +21,12 @@ from duramen.io.columns import (
     Kind,
     absent,
     column_roles,
-    few,
     plain_number,
     refuse_where,
 )
 from duramen.io.encoding import IMPUTE, INFINITE, LABEL, Choice, Encoding, Number, naming_cell
 from duramen.io.table import Batch, Table
+from duramen.text import few
 
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids

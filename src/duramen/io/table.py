@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from duramen.arrays import check_count
-from duramen.io.columns import NUMERIC, Column, Kind, absent, few
+from duramen.io.columns import NUMERIC, Column, Kind, absent
+from duramen.text import few
 
 Mark: TypeAlias = tuple[int, int, int, int]
 Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"

@@ -11,7 +11,8 @@ import markupsafe
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from duramen.coreset.display import cut, number, short_repr
+from duramen.coreset.display import number, short_repr
+from duramen.text import shorten
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
@@ -89,7 +90,7 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (cut, short, large, percent, plural, short_repr, place)
+    filters = (shorten, short, large, percent, plural, short_repr, place)
     found.filters |= {function.__name__: function for function in filters}
     return found
 

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.display import at_anchor, cut, feature_names
+from duramen.coreset.display import at_anchor, feature_names
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import FAR, dense, usual_rows
 from duramen.dynamic.anchoring import AnchorReport
@@ -27,6 +27,7 @@ from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.losses import BregmanLoss, DistanceLoss, HuberLoss, LinearLoss, SoftmaxLoss, SquaredLoss
 from duramen.losses.bregman import CustomDivergence
 from duramen.report.markup import short
+from duramen.text import shorten
 
 _SAME = 1e-12  # of the mean: a smaller standard deviation is rounding
 _MAX_GROUPS = 8  # of a kind in the table of layers
@@ -75,14 +76,14 @@ class Findings:
                     pass
                 except ValueError as error:
                     self.no_core = str(error)
-        self.label = cut(getattr(encoding, "label", None) or "y", 40)
+        self.label = shorten(getattr(encoding, "label", None) or "y", 40)
         self.classes = tuple(map(str, getattr(encoding, "classes", None) or ()))
         core = self.core
         self.source = subject if core is None else core
         self.losses, self.no_losses = (None, "") if core is None else _losses(core, self.anchor_report)
         self.estimate = None if core is None or self.losses is None else at_anchor(core)
         self.columns = () if core is None else _columns(core, encoding)
-        self.ids = [] if core is None else [cut(names.get(one, one), 60) for one in core.ids.tolist()]
+        self.ids = [] if core is None else [shorten(names.get(one, one), 60) for one in core.ids.tolist()]
 
     @property
     def mean_loss(self) -> Estimate | None:
@@ -95,7 +96,7 @@ class Findings:
     def label_text(self, value: float) -> str:
         """Return a label as in the data."""
         if value == int(value) and 0 <= value < len(self.classes):
-            return cut(self.classes[int(value)], 40)
+            return shorten(self.classes[int(value)], 40)
         return short(value)
 
 
@@ -108,7 +109,7 @@ def _losses(core: Coreset, report: AnchorReport | None) -> tuple[Array | None, s
             warnings.simplefilter("ignore")
             losses = np.asarray(core.loss.values(core.anchor.theta, core.X, core.y), dtype=np.float64)
     except Exception as error:  # a custom loss may fail in any way
-        return None, f"The losses at the anchor could not be computed: {cut(error)}."
+        return None, f"The losses at the anchor could not be computed: {shorten(error)}."
     if losses.shape != (len(core),):
         return None, f"The loss returned values of shape {losses.shape} for {len(core):,} rows."
     return losses, ""

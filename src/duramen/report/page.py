@@ -17,7 +17,7 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import display
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.display import cut, interval, short_repr
+from duramen.coreset.display import interval, short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
@@ -31,6 +31,7 @@ from duramen.report.numbers import (
     strata_rows,
 )
 from duramen.report.svg import histogram, scatter, strips
+from duramen.text import shorten
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
@@ -155,7 +156,7 @@ def report_html(
             heads=_HEADS,
             contents=_contents(found, getattr(live, "path", None)),
             notes=[
-                (cut(name, 60), _note_text(value))
+                (shorten(name, 60), _note_text(value))
                 for name, value in kept.items()
                 if name not in _PRIVATE_NOTES
             ],
@@ -203,22 +204,22 @@ def _contents(found: Findings, path: Any) -> dict[str, str]:
     if live is not None:
         listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine}
     if path:
-        listed["store"] = cut(path, _LONGEST)
+        listed["store"] = shorten(path, _LONGEST)
     return listed | {"seed": str(source.seed)}
 
 
 def _note_text(value: Any) -> str:
     if isinstance(value, str):
-        return cut(value, _LONGEST)
+        return shorten(value, _LONGEST)
     try:
-        return cut(json.dumps(value, ensure_ascii=False), _LONGEST)
+        return shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
     except (TypeError, ValueError):
         return short_repr(value)
 
 
 def _columns(found: Findings, core: Coreset) -> str:
     form = "sparse " if sparse.issparse(core.X) else ""
-    names = ", ".join(cut(name, 24) for name in found.columns[:6])
+    names = ", ".join(shorten(name, 24) for name in found.columns[:6])
     more = f" and {len(found.columns) - 6:,} more" if len(found.columns) > 6 else ""
     return f"{len(found.columns):,} of {form}{core.X.dtype}: {names}{more}"
 
@@ -269,11 +270,11 @@ def _reasons(found: Findings, core: Coreset) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             reasons = reasons_of(core, rows, found.columns, found.label)
     except Exception as error:  # a custom loss may fail in any way
-        return {"reasons": cut(error)}
+        return {"reasons": shorten(error)}
     show, whole_name = _REASONS[reasons.kind]
     listed = []
     for place, row in enumerate(rows.tolist()):
-        beneath = [] if core.y is None else [f"{cut(found.label, 24)} {found.label_text(core.y[row])}"]
+        beneath = [] if core.y is None else [f"{shorten(found.label, 24)} {found.label_text(core.y[row])}"]
         beneath += [] if core.suspected[row] else ["not suspected"]
         listed.append(
             {
@@ -304,8 +305,10 @@ def _why(reasons: Reasons, place: int) -> dict[str, Any]:
         }
         for k in top.tolist()
     ]
-    rest = np.delete(parts, top).sum() + reasons.rest[place]
-    return {"features": features, "rest": _part(rest, largest, reasons.signed)}
+    rest = None
+    if len(top) < len(parts) or reasons.signed:
+        rest = _part(np.delete(parts, top).sum() + reasons.rest[place], largest, reasons.signed)
+    return {"features": features, "rest": rest}
 
 
 def _part(part: float, largest: float, signed: bool) -> dict[str, Any]:
@@ -326,11 +329,11 @@ def _picture(found: Findings, core: Coreset) -> tuple[Markup | None, str]:
         loss = "" if found.losses is None else f", loss {short(found.losses[row])}"
         return f"{found.ids[row]}{loss}, weight {short(core.weights[row])}"
 
-    columns = [cut(name, 60) for name in found.columns]
+    columns = [shorten(name, 60) for name in found.columns]
     try:
         return scatter(scene_of(core, _DOTS, 0, columns, found.label, found.label_text), describe), ""
     except ValueError as error:  # sparse rows of too many columns
-        return None, cut(error, 300)
+        return None, shorten(error, 300)
 
 
 def _losses(core: Coreset, losses: Array) -> dict[str, Any] | None:
@@ -412,7 +415,7 @@ def _weights(core: Coreset) -> Markup | None:
 def _event_cells(event: Any) -> tuple[str, ...]:
     points = "" if event.n_points is None else f"{event.n_points:,}"  # a recovered store does not know them
     moved = "" if event.moved is None else short(event.moved)
-    return _time_text(event.time), cut(event.what), points, short(event.radius), moved
+    return _time_text(event.time), shorten(event.what), points, short(event.radius), moved
 
 
 def _time_text(time: str) -> str:
@@ -423,5 +426,5 @@ def _time_text(time: str) -> str:
     >>> _time_text("2025-03-01T09:12:00+00:00"), _time_text("yesterday")
     ('2025-03-01 09:12:00 UTC', 'yesterday')
     """
-    day, mark, rest = cut(time, 40).partition("T")
-    return f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else cut(time, 40)
+    day, mark, rest = shorten(time, 40).partition("T")
+    return f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else shorten(time, 40)

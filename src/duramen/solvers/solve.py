@@ -200,6 +200,7 @@ def solve_quietly(
     if tol is None:
         tol = 1e-6 if isinstance(problem.loss, CentreLoss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
+    moved_on = moved_on and problem.loss.parameter_shape(points.n_columns) is not None
     damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
 
     def starts() -> Iterator[Array]:

@@ -36,7 +36,7 @@ def damaged(path: Path, reason: str) -> DamagedStoreError:
 def sqlite_recover(path: Path) -> str:
     """Return advice for a file that SQLite cannot open."""
     return (
-        "restore a backup, or let SQLite's own shell save what it can: "
+        "restore a backup, or let SQLite's own shell, if it was built with .recover, save what it can: "
         f'`sqlite3 {path.name} ".recover" | sqlite3 new.duramen`, then `duramen store recover` on the result'
     )
 

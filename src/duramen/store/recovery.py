@@ -74,7 +74,7 @@ def recover(
     FileExistsError
         If the target already exists.
     DamagedStoreError
-        If SQLite cannot open the file at all.
+        If SQLite cannot open the file at all, or none of its points can be read.
     ValueError
         If the settings are lost: points cannot be read without them.
     """
@@ -202,6 +202,8 @@ class _Salvage:
         total = self._block_totals.get("n_points")
         lost = None if total is None else max(0, int(total) - n)
         if lost:
+            if not n:
+                raise DamagedStoreError(f"{self._source}: no point can be read; restore a backup")
             self._problems.append(f"{lost:,} points of {total:,} could not be read")
         return Recovered(n, lost, tuple(self._problems))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array
+from duramen.arrays import Array, is_whole
 from duramen.ball import Anchor, distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
@@ -770,7 +770,7 @@ def _first_metadata(fresh: DynamicCoreset, audit: bool) -> dict[str, Any]:
 def _check_settings(store: Store, given: dict[str, Any]) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
     given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
-    if not isinstance(given.get("random_state"), (int, np.integer)):
+    if not is_whole(given.get("random_state")):
         given.pop("random_state", None)  # a generator does not reveal its seed
     settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
     other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata

@@ -16,9 +16,10 @@ import numpy as np
 
 from duramen.arrays import refuse_nonfinite
 from duramen.extras import needed
-from duramen.io.columns import check_names, column_roles, few
+from duramen.io.columns import check_names, column_roles
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
+from duramen.text import few
 
 _TOGETHER = 16  # partitions recomputed together, to find which one fails
 
