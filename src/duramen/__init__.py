@@ -58,7 +58,6 @@ __version__ = _version("duramen")
 
 _RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
 _MOVED = {  # and old names of modules that the documentation imported from
-    "robust": "coreset.build",
     "sampling": "samplers",
     "sampling.calibration": "samplers.calibration",
     "sampling.ranks": "samplers.ranks",

@@ -63,7 +63,7 @@ def _frame_rows(data: Any) -> NDArray[Any]:
         collect = "collect" if hasattr(data, "collect") else "compute"
         raise TypeError(f"X is a lazy frame; call .{collect}() on it first")
     if set(map(str, getattr(data, "dtypes", ()))) in ({"float32"}, {"float64"}):
-        return np.asarray(frame.to_numpy())
+        return np.asarray(data)
     pairs = zip(column_names(data), frame.iter_columns(), strict=True)
     columns = [numeric_column(column, f"X, column {name!r},") for name, column in pairs]
     if not columns:
@@ -413,6 +413,12 @@ def is_number(value: Any) -> bool:
 def is_whole(value: Any) -> bool:
     """Return whether a value is an integer, other than True and False."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_nonnegative(name: str, number: Any) -> None:
+    """Refuse anything but a finite number of at least zero."""
+    if not (is_number(number) and 0 <= number < np.inf):
+        raise ValueError(f"{name}={number!r} must be zero or a positive finite number")
 
 
 def check_count(name: str, number: Any, least: int = 1) -> int:

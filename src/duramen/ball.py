@@ -98,7 +98,7 @@ class Ball:
         if not np.isfinite(theta).all():
             raise ValueError("theta must be finite; it has NaN or infinity")
         number = isinstance(self.radius, (int, float, np.integer, np.floating))
-        if not (number and self.radius >= 0 and np.isfinite(self.radius)):
+        if not (number and 0 <= self.radius < np.inf):
             raise ValueError(f"radius={self.radius!r} must be zero or a positive finite number")
         theta.flags.writeable = False
         object.__setattr__(self, "theta", theta)

@@ -7,6 +7,7 @@ import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -190,13 +191,10 @@ def at_least(least: int) -> Any:
     """Return a function that reads a whole number and refuses a smaller one."""
 
     def whole(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
-        return value
+        with suppress(ValueError):
+            if int(text) >= least:
+                return int(text)
+        raise ArgumentTypeError(f"{text!r} must be a whole number, {least} or more")
 
     return whole
 

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
-from duramen.arrays import Array, is_number
+from duramen.arrays import Array, check_nonnegative
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
 from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, rough_theta, weighted_median
 from duramen.estimators.out_of_core import ProfileSettings
@@ -129,8 +129,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
             self.delta_ = float(self.solution_.loss.delta)
 
     def _check_parameters(self) -> None:
-        if not (is_number(self.alpha) and 0 <= self.alpha < np.inf):
-            raise ValueError(f"alpha={self.alpha!r} must be zero or a positive finite number")
+        check_nonnegative("alpha", self.alpha)
         if self.loss not in _LOSSES:
             raise ValueError(f"loss={self.loss!r} is not known; use one of {list(_LOSSES)}")
 

@@ -160,6 +160,10 @@ class DistanceLoss(CentreLoss):
             change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
         return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
+    def _constant(self, X: Any, value: float) -> Array:
+        rows = self._rows(X)
+        return np.full(len(rows), value, dtype=rows.dtype)
+
     def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
         """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
         rows = self._rows(X)
@@ -203,8 +207,7 @@ class KMeansLoss(_KDistanceLoss):
         return np.full_like(squared, 2)
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        rows = self._rows(X)
-        return np.full(len(rows), 2, dtype=rows.dtype) if self.k == 1 else None
+        return self._constant(X, 2) if self.k == 1 else None
 
 
 @dataclass(frozen=True)
@@ -235,8 +238,7 @@ class KMedianLoss(_KDistanceLoss):
             return np.where(squared > 0, 1 / np.sqrt(squared), 0)
 
     def lipschitz(self, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        return np.ones(len(rows), dtype=rows.dtype)
+        return self._constant(X, 1)
 
 
 @dataclass(frozen=True)
@@ -263,8 +265,7 @@ class TruthDiscoveryLoss(DistanceLoss):
         return 2 / np.maximum(squared, 1)
 
     def lipschitz(self, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        return np.full(len(rows), 2, dtype=rows.dtype)
+        return self._constant(X, 2)
 
     def smoothness(self, X: Any, y: Any = None) -> Array:
         return self.lipschitz(X, y)

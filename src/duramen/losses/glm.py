@@ -190,7 +190,7 @@ class HuberLoss(LinearLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (is_number(self.delta) and self.delta > 0 and math.isfinite(self.delta)):
+        if not (is_number(self.delta) and 0 < self.delta < math.inf):
             raise ValueError(f"delta={self.delta!r} must be a positive finite number")
 
     @property

@@ -158,7 +158,7 @@ class PredictorLoss(Loss):
                 if sparse.issparse(rows):
                     m = np.asarray(rows[chunk] @ weights.T)
                 else:
-                    m = _predictors(dense_block(rows, chunk), weights)
+                    m = linear_predictors(dense_block(rows, chunk), weights)
                 if self.fit_intercept:
                     m += parameters[..., d]
                 given = kernel(m, encoded, *(column[chunk] for column in columns))
@@ -322,7 +322,7 @@ class LinearLoss(PredictorLoss):
             return norms**power * factor if factor else np.zeros_like(norms)
 
 
-def _predictors(block: Array, weights: Array) -> Array:
+def linear_predictors(block: Array, weights: Array) -> Array:
     """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
     if weights.ndim == 1:
         return row_products(block, weights)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
 
-from duramen.arrays import Array, Rows, is_number, take_rows
+from duramen.arrays import Array, Rows, check_nonnegative, take_rows
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
@@ -279,8 +279,7 @@ class Problem:
 def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
     """Build a problem, and check all that can be checked before solving it."""
     check_points_and_loss(points, loss)
-    if not (is_number(l2) and 0 <= l2 < np.inf):
-        raise ValueError(f"l2={l2!r} must be zero or a positive finite number")
+    check_nonnegative("l2", l2)
     if l2 > 0 and not isinstance(loss, PredictorLoss):
         raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")
     if not len(points):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, is_number
+from duramen.arrays import Array, check_count, check_nonnegative
 from duramen.ball import Anchor
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.losses.centres import CentreLoss
@@ -263,8 +263,8 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
 def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
     check_count("n_starts", n_starts)
     check_count("max_iter", max_iter)
-    if tol is not None and not (is_number(tol) and 0 <= tol < np.inf):
-        raise ValueError(f"tol={tol!r} must be zero or a positive finite number")
+    if tol is not None:
+        check_nonnegative("tol", tol)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback={callback!r} must be a function of one Step")
 
