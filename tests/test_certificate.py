@@ -250,7 +250,7 @@ class TestSettings:
         blind = dataclasses.replace(core, inclusion=np.full(len(core), np.nan))
         cert = certify(blind, X0, Y0, n_probes=2)
         assert np.isnan(cert.covered)
-        assert "hold: unknown" in repr(cert)
+        assert "intervals: unknown" in repr(cert)
         points = core.points.with_weights(core.weights[::-1].copy())
         sure = dataclasses.replace(core, points=points, inclusion=np.ones(len(core)), calibrated=False)
         assert certify(sure, X0, Y0, n_probes=4).covered == 0

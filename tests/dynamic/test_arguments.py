@@ -27,7 +27,7 @@ REFUSED = [
     ({"sampler": dm.UniformSampler}, TypeError, "found the class UniformSampler; call it"),
     ({"sampler": 7}, TypeError, "sampler must be a Sampler.*found 7"),
     ({"engine": "heap"}, ValueError, "engine='heap' is not known; take 'auto', 'ranked' or 'tree'"),
-    ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score points.*engine='tree'"),
+    ({"engine": "ranked", "sampler": Heaviest()}, TypeError, r"Heaviest\(\) does not score each point.*engine='tree'"),
     ({"bucket_size": 10}, TypeError, "bucket_size=10 and height=None need the tree engine; pass engine='tree'"),
     ({"engine": "ranked", "height": 3}, TypeError, "bucket_size=None and height=3 need the tree engine"),
     ({"engine": "tree", "bucket_size": 0}, ValueError, "bucket_size=0 must be a whole number, 1 or more"),

@@ -114,7 +114,7 @@ def unfit():
     named = [live(0), live(0)]
     for dyn, columns, first in zip(named, ("abc", "xyz"), (0, 20), strict=True):
         dyn.insert(pd.DataFrame(X[:20], columns=list(columns)), Y[:20], ids=np.arange(first, first + 20))
-    yield "columns", *named, "columns x, y, z; the rows here have a, b, c"
+    yield "columns", *named, "columns 'x', 'y', 'z'; the rows here have 'a', 'b', 'c'"
 
 
 REFUSED = ["itself", "loss", "intercept", "seed", "anchor", "ids", "late ids", "width", "labels", "columns"]

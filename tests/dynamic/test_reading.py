@@ -141,9 +141,9 @@ def test_columns_keep_their_names(make, n, engine):
     dyn.update([0], frame[1:2])
     assert dyn.coreset().columns == ("a", "b", "c")
     for other in ("acb", "abx"):
-        wrong, words = make(dict(zip(other, X.T, strict=True))), ", ".join(other)
+        wrong, words = make(dict(zip(other, X.T, strict=True))), str([*other])[1:-1]
         for change in (lambda w=wrong: dyn.insert(w, y), lambda w=wrong: dyn.update(range(n), w)):
-            with refused(dyn, ValueError, f"X has the columns {words}; the rows here have a, b, c"):
+            with refused(dyn, ValueError, f"X has the columns {words}; the rows here have 'a', 'b', 'c'"):
                 change()
 
 
@@ -258,7 +258,7 @@ def test_a_row_of_a_frame_has_its_columns_in_order():
     row = frame.loc[7]
     for wrong in (row[["b", "a", "c"]], row.rename({"a": "x"})):
         for act in (lambda row=wrong: dyn.insert(row, 1), lambda row=wrong: dyn.update(3, row)):
-            with refused(dyn, ValueError, "the rows here have a, b, c, in this order"):
+            with refused(dyn, ValueError, "the rows here have 'a', 'b', 'c', in this order"):
                 act()
     dyn.insert(row, y[7])
     dyn.update(3, row)

@@ -347,7 +347,7 @@ def test_labels_and_weights_beside_a_scan_are_refused():
             Y_SMALL,
             None,
             TypeError,
-            r"y cannot be passed beside .* dm.scan\(..., label=...\)",
+            r"y cannot be passed with .* dm.scan\(..., label=...\)",
         ),
         (KMEANS(2), scan, None, Y_SMALL, TypeError, r"sample_weight cannot be passed beside .* weight=...\)"),
         (LOGISTIC(), dX, Y_SMALL, None, TypeError, "y must be a Dask array or Series"),

@@ -271,7 +271,7 @@ def test_what_cannot_be_scanned_is_refused(tmp_path):
     refused(TypeError, "features='ab' is a string", whole, features="ab")
     refused(TypeError, "DataFrame is already in memory", whole.to_pandas(), label="y")
     refused(TypeError, "ndarray is already in memory", X)
-    refused(TypeError, "has both", [str(tmp_path), X])
+    refused(TypeError, "not both", [str(tmp_path), X])
     refused(TypeError, "must return an iterable; found None", lambda: None)
     refused(ValueError, "is a folder; name its files", [tmp_path, tmp_path])
     refused(ValueError, "has no rows", dataset.dataset([], schema=whole.schema), label="y")

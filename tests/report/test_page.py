@@ -84,7 +84,7 @@ def test_suspected_rows_are_crosses_and_bars_fit():
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%", text)]
     assert min(widths) >= 0
     assert max(widths) <= 100
-    assert "all else" not in text  # both columns are shown
+    assert "all else" in text  # the fourth column
 
 
 def test_a_live_coreset_with_names_and_history():
@@ -94,6 +94,7 @@ def test_a_live_coreset_with_names_and_history():
     page = checked(report_html(made, title="t", history=HISTORY))
     report = made.anchor_report()
     assert "Live coreset" in page.text
+    assert "all else" not in page.text  # all three columns are shown
     assert "first anchor" in page.text
     assert "2025-02-01 00:00:00 UTC reanchor 900 0.125 1.5" in page.text
     assert f"{report.n_late:,} of {report.n_points:,} points" in page.text
@@ -173,7 +174,10 @@ def unknown_cases():
         "no anchor yet": (few, ["There is no anchor yet: 51 points are needed", "spread out at random"]),
         "one point": (one, ["1 weighted row that stands for 1 point"]),
         "no anchor": (plain, ["There is no anchor"]),
-        "tree": (live(engine="tree"), ["There are no error bars", "does not know", "engine tree"]),
+        "tree": (
+            live(engine="tree"),
+            ["There are no error bars", "unknown inclusion probabilities", "engine tree"],
+        ),
         "own loss": (own_loss_core(), ["What makes up this loss is unknown"]),
         "failing loss": (failing, ["could not be computed: no luck"]),
         "no suspects, no certificate": (kmeans_core(), ["No row is suspected", "z is 0", "None was given"]),

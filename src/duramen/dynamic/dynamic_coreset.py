@@ -30,6 +30,7 @@ from duramen.samplers.base import RankedSampler, Sampler
 from duramen.solvers.anchor import match_centres
 from duramen.solvers.problem import Solution
 from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
+from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
 
 if TYPE_CHECKING:
@@ -440,9 +441,7 @@ class DynamicCoreset:
             )
         mine, theirs = self.columns, other.columns
         if mine is not None and theirs is not None and mine != theirs:
-            raise ValueError(
-                f"the other has the columns {', '.join(theirs)}; the rows here have {', '.join(mine)}"
-            )
+            raise ValueError(f"the other has the columns {few(theirs)}; the rows here have {few(mine)}")
         if (
             self.anchor is not None
             and other.anchor is not None

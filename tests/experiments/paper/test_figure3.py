@@ -44,7 +44,7 @@ def test_tables_hold_means_and_the_worst(experiment):
     lost = 10 * (1 - means)
     assert points == [f"{mean:+.2f} ({mean - 0.05:+.2f})" for mean in lost]
     assert losses[0] in experiment.summary(found)
-    assert "80.00% right" in page
+    assert "classified 80.00% correctly" in page
 
 
 @pytest.mark.slow
