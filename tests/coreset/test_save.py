@@ -316,18 +316,11 @@ def test_state_that_is_missing(path, place):
         {"features": None},
         {"loss": {"class": "NoSuchLoss", "fields": {}}},
         {"loss": None},
-        {"n_columns": 2},
-        {"n_outliers": "many"},
-        {"n_points": None},
-        {"n_points": 401},
-        {"seed": 1},
-        {"sparse": True},
-        {"types": {}},
-        {"types": None},
-        {"format": 2},
+        {"n_columns": 2}, {"n_outliers": "many"}, {"n_points": None}, {"n_points": 401}, {"seed": 1},
+        {"sparse": True}, {"types": {}}, {"types": None}, {"format": 2},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_state_that_is_wrong(path, state):
     rewrite(path, **state)
     newer = r"core.parquet: format 2 is newer than this library reads \(1\); upgrade duramen$"

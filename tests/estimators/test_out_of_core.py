@@ -349,7 +349,7 @@ def test_labels_and_weights_beside_a_scan_are_refused():
             TypeError,
             r"y cannot be passed with .* dm.scan\(..., label=...\)",
         ),
-        (KMEANS(2), scan, None, Y_SMALL, TypeError, r"sample_weight cannot be passed beside .* weight=...\)"),
+        (KMEANS(2), scan, None, Y_SMALL, TypeError, r"sample_weight cannot be passed with .* weight=...\)"),
         (LOGISTIC(), dX, Y_SMALL, None, TypeError, "y must be a Dask array or Series"),
         (LOGISTIC(), dX, None, None, ValueError, "labels are needed"),
         (LOGISTIC(), dX, dy[:50], None, ValueError, "values for 60 rows"),

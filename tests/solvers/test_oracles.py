@@ -225,17 +225,11 @@ def test_polynomials_of_high_degree():
 @pytest.mark.parametrize(
     ("loss", "label"),
     [
-        (dm.SquaredLoss(), "real"),
-        (dm.HuberLoss(1.0), "real"),
-        (dm.LogisticLoss(), "sign"),
-        (dm.SmoothHingeLoss(), "sign"),
-        (dm.PoissonLoss(), "count"),
-        (dm.KMeansLoss(2), None),
-        (dm.KMedianLoss(2), None),
-        (dm.TruthDiscoveryLoss(), None),
+        (dm.SquaredLoss(), "real"), (dm.HuberLoss(1.0), "real"), (dm.LogisticLoss(), "sign"), (dm.SmoothHingeLoss(), "sign"),
+        (dm.PoissonLoss(), "count"), (dm.KMeansLoss(2), None), (dm.KMedianLoss(2), None), (dm.TruthDiscoveryLoss(), None),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_however_far_a_row_lies_set_aside_it_does_not_matter(loss, label, far):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))

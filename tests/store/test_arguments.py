@@ -114,23 +114,13 @@ def test_settings_of_a_new_store(path):
 @pytest.mark.parametrize(
     "name, other",
     [
-        ("loss", dm.KMeansLoss(3)),
-        ("loss", dm.LogisticLoss()),
-        ("size", 51),
-        ("n_outliers", 0.06),
-        ("sampler", "uniform"),
-        ("sampler", dm.UniformSampler()),
-        ("engine", "tree"),
-        ("suspects", 3.0),
-        ("calibrate", False),
-        ("random_state", 4),
-        ("random_state", np.int64(4)),
-        ("random_state", np.uint8(4)),
-        ("anchor", np.zeros((2, 2))),
-        ("audit", True),
+        ("loss", dm.KMeansLoss(3)), ("loss", dm.LogisticLoss()), ("size", 51), ("n_outliers", 0.06),
+        ("sampler", "uniform"), ("sampler", dm.UniformSampler()), ("engine", "tree"), ("suspects", 3.0),
+        ("calibrate", False), ("random_state", 4), ("random_state", np.int64(4)), ("random_state", np.uint8(4)),
+        ("anchor", np.zeros((2, 2))), ("audit", True),
     ],
     ids=str,
-)
+)  # fmt: skip
 @pytest.mark.parametrize("how", [{"create": True}, {}, {"read_only": True}], ids=str)
 def test_settings_that_contradict(made, name, other, how):
     before = content(made)
