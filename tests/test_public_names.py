@@ -36,6 +36,7 @@ def test_old_names_of_modules_stay_as_aliases(old, name):
     with pytest.warns(DeprecationWarning, match=f"^duramen.{old} is now duramen.{dm._MOVED[old]}$"):
         found = getattr(import_module(f"duramen.{old}"), name)
     assert found is getattr(import_module(f"duramen.{dm._MOVED[old]}"), name)
+    assert not hasattr(import_module(f"duramen.{old}"), "absent")  # without a warning
 
 
 def test_importing_brings_in_no_extra():

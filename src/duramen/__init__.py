@@ -74,8 +74,9 @@ class _Moved(_ModuleType):
         if name.startswith("__"):  # asked by the import system
             raise AttributeError(name)
         place = f"duramen.{_MOVED[self.__name__[8:]]}"
+        found = getattr(_import_module(place), name)  # pickle asks every module for names it does not have
         _warn(f"{self.__name__} is now {place}", DeprecationWarning, stacklevel=2)
-        return getattr(_import_module(place), name)
+        return found
 
 
 for _old in _MOVED:
