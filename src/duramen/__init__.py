@@ -71,7 +71,7 @@ class _Moved(_ModuleType):
     """A module under its old name, which looks names up in the new one."""
 
     def __getattr__(self, name: str) -> _Any:
-        if name.startswith("__"):  # asked by the import system
+        if name.startswith("__"):  # the import system asks for these
             raise AttributeError(name)
         place = f"duramen.{_MOVED[self.__name__[8:]]}"
         found = getattr(_import_module(place), name)  # pickle asks every module for names it does not have

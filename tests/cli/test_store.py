@@ -232,7 +232,7 @@ def test_a_name_in_the_place_of_a_header_is_not_passed_over(store, run, refuse, 
 
 @pytest.mark.parametrize("one", ["1_00", "\u0661\u0660\u0660", "0100", "+100", "1e2", "100.0", " 100", "r3"])
 def test_ids_are_plain_whole_numbers(keyed, refuse, one):
-    message = f"duramen: id {one!r} is not a plain whole number; ids in this store are\n"
+    message = f"duramen: id {one!r} is not a plain whole number, and this store has integer ids\n"
     assert refuse("store", "delete", keyed, one) == message
     assert len(ids_in(keyed)) == 3000
 

@@ -290,7 +290,7 @@ def delete(options: Namespace) -> None:
             )
         wrong = next((one for one in ids if not (names or _is_whole(one))), None)
         if wrong is not None:
-            raise ValueError(f"id {wrong!r} is not a plain whole number; ids in this store are")
+            raise ValueError(f"id {wrong!r} is not a plain whole number, and this store has integer ids")
         store.delete([str(one) if names else int(one) for one in ids])
         n = len(ids)
         _print_change(options, store, "store delete", f"{_rows(n)} deleted", n_deleted=n)
