@@ -14,7 +14,13 @@ TOOL = ROOT / "tools" / "pictures.py"
 DOCS = ROOT / "docs"
 pytestmark = pytest.mark.skipif(not TOOL.exists(), reason="not in a checkout")
 SVG = "{http://www.w3.org/2000/svg}"
-CHEAP = ["data-flow", "how-split", "how-layers", "how-ranks", "how-tree"]  # the others build dozens of coresets
+CHEAP = [
+    "data-flow",
+    "how-split",
+    "how-layers",
+    "how-ranks",
+    "how-tree",
+]  # the others build dozens of coresets
 
 
 @pytest.fixture(scope="module")

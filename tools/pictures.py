@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md and docs/data-flow.md: what the library computes on small made-up data.
+"""The pictures of how-it-works.md and data-flow.md: what the library computes on small made-up data.
 
 ``python tools/pictures.py`` writes docs/pictures/*.svg. Each function here
 returns a figure and one sentence with its facts, which becomes the title of the
@@ -369,7 +369,7 @@ def _draw_flow(axes: Any, boxes: dict[str, tuple[float, float, float, str, str]]
         axes.add_patch(FancyBboxPatch((x + 0.6, base + 0.6), width - 1.2, 10.8, **look))
         axes.text(x + width / 2, base + 6, words, ha="center", va="center", fontsize=9.5)
     for way in ways.split(", "):
-        (x, base, width, *_), (to, floor, breadth, *_) = (boxes[name] for name in way.split())
+        (x, base, width, *_), (to, floor, *_) = (boxes[name] for name in way.split())
         start, end = (x + width + 0.3, base + 6), (to - 0.3, floor + 6)
         axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=INK))
 
