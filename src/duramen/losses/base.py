@@ -179,7 +179,7 @@ class Loss(ABC):
         return None
 
     def default_sampler(self, has_radius: bool, few: bool) -> str:
-        """Name the best sampler by measurement (docs/sampling.md), if the anchor has a radius, and few columns."""
+        """Name the sampler that measured best, with a radius or not and in few columns (docs/sampling.md)."""
         return "layered"
 
     def anchor_rows(self, n_columns: int) -> int:
