@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from duramen.arrays import Array
-from duramen.coreset.display import number, short_repr
+from duramen.coreset.display import interval, number, short_repr
 from duramen.coreset.plot import Scene
 from duramen.text import shorten
 
@@ -113,8 +113,9 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (shorten, short, large, percent, plural, short_repr, place)
+    filters = (shorten, short, large, percent, plural, short_repr, interval, place)
     found.filters |= {function.__name__: function for function in filters}
+    found.filters["lines"] = str.splitlines
     return found
 
 
