@@ -442,6 +442,6 @@ def _cells(event: Any) -> tuple[str, ...]:
     time = (
         f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else shorten(event.time, 40)
     )
-    points = "" if event.n_points is None else f"{event.n_points:,}"  # a migrated store does not know them
+    points = "" if event.n_points is None else f"{event.n_points:,}"
     moved = "" if event.moved is None else short(event.moved)
     return time, shorten(event.what), points, short(event.radius), moved
