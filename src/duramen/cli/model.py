@@ -166,7 +166,7 @@ def _parse_model(state: dict[str, Any]) -> Model:
     if encoding is not None and list(encoding.names) != columns:
         raise ValueError("its encoding does not produce its columns")
     model = Model(
-        loss_of(state["loss"], None, None, 1),
+        loss_of(state["loss"]),
         np.array(state["theta"], dtype=np.float64),
         None if columns is None else tuple(columns),
         state["classes"],
