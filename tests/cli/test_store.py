@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.data import read_core
+from duramen.cli.files import encoding_in, read_core
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import Done, conforms, numbers, process, table
@@ -78,8 +78,8 @@ def test_the_life_of_a_store(files, run, tmp_path, monkeypatch):
         assert points.X[3, 0] == table()["age"][103].as_py()
         again = store.coreset()
     saved = read_core(tmp_path / "core.parquet")
-    assert_identical_coreset(replace(again, columns=saved.core.columns), saved.core)
-    assert saved.core.columns == saved.encoding.names
+    assert_identical_coreset(replace(again, columns=saved.columns), saved)
+    assert saved.columns == encoding_in(saved.metadata).names
 
 
 def test_fit_of_a_store_is_that_of_its_coreset(store, run, tmp_path):

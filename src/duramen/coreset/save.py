@@ -274,9 +274,10 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
     if checksum(state, _arrays(X, beside)) != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor = anchor_of(state["anchor"])
+    arrays: Any = {field: beside[name] for name, field in _COLUMNS.items() if name not in _POINTS}
     return Coreset(
         points=points,
-        **{field: beside[name] for name, field in _COLUMNS.items() if name not in _POINTS},
+        **arrays,
         loss=_fitting_loss(state["loss"], loss, anchor, points.n_columns),
         anchor=anchor,
         columns=None if columns is None else tuple(str(name) for name in columns),
