@@ -296,7 +296,6 @@ def test_options_of_another_command_are_marked_as_such(run, refuse, files, tmp_p
     assert run("store", "init", store, "--loss", "logistic", "--label", "ill").code == 0
     error = refuse("store", "insert", store, files / "rows.parquet")
     assert "(--one-hot name), use it as the ids (--id name)" in error
-    assert error.endswith("these are options of duramen store init\n")
 
 
 def test_a_first_file_of_one_class_does_not_lock_a_store(run, tmp_path):

@@ -7,8 +7,8 @@ import sys
 import textwrap
 import time
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -38,6 +38,7 @@ from duramen.cli.options import (
     sampling_settings,
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
+from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
 
@@ -177,7 +178,8 @@ def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[An
         try:
             with store.transaction() if options.atomic else nullcontext():
                 for batch, rows in data.encoding.read(data.table, options.batch, place):
-                    apply(rows)
+                    with _placing(batch):
+                        apply(rows)
                     place = batch.first + len(batch)
                     advance(shown, batch)
         except KeyboardInterrupt:
@@ -191,6 +193,15 @@ def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[An
         after = f" after the first {place:,} (--skip)" if place else ""
         options.talk.warn(f"nothing was {done}: {data.table.path} has no rows{after}")
     return int(place - options.skip)
+
+
+@contextmanager
+def _placing(batch: Any) -> Iterator[None]:
+    """Let an error about a row of a batch name its place in the file."""
+    try:
+        yield
+    except RowError as error:
+        raise error.at(batch.place) from None
 
 
 def _so_far(options: Namespace, place: int, done: str) -> str:
