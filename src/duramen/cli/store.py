@@ -44,7 +44,6 @@ from duramen.cli.options import (
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
 from duramen.io.scan import TableSource
-from duramen.store.recovery import recover
 from duramen.store.store import open_store
 
 _INIT = "duramen store init"
@@ -86,8 +85,6 @@ def add_parser(commands: Any) -> None:
     _add(below, "compact", compact)
     add = _add(below, "backup", backup).add_argument
     add("copy", type=Path, metavar="PATH", help="the copy to write; it must not exist")
-    new = "the new store to write; it must not exist"
-    add_output(_add(below, "recover", run_recover, "the damaged store"), new, replaces=False)
 
 
 def _add(commands: Any, name: str, run: Callable[[Namespace], None], help: str = "the store") -> Any:
@@ -466,8 +463,7 @@ def history(options: Namespace) -> None:
 def check(options: Namespace) -> None:
     """Check every page and every invariant of a store.
 
-    Damage is an error, described in one line; the exit code is 2. duramen store recover saves
-    what can be saved.
+    Damage is an error, described in one line with the way out; the exit code is 2.
 
     example: duramen store check customers.duramen
     """
@@ -517,21 +513,4 @@ def backup(options: Namespace) -> None:
         copy=options.copy,
         n_bytes=n_bytes,
         **facts,
-    )
-
-
-def run_recover(options: Namespace) -> None:
-    """Save what can be saved of a damaged store.
-
-    What can be read is written into a new store. The damaged one is left as it is.
-
-    example: duramen store recover damaged.duramen -o saved.duramen
-    """
-    check_source(options.store)
-    result = recover(options.store, options.output)
-    lost = "an unknown number lost" if result.n_lost is None else f"{result.n_lost:,} lost"
-    lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]
-    facts = fields_of(result, "n_points", "n_lost", "problems")
-    options.talk.result(
-        "store recover", "\n  ".join(lines), store=options.store, recovered=options.output, **facts
     )

@@ -413,7 +413,7 @@ def _weights(core: Coreset) -> Markup | None:
 
 
 def _event_cells(event: Any) -> tuple[str, ...]:
-    points = "" if event.n_points is None else f"{event.n_points:,}"  # a recovered store does not know them
+    points = "" if event.n_points is None else f"{event.n_points:,}"
     moved = "" if event.moved is None else short(event.moved)
     return _time_text(event.time), shorten(event.what), points, short(event.radius), moved
 

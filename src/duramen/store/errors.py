@@ -27,17 +27,13 @@ class StoreLockedError(OSError):
 
 def damaged(path: Path, reason: str) -> DamagedStoreError:
     """Return the error for a damaged file, with what to do."""
-    return DamagedStoreError(
-        f"{path} is damaged: {reason}; restore a backup, or save what can be read with "
-        f"`duramen store recover {path.name} -o new.duramen`"
-    )
+    return DamagedStoreError(f"{path} is damaged: {reason}; {_way_out(path)}")
 
 
-def sqlite_recover(path: Path) -> str:
-    """Return advice for a file that SQLite cannot open."""
+def _way_out(path: Path) -> str:
     return (
-        "restore a backup, or let SQLite's own shell, if it was built with .recover, save what it can: "
-        f'`sqlite3 {path.name} ".recover" | sqlite3 new.duramen`, then `duramen store recover` on the result'
+        f'restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 saved.duramen` and then '
+        "`duramen store check saved.duramen`"
     )
 
 
@@ -101,6 +97,6 @@ def _translate(path: Path, error: sqlite3.Error) -> OSError | ValueError:
             return kind(number, message, str(path))
     if "not a database" in text:
         return DamagedStoreError(
-            f"{path} is not a store, or its first page is damaged; check the path, {sqlite_recover(path)}"
+            f"{path} is not a store, or its first page is damaged; check the path, {_way_out(path)}"
         )
     return damaged(path, text)

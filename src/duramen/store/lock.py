@@ -28,11 +28,6 @@ def refuse_inherited(path: Path) -> None:
         )
 
 
-def is_open(path: Path) -> bool:
-    """Return whether a file is open in this process."""
-    return inode(path) in {file.inode for file in list(open_files)}
-
-
 def inode(path: Path) -> tuple[int, int]:
     """Return what identifies a file to the system, whatever its name."""
     found = path.stat()

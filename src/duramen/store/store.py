@@ -575,13 +575,6 @@ class Store(DynamicCoreset):
         self._file.metadata.put("history", [list(event) for event in self._history])
         self._written_anchor = anchor
 
-    def _continue_from(self, state: dict[str, Any]) -> None:
-        """Take over the state of another store besides the points: the next id, and the columns."""
-        self._skip_ids(int(state["next_id"]))
-        if self._state.validator.n_columns:
-            columns = state["gate"]["columns"]
-            self._state.validator.columns = None if columns is None else tuple(columns)
-
 
 def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
