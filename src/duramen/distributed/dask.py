@@ -226,8 +226,8 @@ class DaskSource:
         if _kind(X) != "array":
             raise TypeError(
                 f"data must be a Dask DataFrame, or a Dask array of rows and columns; found "
-                f"{type(X).__name__}; for a Dask Series pass data.to_frame(), for data in memory use "
-                "dm.robust_coreset"
+                f"{type(X).__name__}; for data in memory use dm.robust_coreset, for a Dask Series pass "
+                "data.to_frame()"
             )
         for role, name in given.items():
             if name is not None:
@@ -265,8 +265,8 @@ class DaskSource:
         """Make one pass: one task per partition, and a tree of tasks that merge their summaries."""
         self.number_rows()
         tasks = _Tasks(f"duramen-{stage}")
-        shared = _dask().delayed((make, self._roles), name=f"{tasks.key}-plan", traverse=False)
-        lengths = self.lengths or [None] * len(self)
+        shared = _dask().delayed((make, self._roles), name=f"duramen-plan-{uuid4().hex}", traverse=False)
+        lengths: Any = self.lengths or [None] * len(self)
         starts = list(accumulate(self.lengths, initial=0)) if self.lengths else lengths
         summaries = [
             tasks.add(_reduce_partition, shared, self._name(number), starts[number], lengths[number], *blocks)

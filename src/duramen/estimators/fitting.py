@@ -1,12 +1,11 @@
 """The fit of every estimator: profile all rows, build a coreset, solve on it, and evaluate the solution.
 
-Rows may be in memory, in a scan or in a Dask collection: a source that is read in passes. In memory a pass is one
-batch. What is computed in a pass is a reducer; only its summary leaves a worker.
+Rows may be in memory, in a scan or in a Dask collection: a source that is read in passes. In memory a pass is
+one batch. What is computed in a pass is a reducer; only its summary leaves a worker.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +27,6 @@ from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
 from duramen.losses.centres import distinct_rows
-from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.seeds import generator
@@ -170,12 +168,13 @@ class Profile(NamedTuple):
 
 
 class Profiler:
-    """The first pass: count, and collect what a fit needs; ``make_first`` makes the first pass of a coreset."""
+    """The first pass: count, and collect what a fit needs; ``make_first`` makes that of a coreset."""
 
     def __init__(self, needs: Needs, make_first: Callable[[], Summarizer] | None) -> None:
         self._needs, self._first = needs, None if make_first is None else make_first()
         self._n_points = self._n_columns = 0
-        self._classes, self._class_weights = np.empty(0), np.empty(0)
+        self._classes: Array = np.empty(0)
+        self._class_weights: Array = np.empty(0)
         self._distinct = np.empty((0, 0), dtype=np.float32)
         self._subsample = FirstPass(_ANY_LABELS, _SUBSAMPLE_SEED) if needs.subsample else None
 
@@ -200,7 +199,7 @@ class Profiler:
         self._add(other.n_points, other.n_columns, other.distinct)
 
     def summary(self) -> Profile:
-        parts = [part and part.summary() for part in (self._subsample, self._first)]
+        parts: Any = [part and part.summary() for part in (self._subsample, self._first)]
         classes = self._classes, self._class_weights
         return Profile(self._n_points, self._n_columns, *classes, self._distinct, *parts)
 
@@ -210,8 +209,7 @@ class Profiler:
         if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
             label = labels[labels != np.floor(labels)][0]
             raise ValueError(
-                f"Unknown label type: {label:g} is not a class; a classifier takes whole numbers, booleans, "
-                "or text"
+                f"Unknown label type: continuous; {label:g} is not a class; pass whole numbers or text"
             )
         if len(self._classes):
             labels = np.concatenate([self._classes, labels])
@@ -252,6 +250,15 @@ class Trimmed(NamedTuple):
     rest: ExactSums
     cache: Array | None
 
+    def evaluate(self, z: float) -> LossesAtSolution:
+        """Trim weight z, after all rows were added."""
+        losses, weights, ids, labels = self.worst
+        kept = kept_weights(losses, weights, min(z, float(weights.sum())), ids)
+        trimmed = float(self.rest.values[0]) + kept_sum(losses, kept)
+        order = np.lexsort((-ids, -losses))
+        threshold = float(losses[order[-1]]) if len(order) else np.inf
+        return LossesAtSolution(trimmed, ids[order], labels[order], weights[order], threshold, self.cache)
+
 
 class TrimmedPass:
     """The last pass: the rows that weight z at ``theta`` sets aside, and the sum of all other losses."""
@@ -259,7 +266,8 @@ class TrimmedPass:
     def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
         self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
         self._worst: tuple[Array, ...] = (np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0))
-        self._rest, self._cache = ExactSums(1), None
+        self._rest = ExactSums(1)
+        self._cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         found, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
@@ -433,8 +441,8 @@ class AllRows:
         """Build a coreset around an anchor; None finds one."""
         asked, points = settings.coreset_arguments(size, anchor), self.points
         if points is not None:
-            more = {"sample_weight": points.weights, "ids": points.ids}
-            return robust_coreset(points.X, points.y, **more, **asked)
+            asked |= {"sample_weight": points.weights, "ids": points.ids}
+            return robust_coreset(points.X, points.y, **asked)
         return run_passes(self, finish(Summary(plan(**asked), self._first_pass())))
 
     def _first_pass(self) -> Any:
@@ -454,13 +462,8 @@ class AllRows:
         """Compute the losses of all rows at theta."""
         z = outlier_weight(settings.n_outliers, self.total_weight())
         make = partial(TrimmedPass, settings.loss, theta, z, cached=self.points is not None)
-        worst, rest, cache = self.reduce(make, "evaluate")
-        losses, weights, ids, labels = worst
-        order = np.lexsort((-ids, -losses))
-        kept = kept_weights(losses, weights, min(z, float(weights.sum())), ids)
-        threshold = float(losses[order[-1]]) if len(order) else np.inf
-        trimmed = float(rest.values[0]) + kept_sum(losses, kept)
-        return LossesAtSolution(trimmed, ids[order], labels[order], weights[order], threshold, cache)
+        found: Trimmed = self.reduce(make, "evaluate")
+        return found.evaluate(z)
 
 
 class Trial(NamedTuple):
@@ -570,11 +573,11 @@ def _is_accurate(settings: FitSettings, trial: Trial, data: AllRows) -> bool:
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
     problem["random_state"] = settings.seed
-    if isinstance(settings.loss, PredictorLoss) and len(on) * on.X.shape[1] <= _SMALL:
+    if settings.loss.has_predictors and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
     if isinstance(on, WeightedPoints):  # a coreset knows both
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
-    if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
+    if init is None and settings.loss.has_predictors and len(on) <= on.X.shape[1]:
         everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
