@@ -21,7 +21,6 @@ from duramen.cli.data import (
     names_in,
     open_data,
     options_of,
-    place_in_file,
     read_data,
     read_encoding,
     write_core,
@@ -43,6 +42,7 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
+from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
 
@@ -252,10 +252,9 @@ def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
     """Apply a batch; an error about a row names its place in the file."""
     try:
         apply(rows)
-    except (ValueError, KeyError) as error:
-        if type(error) not in (ValueError, KeyError):
-            raise
-        raise type(error)(place_in_file(describe_error(error)[0], batch)) from error
+    except RowError as error:
+        error.at(batch.place)
+        raise
 
 
 def _so_far(options: Namespace, place: int, done: str) -> str:
