@@ -25,12 +25,7 @@ _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
 _FINISHING = 3  # steps: at a minimum each doubles the digits
 _SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
-_SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # of the size of residuals, in which smooth losses differ
-    1.0,
-    1 / 8,
-    1 / 64,
-    1 / 512,
-)  # of the residuals' size, that smooth losses differ in from one with kinks
+_SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
 _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
 
