@@ -20,6 +20,7 @@ from duramen.losses import (
     LogisticLoss,
     Loss,
     PoissonLoss,
+    QuantileLoss,
     SmoothHingeLoss,
     SoftmaxLoss,
     SquaredLoss,
@@ -32,6 +33,7 @@ LOSSES: dict[str, type[Loss]] = {
     "softmax": SoftmaxLoss,
     "squared": SquaredLoss,
     "huber": HuberLoss,
+    "quantile": QuantileLoss,
     "poisson": PoissonLoss,
     "kmeans": KMeansLoss,
     "kmedian": KMedianLoss,
@@ -43,6 +45,7 @@ _FIELDS = {  # options, and the fields of a loss that they set
     "k": "k",
     "classes": "n_classes",
     "huber_delta": "delta",
+    "quantile": "quantile",
     "divergence": "divergence",
     "no_intercept": "fit_intercept",
 }
@@ -71,6 +74,7 @@ def add_loss(parser: ArgumentParser, *, required: bool) -> None:
     add("--k", type=at_least(1), help="number of centres (kmeans, kmedian, bregman)")
     add("--classes", type=at_least(2), help="number of classes (softmax; default: as in the data)")
     add("--huber-delta", type=number, metavar="D", help="where the huber loss turns linear (default: 1.35)")
+    add("--quantile", type=number, metavar="Q", help="which quantile to predict, such as 0.9 (default: 0.5)")
     add("--divergence", choices=("kl", "itakura-saito", "squared"), help="for bregman (default: kl)")
     add("--no-intercept", action="store_true", help="do not fit an intercept (losses with labels)")
 

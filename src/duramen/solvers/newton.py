@@ -260,7 +260,7 @@ class SmoothedFit(Fit):
         for _ in range(_STEPS):
             losses = fit.losses(theta)
             value = problem.objective(theta, losses, kept)
-            if fit.sure and last - value <= _GAIN * share * value or last <= value:
+            if (fit.sure and last - value <= _GAIN * share * value) or last <= value:
                 break
             theta, last = fit.refit(Iterate(theta, losses, kept, value)), value
         return theta
