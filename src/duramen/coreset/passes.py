@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.arrays import Array, numbered
+from duramen.arrays import Array
 from duramen.coreset.anchor_sample import SAMPLE
 from duramen.coreset.candidates import Collected, Collector, MergedCandidates
 from duramen.coreset.choose import choose
@@ -22,6 +22,7 @@ from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, find_view
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
+from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
@@ -229,7 +230,7 @@ class Summarizer:
                 f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
             )
         if len(points):
-            with numbered(self.n_rows if before is None else before):
+            with rows_from(self.n_rows if before is None else before):
                 self._work.add(points)
 
     def absorb(self, summary: Summary) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, final
 
-from duramen.store.errors import StoreLockedError
+from duramen.store.connection import StoreLockedError
 
 open_files: set[Any] = set()  # each with its ``inode``
 _inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
