@@ -54,12 +54,13 @@ class Scorer:
     """Scores points in a view; ``probe`` are example points."""
 
     def __init__(self, view: View, probe: WeightedPoints, *, tree: bool) -> None:
-        if tree:  # where a sampler is a black box
-            view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
         self.view = view
         self.loss, self.seed, self.anchor, self.sampler = view.loss, view.seed, view.anchor, view.sampler
-        self.known = self.view.features
         first = self.score(probe.take(slice(0, 1)))
+        if tree:  # where a sampler is a black box
+            self.sampler = view.sampler.bind(view.loss, view.anchor)
+            self.view = replace(view, sampler=self.sampler, features=None)
+        self.known = self.view.features
         self.cache_type = None if first.cache is None else first.cache.dtype
         self.strata_type = None if first.strata is None else first.strata.dtype
         self.never_fails = _never_fails(self.loss, self.sampler, self.anchor)
@@ -169,7 +170,8 @@ class RankLists(ABC):
     def rest(self, strata: Array, rows: Array) -> float:
         """Sum the weights of some strata, without those of some slots."""
         left = ExactSum()
-        left.units = sum(self._weights[one].units for one in itertools.compress(sorted(self._lists), strata))
+        for number in itertools.compress(sorted(self._lists), strata):
+            left.absorb(self._weights[number])
         left.add_many(self._slots.weights[rows], -1)
         return left.value
 
