@@ -8,8 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, distance, lengths
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss, distance, lengths
 from duramen.losses.centres import CentreLoss
 from duramen.losses.linear import LinearLoss
 from duramen.parallel import one_blas_thread

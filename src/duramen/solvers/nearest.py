@@ -20,8 +20,7 @@ from functools import partial
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.ball import lengths
-from duramen.losses.base import ignore_overflow
+from duramen.losses.base import ignore_overflow, lengths
 from duramen.losses.nearest import FEW_COLUMNS, first_least, nearest_squared, squared_differences
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk
 
