@@ -61,7 +61,7 @@ from duramen.store.store import open_store
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
     from duramen.coreset.estimate import Estimate
-    from duramen.solvers.problem import Solution
+    from duramen.solvers.solve import Solution
 
 _LEARNING = "duramen build and fit, which learn"
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds

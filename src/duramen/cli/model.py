@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from duramen.coreset.estimate import Estimate
     from duramen.io import Encoding
     from duramen.losses import Loss
-    from duramen.solvers.problem import Solution
+    from duramen.solvers.solve import Solution
 
 _FORMAT = "duramen model"
 _VERSION = 1

@@ -17,7 +17,7 @@ from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
 from duramen.samplers.calibration import CalibrationFeatures
-from duramen.solvers.anchor import _find_anchor
+from duramen.solvers.starts import _find_anchor
 from duramen.trimming import check_points_and_loss
 
 
