@@ -16,12 +16,13 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import GradientFit, NewtonFit, SoftmaxFit
+from duramen.solvers.newton import GradientFit, NewtonFit, SmoothedFit, SoftmaxFit
 from duramen.trimming import Fit, Iterate, Problem
 
 FITS: dict[str, type[Fit]] = {
     "newton": NewtonFit,
     "softmax": SoftmaxFit,
+    "smoothed": SmoothedFit,
     "kmeans": KMeansFit,
     "distance": DistanceFit,
     "mean": MeanFit,
