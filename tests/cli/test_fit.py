@@ -46,7 +46,7 @@ def test_planted_rows_are_set_aside(core, run):
 def test_it_is_the_solution_that_the_library_finds(core, model):
     found, solution = read_model(model), dm.solve(dm.load_coreset(core), random_state=0)
     np.testing.assert_array_equal(found.theta, solution.theta)
-    assert found.facts["objective"] == solution.objective
+    assert found.state["objective"] == solution.objective
     assert found.encoding == encoding_in(read_core(core).metadata)
 
 
@@ -139,14 +139,14 @@ def test_a_coreset_of_the_library_s_own_making_will_do(run, refuse, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("@core --label ill", "is a coreset, whose columns and size are fixed; leave --label out"),
-        ("@core --loss kmeans --k 2", "was made for LogisticLoss(fit_intercept=True); leave --loss"),
-        ("@core --no-intercept", "was made for LogisticLoss(fit_intercept=True)"),
+        ("@core --label ill", "is a coreset, whose loss, columns and size are fixed; leave --label out"),
+        ("@core --loss kmeans --k 2", "leave --loss and --k out"),
+        ("@core --no-intercept", "leave --no-intercept out"),
         ("@rows", "is data, so a loss is needed; pass --loss"),
         ("@core --outliers 5000", "n_outliers=5000"),
         ("@core --l2 -1", "l2=-1"),
         ("@core -o model.txt", "model.txt must end in .json"),
-        ("@core -o no/model.json", "there is no folder no; create it first"),
+        ("@core -o no/model.json", "no/model.json: there is no folder "),
     ],
 )
 def test_wrong_options_are_refused(arguments, message, core, files, refuse, tmp_path):
