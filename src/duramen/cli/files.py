@@ -118,8 +118,8 @@ def _with_classes(table: Table, encoding: Encoding, loss: str, n_classes: int | 
     if len(classes) != (n_classes or max(2, len(classes))):
         raise ValueError(
             f"{table.path.name}: the label {encoding.label!r} has {len(classes)} classes "
-            f"({few(classes, 3)}), but {n_classes or 'two or more'} were expected; learn from a file that has them all, or correct "
-            "--classes (with --loss softmax)"
+            f"({few(classes, 3)}), but {n_classes or 'two or more'} were expected; learn from a file that "
+            "has them all, or correct --classes (with --loss softmax)"
         )
     return encoding
 
