@@ -18,7 +18,6 @@ from duramen.cli.files import (
     core_facts,
     core_of,
     encoding_in,
-    learn_data,
     names_in,
     open_data,
     read_data,
@@ -106,7 +105,7 @@ def init(options: Namespace) -> Result:
     settings, sample, encoding = column_settings(options), getattr(options, "from"), None
     if sample is not None:
         kind = LOSSES[options.loss]
-        encoding = learn_data(sample, settings, options.talk, kind, options.classes).encoding
+        encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
     loss = make_loss(options, encoding.classes if encoding else None)
     opened = open_store(
         options.store,
@@ -176,8 +175,9 @@ def update(store: Any, options: Namespace) -> Result:
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
     """Open the file with the store's encoding, or learn one if there is none."""
-    settings = store.notes.get("columns") or {}
-    return read_data(options.data, encoding_in(store.notes), settings, options.talk, store.loss)
+    loss, settings = store.loss, store.notes.get("columns") or {}
+    n_classes = loss.n_classes if loss.has_classes else None
+    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
 def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
