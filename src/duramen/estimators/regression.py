@@ -97,8 +97,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """
         self._check_parameters()
         settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        needs = Needs(settings.loss, subsample=self._measures)
-        data = self._collect(X, y, sample_weight, settings, needs)
+        data = self._collect(X, y, sample_weight, settings, Needs(settings.loss))
         if self._measures:
             settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
         self._fit(settings, data)
@@ -122,7 +121,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return tags
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        theta, n_columns = self.solution_.theta, data.profile.n_columns
+        theta, n_columns = self.solution_.theta, data.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
         self.__dict__.pop("delta_", None)  # of an earlier fit
@@ -149,7 +148,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
         theta = rough_theta(replace(settings, loss=squared), data)
-        sample = data.subsample()
+        sample = data.sample(settings)
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
         nonzero = labels != 0
