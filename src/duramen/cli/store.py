@@ -347,8 +347,12 @@ def stats(store: Any, options: Namespace) -> Result:
         "n_bytes": options.store.stat().st_size,
     }
     shown = {**_now(store), **facts, "columns": ", ".join(columns or ["not known yet"])}
-    lines = [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in shown.items()]
-    return "\n".join([f"{store.path}: {_anchor(report)}", *lines]), facts
+    return f"{store.path}: {_anchor(report)}\n" + "\n".join(_words(shown)), facts
+
+
+def _words(facts: dict[str, Any]) -> list[str]:
+    """Describe fields for people, one a line."""
+    return [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in facts.items()]
 
 
 def _text(value: Any) -> str:
@@ -369,8 +373,8 @@ def history(store: Any, options: Namespace) -> Result:
     events = [event._asdict() for event in store.history]
     deleted = [{"id": one, "time": time} for one, time in store.forgotten]
     lines = [f"{store.path}: {len(events)} anchors, {len(deleted):,} deleted"]
-    lines += [f"  {', '.join(_text(part) for part in one.values() if part is not None)}" for one in events]
-    lines += [f"  {one['time']}, {one['id']} deleted" for one in deleted]
+    lines += [f"{one['time']}:\n" + "\n".join(_words(one)) for one in events]
+    lines += [f"{one['time']}: {one['id']} deleted" for one in deleted]
     return "\n".join(lines), {"events": events, "forgotten": deleted}
 
 
