@@ -207,7 +207,7 @@ def test_losses_for_numbers_refuse_labels_of_text(refuse, tmp_path, loss):
     path = tmp_path / "g.csv"
     path.write_text("a;y\n1;9,5\n2;10,5\n3;11,5\n4;12,5\n")
     error = refuse("fit", path, "--loss", loss, "--label", "y")
-    assert f"the label 'y' holds text ('9,5' in line 2 (row 0, counting from 0)), but --loss {loss}" in error
+    assert "the label 'y' holds text ('9,5' in line 2 (row 0, counting from 0)), but " in error
     write(pa.table({"a": [1.0, 2.0], "y": ["neg", "pos"]}), tmp_path / "t.parquet")
     assert "holds text ('neg'), but" in refuse("fit", tmp_path / "t.parquet", "--loss", loss, "--label", "y")
 

@@ -7,8 +7,8 @@ import io
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -27,9 +27,7 @@ from duramen.cli.files import (
     core_of,
     encoding_in,
     kind_of,
-    learn_data,
     model_state,
-    open_data,
     read_core,
     read_data,
     read_model,
@@ -160,14 +158,12 @@ def _load_core(path: Path, options: Namespace) -> tuple[str, Coreset]:
 
 def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
     """List the rows that were set aside, largest loss first: id, weight and loss."""
-    ids = solution.outliers[:top]
-    if not len(ids):
-        return []
-    points = core.points.take(np.searchsorted(core.ids, ids))  # its rows are sorted by id
-    losses, names = core.loss.values(solution.theta, points.X, points.y), core_names(core)
+    rows, names = np.searchsorted(core.ids, solution.outliers[:top]), core_names(core)  # sorted by id
+    losses = core.loss.values(solution.theta, core.X, core.y)[rows]
+    parts = core.ids[rows].tolist(), solution.aside.tolist(), losses.tolist()
     return [
-        {"id": names.get(int(one), int(one)), "weight": float(weight), "loss": float(loss)}
-        for one, weight, loss in zip(ids, solution.aside, losses, strict=False)
+        {"id": names.get(one, one), "weight": weight, "loss": loss}
+        for one, weight, loss in zip(*parts, strict=False)
     ]
 
 
@@ -190,11 +186,7 @@ def predict(options: Namespace) -> Result:
     data = _data_for(model, options.data, options.talk)
     facts = {"predictions": options.output, "model": options.model, "n_rows": 0, "columns": []}
     with bar(options.talk, "predicting") as shown:
-        batches = _predictions(model, data, shown, facts)
-        if to_stdout:
-            _write_csv(sys.stdout, batches, standard_output)
-        else:
-            _write_file(options.output, batches, model.classes)
+        _write(options.output, _predictions(model, data, shown, facts), model.classes)
     to_file = "" if to_stdout else f", written to {options.output}"
     return f"{facts['n_rows']:,} rows predicted{to_file}", facts
 
@@ -207,10 +199,7 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, A
     for batch, rows in data.encoding.read(data.table):
         ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
         columns = {"id": ids, **model.predict(rows.X)}
-        yield {
-            name: part.tolist() if isinstance(part, np.ndarray) else list(part)
-            for name, part in columns.items()
-        }
+        yield {name: np.asarray(part).tolist() for name, part in columns.items()}
         facts |= {"n_rows": batch.first + len(batch), "columns": list(columns)}
         advance(shown, batch)
     if not facts["n_rows"]:
@@ -219,37 +208,37 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, A
 
 def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
     """Open the file with the model's encoding, without what prediction does not need."""
-    if model.encoding is None:
-        data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
-    else:
-        table = open_data(path)
-        id = model.encoding.id if model.encoding.id in table.columns else None
-        data = TableSource(table, replace(model.encoding, label=None, weight=None, id=id))
-    width = len(data.names)
-    if width != model.n_columns:
-        raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
+    data = read_data(path, talk, model.encoding, {"features": model.columns})
+    if model.encoding is not None:
+        id = model.encoding.id if model.encoding.id in data.table.columns else None
+        data = TableSource(data.table, replace(model.encoding, label=None, weight=None, id=id))
+    if len(data.names) != model.n_columns:
+        raise ValueError(f"{path} has {len(data.names)} columns, but the model has {model.n_columns}")
     return data
 
 
-def _write_file(output: Path, batches: Batches, classes: list[Any] | None) -> None:
-    """Write predictions batch by batch; the file appears only once it is complete."""
+def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
+    """Write predictions batch by batch; a file appears only once it is complete."""
+    if str(output) == "-":
+        with standard_output():
+            _write_csv(sys.stdout, batches)
+        return
     with naming(str(output)), replacing(output) as file:
         if output.suffix.lower() == ".csv":
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            _write_csv(text, batches, nullcontext)
+            _write_csv(text, batches)
             text.detach()
         else:
             _write_parquet(file, batches, classes)
 
 
-def _write_csv(stream: Any, batches: Batches, guard: Callable[[], AbstractContextManager[None]]) -> None:
+def _write_csv(stream: Any, batches: Batches) -> None:
     """Write CSV: a header, then one line per row."""
     lines = csv.writer(stream, lineterminator="\n")
     for place, columns in enumerate(batches):
-        with guard():
-            if not place:
-                lines.writerow(columns)
-            lines.writerows(zip(*columns.values(), strict=True))
+        if not place:
+            lines.writerow(columns)
+        lines.writerows(zip(*columns.values(), strict=True))
 
 
 def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> None:
@@ -285,7 +274,7 @@ def certify(options: Namespace) -> Result:
 
 def _read_points(options: Namespace, core: Coreset, columns: dict[str, Any]) -> WeightedPoints:
     """Read all rows of the data, encoded like the coreset's."""
-    data = read_data(options.data, encoding_in(core.metadata), columns, options.talk, core.loss)
+    data = read_data(options.data, options.talk, encoding_in(core.metadata), columns, type(core.loss))
     with bar(options.talk, "reading") as shown:
         found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
     parts = sorted(part for one in found for part in one.items())

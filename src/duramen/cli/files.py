@@ -75,46 +75,38 @@ def open_data(path: Path) -> Table:
     return open_table(path)
 
 
-def learn_data(
+def read_data(
     path: Path,
-    settings: dict[str, Any],
     output: Output,
+    encoding: Encoding | None,
+    settings: dict[str, Any],
     loss: type[Loss] | None = None,
     n_classes: int | None = None,
 ) -> TableSource:
-    """Open a table and learn how its columns become numbers; and its classes, if the loss has classes."""
+    """Open a table with an encoding; without one, learn it, and the classes if the loss has classes."""
     from duramen.io import learn_encoding
 
-    table, has_classes = open_data(path), loss is not None and loss.has_classes
+    table = open_data(path)
+    if encoding is not None:
+        return TableSource(table, encoding)
+    has_classes = loss is not None and loss.has_classes
     with bar(output, "inspecting the columns") as shown:
         encoding = learn_encoding(
             table, **settings, each=lambda batch: advance(shown, batch), classes=has_classes
         )
     if loss is not None and encoding.label is not None:
-        name = next((name for name, known in LOSSES.items() if known is loss), "")
-        encoding = (
-            _with_classes(table, encoding, name, getattr(loss, "n_classes", n_classes))
-            if has_classes
-            else _with_numbers(table, encoding, name)
-        )
+        encoding = (_with_classes if has_classes else _with_numbers)(table, encoding, loss, n_classes)
     return TableSource(table, encoding)
 
 
-def read_data(
-    path: Path, encoding: Encoding | None, settings: dict[str, Any], output: Output, loss: Loss
-) -> TableSource:
-    """Open a table with an encoding, or learn one where there is none yet."""
-    if encoding is None:
-        return learn_data(path, settings, output, type(loss), getattr(loss, "n_classes", None))
-    return TableSource(open_data(path), encoding)
-
-
-def _with_classes(table: Table, encoding: Encoding, loss: str, n_classes: int | None) -> Encoding:
-    """Refuse a wrong number of classes; take 0 and 1, or -1 and 1, as they are."""
+def _with_classes(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
+    """Refuse a wrong number of classes; of two, take 0 and 1, or -1 and 1, as they are."""
     choice: Any = encoding.label_choice
     classes = choice.categories
-    if loss != "softmax" and choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1)):
-        return replace(encoding, label_choice=None)
+    if loss.classifies:
+        n_classes = 2
+        if choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1)):
+            return replace(encoding, label_choice=None)
     if len(classes) != (n_classes or max(2, len(classes))):
         raise ValueError(
             f"{table.path.name}: the label {encoding.label!r} has {len(classes)} classes "
@@ -124,14 +116,14 @@ def _with_classes(table: Table, encoding: Encoding, loss: str, n_classes: int | 
     return encoding
 
 
-def _with_numbers(table: Table, encoding: Encoding, loss: str) -> Encoding:
+def _with_numbers(table: Table, encoding: Encoding, loss: type[Loss], *_: Any) -> Encoding:
     """Take labels as numbers: true as 1, categories that are numbers by their values; refuse text."""
     choice = encoding.label_choice
     if choice is not None and choice.of == "text":
         where = table.why_text(choice.name) or f" ({choice.categories[0]!r})"
         raise ValueError(
-            f"{table.path}: the label {encoding.label!r} holds text{where}, but --loss {loss} needs numbers; "
-            "correct it (decimals take a point), or use a loss for classes, such as --loss logistic"
+            f"{table.path}: the label {encoding.label!r} holds text{where}, but {loss.__name__} needs "
+            "numbers; correct it (decimals take a point), or use a loss for classes, such as --loss logistic"
         )
     return replace(encoding, label_choice=None)
 
@@ -148,7 +140,8 @@ def build_core(path: Path, options: Namespace) -> Coreset:
     """Build the coreset of a file as the options specify."""
     from duramen.coreset.build import robust_coreset
 
-    data = learn_data(path, column_settings(options), options.talk, LOSSES[options.loss], options.classes)
+    settings = column_settings(options)
+    data = read_data(path, options.talk, None, settings, LOSSES[options.loss], options.classes)
     loss = make_loss(options, data.classes)
     with bar(options.talk, "building") as shown:
         rows = Scan(data, shown.at_pass)
@@ -221,14 +214,17 @@ class Model:
         self.theta = np.array(state["theta"], dtype=np.float64)
         self.columns = None if columns is None else [str(name) for name in columns]
         self.n_columns = int(self.theta.shape[-1]) - bool(getattr(self.loss, "fit_intercept", False))
-        if self.encoding is not None and list(self.encoding.names) != self.columns:
-            raise ValueError("its encoding does not produce its columns")
+        names = self.columns if self.encoding is None else list(self.encoding.names)
         shape = self.loss.parameter_shape(self.n_columns if columns is None else len(columns))
-        if shape is not None and self.theta.shape != tuple(shape):
-            raise ValueError(f"its theta has shape {self.theta.shape}; {self.loss!r} needs {tuple(shape)}")
-        n_classes = self.loss.n_classes if self.loss.has_classes else None
-        if n_classes != (None if self.classes is None else len(self.classes)):
-            raise ValueError(f"its classes are {self.classes}, but {self.loss!r} has {n_classes}")
+        n_classes = self.loss.n_classes if self.loss.has_classes else 0
+        if (
+            names != self.columns
+            or shape not in (None, self.theta.shape)
+            or n_classes != len(self.classes or ())
+        ):
+            raise ValueError(
+                f"its theta {self.theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
+            )
 
     def predict(self, X: Rows) -> dict[str, Array]:
         """Predict rows; return columns by name.

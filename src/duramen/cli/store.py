@@ -18,7 +18,6 @@ from duramen.cli.files import (
     core_facts,
     core_of,
     encoding_in,
-    learn_data,
     names_in,
     open_data,
     read_data,
@@ -106,7 +105,7 @@ def init(options: Namespace) -> Result:
     settings, sample, encoding = column_settings(options), getattr(options, "from"), None
     if sample is not None:
         kind = LOSSES[options.loss]
-        encoding = learn_data(sample, settings, options.talk, kind, options.classes).encoding
+        encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
     loss = make_loss(options, encoding.classes if encoding else None)
     opened = open_store(
         options.store,
@@ -176,8 +175,9 @@ def update(store: Any, options: Namespace) -> Result:
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
     """Open the file with the store's encoding, or learn one if there is none."""
-    settings = store.notes.get("columns") or {}
-    return read_data(options.data, encoding_in(store.notes), settings, options.talk, store.loss)
+    loss, settings = store.loss, store.notes.get("columns") or {}
+    n_classes = loss.n_classes if loss.has_classes else None
+    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
 def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
@@ -347,8 +347,12 @@ def stats(store: Any, options: Namespace) -> Result:
         "n_bytes": options.store.stat().st_size,
     }
     shown = {**_now(store), **facts, "columns": ", ".join(columns or ["not known yet"])}
-    lines = [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in shown.items()]
-    return "\n".join([f"{store.path}: {_anchor(report)}", *lines]), facts
+    return f"{store.path}: {_anchor(report)}\n" + "\n".join(_words(shown)), facts
+
+
+def _words(facts: dict[str, Any]) -> list[str]:
+    """Describe fields for people, one a line."""
+    return [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in facts.items()]
 
 
 def _text(value: Any) -> str:
@@ -369,8 +373,8 @@ def history(store: Any, options: Namespace) -> Result:
     events = [event._asdict() for event in store.history]
     deleted = [{"id": one, "time": time} for one, time in store.forgotten]
     lines = [f"{store.path}: {len(events)} anchors, {len(deleted):,} deleted"]
-    lines += [f"  {', '.join(_text(part) for part in one.values() if part is not None)}" for one in events]
-    lines += [f"  {one['time']}, {one['id']} deleted" for one in deleted]
+    lines += [f"{one['time']}:\n" + "\n".join(_words(one)) for one in events]
+    lines += [f"{one['time']}: {one['id']} deleted" for one in deleted]
     return "\n".join(lines), {"events": events, "forgotten": deleted}
 
 
