@@ -115,6 +115,7 @@ def test_npz(run, tmp_path):
         ("softmax --label three", dm.SoftmaxLoss(3)),
         ("squared --label value", dm.SquaredLoss()),
         ("huber --label value --huber-delta 2", dm.HuberLoss(delta=2.0)),
+        ("quantile --label value --quantile 0.9", dm.QuantileLoss(0.9)),
         ("poisson --label count", dm.PoissonLoss()),
         ("kmedian --k 3", dm.KMedianLoss(3)),
         ("bregman --k 3 --divergence squared", dm.BregmanLoss(3, "squared")),

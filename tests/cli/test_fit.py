@@ -72,7 +72,7 @@ def test_predictions_are_the_library_s_own(model, run, tmp_path, suffix):
 
 @pytest.mark.parametrize(
     "words",
-    ["logistic --label two", "softmax --label three", "huber --label value", "poisson --label count",
+    ["logistic --label two", "softmax --label three", "huber --label value", "quantile --label value", "poisson --label count",
      "kmeans --k 3", "kmedian --k 3"],
 )  # fmt: skip
 def test_every_kind_predicts_as_its_formula_says(words, files, run, tmp_path):

@@ -19,7 +19,7 @@ from duramen.losses.centres import CentreLoss, DistanceLoss, KMeansLoss
 from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import NewtonFit, SoftmaxFit
+from duramen.solvers.newton import NewtonFit, SmoothedFit, SoftmaxFit
 from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
 
 _NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
@@ -59,6 +59,8 @@ class Run(NamedTuple):
 def fit_of(problem: Problem) -> Fit:
     """Choose how to refit: by Newton steps, by means of clusters, or by L-BFGS where neither applies."""
     loss, n_columns = problem.loss, problem.points.n_columns
+    if loss.fitter == "smoothed":
+        return SmoothedFit(problem, fit_of)
     if isinstance(loss, LinearLoss) and n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X)):
         return NewtonFit(problem)
     if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(n_columns)) <= _SOFTMAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from duramen.arrays import Array, Rows, to_dense
 from duramen.losses.base import ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.solvers.problem import Fit, Iterate, Problem
+from duramen.trimming import kept_sum
 
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
@@ -23,6 +25,8 @@ _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
 _FINISHING = 3  # steps: at a minimum each doubles the digits
 _SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
+_SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
+_STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
 
 
@@ -222,3 +226,41 @@ def _softmax_hessian(block: Rows, shares: Array, kept: Array) -> Array:
             part = _product(block, _scale_rows(block, weights))
             hessian[one, :, two], hessian[two, :, one] = part, part.T
     return hessian.reshape(k * p, k * p)
+
+
+class SmoothedFit(Fit):
+    """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
+
+    def __init__(self, problem: Problem, fit_of: Callable[[Problem], Fit]) -> None:
+        super().__init__(problem)
+        self.loss: Any = problem.loss
+        self.fit_of = fit_of
+        self.level = 0
+
+    def restart(self) -> None:
+        self.level = 0
+
+    def losses(self, theta: Array) -> Array:
+        return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
+
+    def refit(self, here: Iterate) -> Array:
+        mean = kept_sum(here.losses, here.kept) / self.problem.kept_weight
+        while mean > 0:
+            share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
+            theta = self._minimise(self.loss.smoothed(mean, share), here.theta, here.kept, share)
+            self.level += not self.sure
+            if self.sure or self.problem.objective(theta, self.losses(theta), here.kept) < here.objective:
+                return theta
+        return here.theta
+
+    def _minimise(self, loss: Any, theta: Array, kept: Array, share: float) -> Array:
+        """Fit the weights kept, as closely as a loss that differs in part by this share deserves."""
+        problem = replace(self.problem, loss=loss, frame=self.problem.coordinates)
+        fit, last = self.fit_of(problem), np.inf
+        for _ in range(_STEPS):
+            losses = fit.losses(theta)
+            value = problem.objective(theta, losses, kept)
+            if (fit.sure and last - value <= _GAIN * share * value) or last <= value:
+                break
+            theta, last = fit.refit(Iterate(theta, losses, kept, value)), value
+        return theta
