@@ -88,6 +88,27 @@ class RowError(ValueError):
         return self._changed()
 
 
+def prefixed(prefix: str, error: Exception) -> Exception:
+    """Return an error whose message begins with a prefix: of its type, or a base type that takes a message.
+
+    Examples
+    --------
+    >>> prefixed("partition 3: ", KeyError("no id 7"))
+    KeyError('partition 3: no id 7')
+    """
+    if isinstance(error, RowError):
+        return error.inside(prefix)
+    text = f"{prefix}{error.args[0] if len(error.args) == 1 else error}"
+    for kind in type(error).__mro__:
+        try:
+            made = kind(text)
+        except Exception:
+            continue
+        if isinstance(made, Exception) and str(made) in (text, repr(text)):
+            return made
+    return RuntimeError(text)
+
+
 @contextmanager
 def rows_from(before: int) -> Iterator[None]:
     """Add ``before``, the number of rows before a batch, to the row in an error about it.
