@@ -16,7 +16,6 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.ball import Anchor
 from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import sum_in_units
@@ -24,6 +23,7 @@ from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, points_in
 from duramen.errors import prefixed
+from duramen.losses.base import Anchor
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
