@@ -54,7 +54,7 @@ from duramen.store.store import open_store
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
     from duramen.coreset.coreset import Coreset
-    from duramen.solvers.problem import Solution
+    from duramen.solvers.solve import Solution
 
 _NOT_SHOWN = ("format", "version", "made_by", "encoding")  # of a model, in the JSON of fit
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds

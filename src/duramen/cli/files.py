@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from duramen.coreset.estimate import Estimate
     from duramen.io import Encoding, Table
     from duramen.losses import Loss
-    from duramen.solvers.problem import Solution
+    from duramen.solvers.solve import Solution
 
 KINDS = {"store": "store", "core": "coreset", "model": "model"}
 _FORMAT, _VERSION = "duramen model", 1

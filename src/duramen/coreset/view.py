@@ -25,7 +25,7 @@ from duramen.samplers.base import (
     has_frozen,
 )
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
-from duramen.solvers.anchor import _find_anchor
+from duramen.solvers.starts import _find_anchor
 from duramen.trimming import check_points_and_loss, kept_weights
 
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products

@@ -30,8 +30,7 @@ from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution
-from duramen.solvers.solve import solve_quietly
+from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
