@@ -270,17 +270,17 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
     points = WeightedPoints(X, y, beside.pop("weight"), beside.pop("id"))
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
-    anchor, saved_loss = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
-    shape = saved_loss.parameter_shape(points.n_columns)
+    anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
+    shape = known.parameter_shape(points.n_columns)
     if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
         raise LossMismatchError(
-            f"has an anchor of shape {anchor.theta.shape}; {saved_loss!r} on {points.n_columns} columns needs "
+            f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
             f"shape {tuple(shape)}; pass the loss that the coreset was made with"
         )
     return Coreset(
         points=points,
         **{_COLUMNS[name]: part for name, part in beside.items()},
-        loss=saved_loss,
+        loss=known,
         anchor=anchor,
         columns=None if columns is None else tuple(str(name) for name in columns),
         metadata=state.get("metadata", _metadata_of_0_1(table)),
