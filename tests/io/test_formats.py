@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from duramen.io.table import rows_in_memory
+from duramen.io.tables import rows_in_memory
 from tests.io.files import WRITERS, arrow_table, gathered, some_numbers, written
 from tests.support import assert_identical_array
 

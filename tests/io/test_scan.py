@@ -245,7 +245,7 @@ def test_a_file_that_changes_is_noticed(tmp_path):
     files(tmp_path, table(), (1000,))
     found = dm.scan(tmp_path, label="y")
     files(tmp_path, table(seed=1), (1100,))
-    with pytest.raises(ValueError, match="changed while it was read"):
+    with pytest.raises(ValueError, match="changed after it was opened"):
         dm.robust_coreset(found, **CHOSEN)
 
 

@@ -24,7 +24,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import load_coreset, write
 from duramen.errors import RowError
 from duramen.extras import needed
-from duramen.io.opening import is_pattern
+from duramen.io.formats import is_pattern
 from duramen.io.scan import Scan, TableSource
 from duramen.progress import Bar
 

@@ -305,7 +305,7 @@ def _is_whole(one: Any) -> bool:
 
 def _read_ids(path: Path) -> tuple[list[Any], str | None]:
     """Read ids from a table with one column, or from lines of text; of a CSV file, return the header too."""
-    from duramen.io.opening import is_table
+    from duramen.io.formats import is_table
 
     if str(path) != "-":
         check_source(path)
@@ -321,7 +321,7 @@ def _read_ids(path: Path) -> tuple[list[Any], str | None]:
 
 def _read_column(path: Path) -> tuple[list[Any], str | None]:
     from duramen.io import Encoding
-    from duramen.io.learning import has_text_ids
+    from duramen.io.encoding import has_text_ids
 
     table = open_data(path)
     if len(table.columns) != 1:

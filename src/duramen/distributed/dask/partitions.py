@@ -16,7 +16,7 @@ import numpy as np
 
 from duramen.arrays import refuse_nonfinite
 from duramen.extras import needed
-from duramen.io.columns import check_names, column_roles
+from duramen.io.tables import check_names, column_roles
 from duramen.parallel import on_one_thread
 from duramen.points import WeightedPoints
 from duramen.text import few
