@@ -99,21 +99,6 @@ class RowError(ValueError):
         return self._changed()
 
 
-def prefixed(prefix: str, error: Exception) -> Exception:
-    """Return an error whose message begins with ``prefix``, of its type or a base type of that."""
-    if isinstance(error, RowError):
-        return error.inside(prefix)
-    text = f"{prefix}{error.args[0] if len(error.args) == 1 else error}"
-    for kind in type(error).__mro__:
-        try:
-            made = kind(text)
-        except Exception:
-            continue
-        if isinstance(made, Exception) and str(made) in (text, repr(text)):
-            return made
-    return RuntimeError(text)
-
-
 @contextmanager
 def rows_from(before: int) -> Iterator[None]:
     """Add ``before``, the number of rows before a batch, to the row in an error about it.

@@ -58,7 +58,7 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
         **{name: state[name] for name in plain},
-        "loss": loss_of(state["loss"], loss, None, 0, "dm.open_store(path, loss=...)"),
+        "loss": loss_of(state["loss"], loss, "dm.open_store(path, loss=...)"),
         "sampler": _sampler_from_json(state["sampler"], sampler),
     }
 

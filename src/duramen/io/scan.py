@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
-from duramen.errors import prefixed, rows_from
+from duramen.errors import RowError, rows_from
 from duramen.io.tables import column_roles
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, numbers_of
@@ -354,8 +354,10 @@ class _BatchSource:
         for number, batch in enumerate(batches):
             try:
                 points = self._points(batch, first)
+            except RowError as error:
+                raise error.inside(f"batch {number}: ") from None
             except (TypeError, ValueError) as error:
-                raise prefixed(f"batch {number}: ", error) from error.__cause__
+                raise type(error)(f"batch {number}: {error}") from error
             if points is not None:
                 yield first, 0.5, points  # the number of batches is unknown
                 first += len(points)

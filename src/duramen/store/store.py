@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.ball import Anchor, distance
+from duramen.ball import distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
@@ -28,18 +28,17 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
-from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.errors import StoreLockedError, damage_errors, damaged
-from duramen.store.file import Content, StoreFile, refuse_foreign, resolve
+from duramen.store.connection import StoreLockedError, damage_errors, damaged
+from duramen.store.file import Content, StoreFile, resolve
 from duramen.store.lock import WriterLock, now, refuse_inherited
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BYTES = 8 << 20  # of rows written together
+_BLOCKS = 128  # written together: at most 8 MB of rows
 
 
 class AnchorEvent(NamedTuple):
@@ -79,24 +78,25 @@ class Store(DynamicCoreset):
     >>> folder.cleanup()
     """
 
-    def __init__(
-        self, file: StoreFile, lock: WriterLock | None, loss: Any = None, sampler: Any = None
-    ) -> None:
+    def __init__(self, file: StoreFile, lock: WriterLock | None, given: dict[str, Any]) -> None:
         self._file, self._pid = file, os.getpid()
         self._closed = self._lost_file = False
         self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
+        self._n_changes = 0  # besides those of the state
         self._origin = "the first"  # of an anchor found on insertion
         self._memory: State | None = None
-        self._notes: dict[str, Any] = {}
+        self._metadata: dict[str, Any] = {}
         with self._snapshot():
-            content = self._read()
+            content = self._file.read()
+            settings = content.metadata["settings"]
             try:
-                settings = settings_from_json(content.metadata["settings"], loss, sampler)
+                known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
             except (LossMismatchError, TypeError) as error:
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(f"{file.path} {error}") from None
-            super().__init__(**settings)
+            super().__init__(**known)
             self._restore(content)
+        _check_settings(self, content.metadata, given)
         self._finalizer = weakref.finalize(self, _close_file, file, lock, self._pid)
 
     # what a store has beyond a dynamic coreset
@@ -137,25 +137,23 @@ class Store(DynamicCoreset):
         """
         with self._lock:
             self._check_writable()
-            self._check_not_undone()
-            before, depth = self._memory_version(), self._depth
+            before, outermost = self._memory_version(), not self._depth
+            self._depth += 1
             try:
-                self._depth = depth + 1
-                if depth == 0:
+                if outermost:
                     self._file.begin()
                 yield
-                if depth == 0:
-                    self._check_not_undone()
+                if outermost:
                     self._commit(before)
             except BaseException:
-                if not self._undone and (depth == 0 or self._memory_version() != before):
+                if not self._undone and (outermost or self._memory_version() != before):
                     self._undo(before)
                     self._undone = True
                 raise
             finally:
-                self._depth = depth
-                self._undone = self._undone and depth > 0
-            if depth == 0:
+                self._depth -= 1
+                self._undone &= not outermost
+            if outermost:
                 self._file.clear_traces()
 
     def check(self) -> str:
@@ -182,7 +180,7 @@ class Store(DynamicCoreset):
                 self.check_invariants()
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
-            n_blocks = self._file.blocks.n_blocks
+            n_blocks = self._file.blocks.totals["n_blocks"]
             last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
             return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
@@ -198,7 +196,7 @@ class Store(DynamicCoreset):
             self._check_writable()
             self._refuse_in_transaction("compact()")
             with self.transaction():
-                self._changed = True
+                self._n_changes += 1
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
@@ -278,13 +276,13 @@ class Store(DynamicCoreset):
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
         self._check_open()
-        return self._history
+        return tuple(AnchorEvent(*event) for event in self._metadata["history"])
 
     @property
     def audit(self) -> bool:
         """Whether deletions are recorded."""
         self._check_open()
-        return self._audit
+        return bool(self._metadata["audit"])
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
@@ -297,15 +295,20 @@ class Store(DynamicCoreset):
     def notes(self) -> dict[str, Any]:
         """A copy of the notes in the store."""
         self._check_open()
-        return copy.deepcopy(self._notes)
+        return copy.deepcopy(self._metadata["notes"])
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
         with self.transaction():
-            notes = {**self._notes, name: _json_round_trip(name, value)}
-            self._changed = self._file.log_has_traces = True
-            self._notes = {key: one for key, one in notes.items() if one is not None}
-            self._file.metadata.put("notes", self._notes)
+            notes = {**self._metadata["notes"], name: _json_round_trip(name, value)}
+            self._put("notes", {key: one for key, one in notes.items() if one is not None})
+            self._file.log_has_traces = True
+
+    def _put(self, name: str, value: Any) -> None:
+        """Change metadata, in memory and in the file."""
+        self._metadata = {**self._metadata, name: value}
+        self._n_changes += 1
+        self._file.put(name, value)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -322,27 +325,23 @@ class Store(DynamicCoreset):
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
             self._note_anchor(self._origin)
-            if len(numbers):
-                self._write_points(numbers)
+            self._write_points(numbers)
             return numbers
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
-            slots = self._find(ids)
-            if not len(slots):
-                return
-            state = self._sound()
-            numbers = state.slots.ids[slots]
-            given = numbers if state.ids.names is None else state.ids.names_of(numbers)
-            super().delete(numbers)
-            self._file.remove(numbers)
-            if self._audit:
-                self._file.note_forgotten(given.tolist(), now())
+            points = self._sound()
+            numbers = points.slots.ids[self._find(ids)]
+            if len(numbers):
+                given = numbers if points.ids.names is None else points.ids.names_of(numbers)
+                super().delete(numbers)
+                self._file.remove(numbers)
+                if self.audit:
+                    self._file.note_forgotten(given.tolist())
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
-            slots = self._find(ids)
-            numbers = self._state.slots.ids[slots]
+            numbers = self._state.slots.ids[self._find(ids)]
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
                 self._file.replace(self._block(numbers))
@@ -358,6 +357,7 @@ class Store(DynamicCoreset):
                 super().merge(other)
             finally:
                 self._origin = "the first"
+            self._put("given", anchor_to_json(self._settings.given))
             return self
 
     def reanchor(self, theta: Any = None) -> None:
@@ -400,8 +400,6 @@ class Store(DynamicCoreset):
             raise PermissionError(
                 f"the store {self.path} was opened with read_only=True; open it without that to change it"
             )
-
-    def _check_not_undone(self) -> None:
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -416,22 +414,18 @@ class Store(DynamicCoreset):
         """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
+            self._version = self._file.version
             yield
         finally:
             self._file.rollback()
-
-    def _read(self) -> Content:
-        self._version = self._file.version
-        return self._file.read()
 
     def _restore(self, content: Content) -> None:
         """Load what the file holds into memory."""
         with damage_errors(self.path):
             self._free_memory()
             metadata, n = content.metadata, content.n_points
+            state, saved, sample = metadata["state"], metadata["anchor"], content.sample
             restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
-            state, saved = metadata["state"], metadata["anchor"]
-            anchor = None if saved is None else anchor_of({**saved, "ids": np.sort(content.sample).tolist()})
             if len(content.names or ()) != (n if state.get("named", False) else 0):
                 raise ValueError("names are missing")
             changed = np.zeros(n, dtype=bool)
@@ -440,26 +434,22 @@ class Store(DynamicCoreset):
                 state,
                 n,
                 _parts(content, changed),
-                anchor=anchor,
+                anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
                 names=content.names,
-                sample=content.sample,
+                sample=sample,
                 changed=changed,
                 order=content.places,
             )
-            self._notes, self._audit = metadata["notes"], bool(metadata["audit"])
-            self._history = tuple(AnchorEvent(*event) for event in metadata["history"])
-            self._written_anchor: Anchor | None = self.anchor
-            self._written_given = self._settings.given
-            if self._tree is not None:
-                self._tree.buckets.touched = set()
-            self._changed, self._has_spare_state = False, False
+            self._metadata, self._written_anchor = metadata, self.anchor
+            if self._buckets is not None:
+                self._buckets.touched = set()
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
         if memory is not None:
             memory.unlink()
 
-    def _undo(self, before: tuple[Any, ...] | None) -> None:
+    def _undo(self, before: tuple[int, ...] | None) -> None:
         """Go back to what the file holds; unchanged memory is kept."""
         try:
             self._file.rollback()
@@ -467,7 +457,7 @@ class Store(DynamicCoreset):
                 self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
-                    self._restore(self._read())
+                    self._restore(self._file.read())
         except BaseException:
             self._lost_file = True
             raise
@@ -475,90 +465,75 @@ class Store(DynamicCoreset):
     def _check_file(self) -> None:
         """Check that every page is intact, and that the file agrees with memory."""
         if self.read_only:
-            self._restore(self._read())
+            self._restore(self._file.read())
         content = self._file.read()
         with damage_errors(self.path):
-            agree = [self._pack(block) == self._pack(self._block(block.ids)) for block in content.blocks]
+            agree = [self._is_in_memory(block) for block in content.blocks]
         self._file.check()
         if not all(agree):
             raise damaged(self.path, "a block holds points that differ from those in memory")
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, but memory has {self.n_points}")
         same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
-        if not same or content.metadata["notes"] != self._notes:
+        if not same or content.metadata["notes"] != self._metadata["notes"]:
             raise damaged(self.path, "its state or its notes differ from those in memory")
 
-    def _pack(self, block: Block) -> bytes:
-        """Pack a block, with epochs replaced by whether each point changed since the anchor."""
-        return self._file.blocks.layout.pack(
-            block._replace(epochs=block.epochs == self._file.totals["epoch"])
-        )
+    def _is_in_memory(self, block: Block) -> bool:
+        """Return whether memory holds the same points, and knows which changed since the anchor."""
+        block = {**block, "epochs": np.maximum(block["epochs"], self._file.totals["epoch"] - 1)}
+        pack = self._file.blocks.layout.pack
+        return pack(block) == pack(self._block(block["ids"]))
 
     # from memory to the file
 
     @property
-    def _tree(self) -> Tree | None:
+    def _buckets(self) -> Any:
+        """The buckets of a tree."""
         candidates = None if self._memory is None else self._memory.candidates
-        return candidates.engine if candidates is not None and isinstance(candidates.engine, Tree) else None
+        return getattr(getattr(candidates, "engine", None), "buckets", None)
 
-    def _memory_version(self) -> tuple[Any, ...]:
+    def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
-        inside = (
-            None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
-        )
-        return inside, self._settings, self._changed
+        return id(state), 0 if state is None else state.version, self._n_changes
 
-    def _commit(self, before: tuple[Any, ...]) -> None:
+    def _commit(self, before: tuple[int, ...]) -> None:
+        self._check_writable()
         if self._memory_version() == before:
             self._file.rollback()
             return
-        state = state_to_json(self)
-        self._file.metadata.put("state", state)
-        if self._settings.given is not self._written_given:
-            self._file.metadata.put("given", anchor_to_json(self._settings.given))
-            self._written_given = self._settings.given
-        if state["gate"] is not None and not self._has_spare_state:
-            self._file.spare.put("spare-state", state)
-            self._has_spare_state = True
+        self._file.put("state", state_to_json(self))
         self._write_places()
-        self._file.commit()
-        self._changed = False
+        self._file.commit(self._state.sample)
 
     def _write_points(self, numbers: Array) -> None:
         """Write new points."""
         state = self._sound()
         validator, named = state.validator, state.ids.names is not None
         layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
-        step = max(layout.capacity, _BYTES // layout.row_bytes)
+        self._file.blocks.layout, step = layout, _BLOCKS * layout.capacity
         for start in range(0, len(numbers), step):
             some = numbers[start : start + step]
-            self._file.add(layout, self._block(some), state.ids.names_of(some) if named else None)
+            self._file.add(self._block(some), state.ids.names_of(some) if named else None)
 
     def _write_places(self) -> None:
         """Write the places of a tree whose points have changed."""
-        tree = self._tree
-        if tree is None:
-            return
-        order, touched = tree.buckets.order, tree.buckets.touched  # None: it was never written
-        places = np.arange(len(order)) if touched is None else np.array(sorted(touched), dtype=np.int64)
-        places = places[places < len(order)]
-        slots = np.array([order[place] for place in places.tolist()], dtype=np.int64)
-        ids = self._sound().slots.ids[slots]
-        self._file.set_places(places, ids, len(order), all_places=touched is None)
-        tree.buckets.touched = set()
+        buckets = self._buckets
+        if buckets is not None:
+            n, touched = len(buckets.order), buckets.touched  # None: it was never written
+            places = [place for place in (range(n) if touched is None else touched) if place < n]
+            slots = np.array([buckets.order[place] for place in places], dtype=np.int64)
+            self._file.set_places(np.array(places, dtype=np.int64), self._state.slots.ids[slots], n)
+            buckets.touched = set()
 
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
-        state = self._sound()
-        points, single = state.slots, len(numbers) == 1
-        slots = points.find_many(numbers)
-        epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
-        if state.candidates is not None:
-            epochs += state.candidates.are_changed(slots)
-        labels = None if points.y is None else points.y[slots]
-        rows = points.row(int(slots[0]))[None] if single else points.rows(slots)
-        return Block(points.ids[slots], epochs, points.weights[slots], labels, rows)
+        state, epoch = self._sound(), self._file.totals["epoch"] - 1
+        slots = state.slots.find_many(numbers)
+        points = state.slots.points(slots)
+        changed = np.zeros(len(slots)) if state.candidates is None else state.candidates.are_changed(slots)
+        block = {"ids": points.ids, "epochs": epoch + changed, "weights": points.weights, "rows": points.X}
+        return block if points.y is None else {**block, "labels": points.y}
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:
         """Write an anchor that is new, or at which all points were scored again."""
@@ -568,21 +543,21 @@ class Store(DynamicCoreset):
         moved = None
         if old is not None and old.theta.shape == anchor.theta.shape:
             moved = distance(old.theta, anchor.theta)
-        self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
+        event = [now(), what, self.n_points, anchor.radius, moved]
+        self._put("history", [*self._metadata["history"], event])
+        self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+        self._file.set_sample(self._state.sample)
         self._file.totals["epoch"] += 1
-        self._file.set_sample(sorted(self._sound().sample))
-        self._file.metadata.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.metadata.put("history", [list(event) for event in self._history])
         self._written_anchor = anchor
 
 
 def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
     start, epoch = 0, content.metadata["ledger"]["epoch"]
-    for ids, epochs, weights, labels, rows in content.blocks:
-        end = start + len(ids)
-        changed[start:end] = (epochs == epoch) & (epoch > 0)
-        yield ids, weights, labels, rows
+    for block in content.blocks:
+        end = start + len(block["ids"])
+        changed[start:end] = block["epochs"] == epoch
+        yield block["ids"], block["weights"], block.get("labels"), block["rows"]
         start = end
 
 
@@ -700,23 +675,22 @@ def open_store(
         raise ValueError("create and read_only contradict each other; leave one of them out")
     _check_place(place, create, not read_only)
     is_new = create and not (place.exists() and place.stat().st_size > 0)
-    fresh = _new_coreset(given) if is_new else None  # raises before there is a file
+    fresh = _first_metadata(given) if is_new else None  # raises before there is a file
     with ExitStack() as on_error:
         lock = None if read_only else WriterLock(place)
         if lock is not None:
             on_error.callback(lock.release)
         file = StoreFile(place, read_only=read_only, synchronous=synchronous)
         on_error.callback(file.close)
-        if not read_only and file.is_blank:
+        if file.is_blank:
             if not create:
                 raise ValueError(
-                    f"{place} is empty: its creation was interrupted; dm.open_store(path, create=True, "
-                    "loss=...) completes it"
+                    f"{place} is empty: it is being created, or its creation was interrupted; "
+                    "dm.open_store(path, create=True, loss=...) completes it"
                 )
-            file.create(_first_metadata(fresh or _new_coreset(given), bool(audit)))
+            file.create(fresh or _first_metadata(given))
         file.open()
-        store = Store(file, lock, loss, sampler)
-        _check_settings(store, given)
+        store = Store(file, lock, given)
         on_error.pop_all()
     return store
 
@@ -726,55 +700,45 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
     refuse_inherited(place)
-    if not place.exists():
-        if not create:
-            raise FileNotFoundError(
-                f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
-            )
-        if not place.parent.is_dir():
-            raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
-    elif writing:
-        if place.stat().st_nlink > 1:
+    if place.exists():
+        if writing and place.stat().st_nlink > 1:
             raise ValueError(
                 f"{place} has several names (hard links), and SQLite would keep a log under each; "
                 "remove all but one"
             )
-        refuse_foreign(place)  # before anything is written to it
+    elif not create:
+        raise FileNotFoundError(
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
+        )
+    elif not place.parent.is_dir():
+        raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
 
 
-def _new_coreset(given: dict[str, Any]) -> DynamicCoreset:
+def _first_metadata(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a new store with these settings."""
     if "loss" not in given:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
-    return DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
-
-
-def _first_metadata(fresh: DynamicCoreset, audit: bool) -> dict[str, Any]:
+    fresh = DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
     return {
         "settings": settings_to_json(fresh),
         "given": anchor_to_json(fresh._settings.given),
         "state": state_to_json(fresh),
         "anchor": None,
-        "audit": audit,
+        "audit": bool(given.get("audit")),
         "notes": {},
         "history": [],
     }
 
 
-def _check_settings(store: Store, given: dict[str, Any]) -> None:
+def _check_settings(store: Store, metadata: dict[str, Any], given: dict[str, Any]) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
+    other = _first_metadata({"loss": store.loss, **given})
+    mine, theirs = ({**one, **one["settings"]} for one in (metadata, other))
     given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
     if not is_whole(given.get("random_state")):
         given.pop("random_state", None)  # a generator does not reveal its seed
-    settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
-    other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
-    mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
-    theirs = {
-        **settings_to_json(other),
-        "anchor": anchor_to_json(given.get("anchor")),
-        "audit": given.get("audit"),
-    }
     for name in sorted(given):
-        key = "seed" if name == "random_state" else name
+        key = {"random_state": "seed", "anchor": "given"}.get(name, name)
         if mine[key] != theirs[key]:
             raise ValueError(
                 f"{store.path} was made with a different {name} than {given[name]!r}; leave it out, or "
