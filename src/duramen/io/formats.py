@@ -166,8 +166,8 @@ class Archive(File):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with readable(path, _ARCHIVE, *_BROKEN), np.load(path, allow_pickle=False) as archive:
-            arrays: dict[str, Array] = dict(archive)
+        with readable(path, _ARCHIVE, *_BROKEN), path.open("rb") as file:
+            arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
         matrices = {key: array for key, array in arrays.items() if array.ndim > 1}
         if len(matrices) > 1:
             raise ValueError(f"{path} has several matrices: {few(list(matrices))}; keep one in the file")
