@@ -20,6 +20,7 @@ from duramen.arrays import Array
 from duramen.errors import RowError
 from duramen.io.tables import (
     EXACT,
+    TOO_LARGE,
     Column,
     File,
     Kind,
@@ -30,7 +31,6 @@ from duramen.io.tables import (
     exact_numbers,
     mark_of,
     readable,
-    refuse_large,
     refuse_where,
 )
 from duramen.text import shorten
@@ -112,12 +112,10 @@ class TextColumn(ArrowColumn):
         if self.kind is Kind.FLAG:
             return self.flags()
         values = _numpy(self._cast(pa.float64(), "a number"))
-        with np.errstate(invalid="ignore"):
-            over = np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values))
-        for row, text in zip(over.tolist(), self.values.take(pa.array(over)).to_pylist(), strict=True):
-            digits = text.strip().removeprefix("-")
-            if digits.isdecimal() and int(digits) > EXACT:
-                refuse_large(row, text.strip())
+        for row in np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values)).tolist():
+            text = self.values[row].as_py().strip()
+            if text.removeprefix("-").isdecimal() and abs(int(text)) > EXACT:
+                raise RowError(TOO_LARGE, row, value=text, hint="large")
         return values
 
     def flags(self) -> Array:
@@ -270,10 +268,7 @@ class ArrowFile(PyarrowFile):
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
-            begins = file.read(6)
-        if begins.startswith(b"FEA1"):
-            raise ValueError(f"{path} is a Feather file of version 1; write it again, or as Parquet")
-        self._stream, self.nbytes = begins != b"ARROW1", path.stat().st_size
+            self._stream, self.nbytes = file.read(6) != b"ARROW1", path.stat().st_size
         with readable(path, self.what, *_ERRORS), pa.OSFile(str(path)) as raw:
             self._set_schema(path, self._open(raw).schema)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.extras import needed
 from duramen.io.tables import File, Kind, Pieces, Table, check_names, mark_of, readable
-from duramen.text import few
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -34,7 +33,6 @@ _SUFFIXES = {
 _BEGINNINGS = {
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
-    b"FEA1": "arrow",
     b"\xff\xff\xff\xff": "arrow",
     b"PK\x03\x04": "npz",
     b"PK\x05\x06": "npz",
@@ -168,36 +166,36 @@ class Archive(File):
         self.path = path
         with readable(path, _ARCHIVE, *_BROKEN), path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
-        matrices = {key: array for key, array in arrays.items() if array.ndim > 1}
-        if len(matrices) > 1:
-            raise ValueError(f"{path} has several matrices: {few(list(matrices))}; keep one in the file")
+        names = arrays.pop("columns", None) if any(array.ndim > 1 for array in arrays.values()) else None
         columns: list[tuple[str, Array]] = []
-        for key, matrix in matrices.items():
-            if matrix.ndim > 2:
-                raise ValueError(f"{path}: {key!r} has shape {matrix.shape}; rows and columns are needed")
-            names = self._names(arrays.pop("columns", None), matrix.shape[1])
-            columns += zip(names, matrix.T, strict=True)
-        columns += [(key, array) for key, array in arrays.items() if array.ndim == 1]
+        for key, array in arrays.items():
+            if array.ndim == 1:
+                columns.append((key, array))
+            elif array.ndim > 1:
+                columns += self._matrix(key, array, names)
         check_names(path, [name for name, _ in columns])
         self._columns = dict(columns)
         self.kinds = {name: _kind(column.dtype) for name, column in columns}
-        first, self.n_rows = next(iter(matrices), columns[0][0]), len(columns[0][1])
+        self.n_rows = len(columns[0][1])
         for name, column in columns:
             if len(column) != self.n_rows:
                 raise ValueError(
-                    f"{path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows} rows; "
+                    f"{path}: {name!r} has {len(column)} values, {columns[0][0]!r} has {self.n_rows}; "
                     "every array needs one value per row"
                 )
 
-    def _names(self, names: Array | None, n_columns: int) -> Sequence[str]:
+    def _matrix(self, key: str, matrix: Array, names: Array | None) -> Iterable[tuple[str, Array]]:
+        """Return the columns of a matrix, which ``names`` names where there are any."""
+        if matrix.ndim > 2:
+            raise ValueError(f"{self.path}: {key!r} has shape {matrix.shape}; rows and columns are needed")
         if names is None:
-            return [f"x{place}" for place in range(n_columns)]
-        if names.shape != (n_columns,) or names.dtype.kind != "U":
+            names = np.array([f"x{place}" for place in range(matrix.shape[1])])
+        if names.shape != matrix.shape[1:] or names.dtype.kind != "U":
             raise ValueError(
-                f"{self.path}: 'columns' must be {n_columns} strings, one for each column of the matrix; "
-                f"it has shape {names.shape} and type {names.dtype}"
+                f"{self.path}: 'columns' must be one string for each of the {matrix.shape[1]} columns of the "
+                f"matrix; it has shape {names.shape} and type {names.dtype}"
             )
-        return [str(name) for name in names]
+        return zip(names.tolist(), matrix.T, strict=True)
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         yield _Rows(self._columns, slice(0, self.n_rows)), 1.0

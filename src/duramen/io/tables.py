@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,9 @@ Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
 
 EXACT = 2**53
 """float64 represents every whole number up to here."""
+
+TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
+"""The error about other whole numbers."""
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -62,17 +65,12 @@ _KINDS_OF = {
 }
 
 
-def refuse_where(bad: Array, text: str, **more: Any) -> None:
-    """Raise RowError about the first row where ``bad`` is true."""
+def refuse_where(bad: Array, text: str, values: Sequence[Any] | Array = (), hint: str = "") -> None:
+    """Raise RowError about the first row where ``bad`` is true; ``{value}`` in the text is its value."""
     rows = np.flatnonzero(bad)
     if rows.size:
-        raise RowError(text, int(rows[0]), **more)
-
-
-def refuse_large(row: int, value: Any) -> NoReturn:
-    """Raise the error about a whole number beyond 2**53."""
-    text = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
-    raise RowError(text, row, value=value, hint="large")
+        row = int(rows[0])
+        raise RowError(text, row, value=values[row] if len(values) else None, hint=hint)
 
 
 class Column:
@@ -112,7 +110,7 @@ class Column:
         values: Array = self.values
         if values.dtype == np.uint64:
             over = values > np.iinfo(np.int64).max
-            refuse_where(over, "holds {value}, beyond the largest int64 in {row}", value=values.max())
+            refuse_where(over, "holds {value}, beyond the largest int64 in {row}", values)
         return values.astype(np.int64)
 
     def words(self) -> list[str]:
@@ -124,10 +122,8 @@ class Column:
     def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""
         values = self.numbers()
-        wrong = np.flatnonzero((values != 0) & (values != 1) & (values == values))
-        if wrong.size:
-            text = "holds {value:g}, which is not true or false in {row}"
-            raise RowError(text, int(wrong[0]), value=values[wrong[0]])
+        wrong = (values != 0) & (values != 1) & (values == values)
+        refuse_where(wrong, "holds {value:g}, which is not true or false in {row}", values)
         return values
 
     def distinct(self, of: str) -> tuple[Array, list[Category]]:
@@ -149,8 +145,7 @@ def exact_numbers(values: Array) -> Array:
     """Return numbers; refuse whole ones that float64 would round: they are ids more often than quantities."""
     wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
     if wide and (values.max() > EXACT or values.min() < -EXACT):
-        row = int(np.flatnonzero((values > EXACT) | (values < -EXACT))[0])
-        refuse_large(row, values[row])
+        refuse_where((values > EXACT) | (values < -EXACT), TOO_LARGE, values, "large")
     return values
 
 
@@ -466,14 +461,9 @@ def _regrouped(pieces: Pieces, n_rows: int, skip: int) -> Iterator[tuple[list[An
 
 def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
     """Refuse a file whose columns or types differ from the first's; each is a path and its types."""
-    for other, other_types in tables[1:]:
-        path, types = tables[0]
-        for name, kind in types.items():
-            found = other_types.get(name)
-            if found is None:
-                raise ValueError(f"{other} has no column {name!r}, which {path} has")
-            if found != kind:
-                raise ValueError(f"{other}: column {name!r} has type {found}, in {path} it is {kind}")
-        more = [name for name in other_types if name not in types]
-        if more:
-            raise ValueError(f"{other} has a column {few(more)}, which {path} does not have")
+    for path, types in tables[1:]:
+        first, wanted = tables[0]
+        for name in {**wanted, **types}:
+            if types.get(name) != wanted.get(name):
+                both = f"is {types.get(name, 'absent')}, in {first} it is {wanted.get(name, 'absent')}"
+                raise ValueError(f"{path}: column {name!r} {both}; all files need the same columns")
