@@ -185,7 +185,7 @@ class Coreset:
 
         Areas show weights, and colours show labels if these are few; suspected
         rows are crosses. The plane and the frame are those of the rows that are
-        not suspected; rows far outside are drawn on the frame, with an arrow.
+        not suspected; rows far outside are squares on the frame.
         A single column is spread out at random, or plotted against y.
 
         Parameters

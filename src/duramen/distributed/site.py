@@ -11,12 +11,12 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
-from duramen.coreset.candidates import Candidates, Inliers, InlierState
+from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, complete_anchor
+from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked, Scorer
@@ -28,7 +28,7 @@ from duramen.samplers.base import AnchoredPoints
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 
 
-def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
+def selection_of(rows: DynamicCoreset, view: View) -> Collected | None:
     """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
 
     Parameters
@@ -39,7 +39,7 @@ def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
 
     Returns
     -------
-    Candidates or None
+    Collected or None
         None if anchor, seed, loss or sampler differ, or if a loss is infinite.
 
     Notes
@@ -54,11 +54,14 @@ def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
         worst, n = _largest(table, slots, view)
         if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
             return None
-        inliers = _inliers(engine, slots, worst[table.n_suspected : n], view)
+        found = _inliers(engine, slots, worst[table.n_suspected : n], view)
         if n < table.n_suspected:
-            inliers = _add_inliers(inliers, _anchored_points(slots, table, worst[n:], view), view)
+            collector = Collector(view)
+            collector.absorb(found)
+            collector.release(_anchored_points(slots, table, worst[n:], view))
+            found = collector.summary()
         suspects = _anchored_points(slots, table, worst[:n], view) if n else None
-        return Candidates(len(slots), len(table), suspects, inliers)
+        return replace(found, n_rows=len(slots), n_points=len(table), suspects=suspects)
 
 
 def _scores_alike(scorer: Scorer, view: View) -> bool:
@@ -110,17 +113,9 @@ def _anchored_points(slots: Slots, table: LossTable, which: Array, view: View) -
     return AnchoredPoints(slots.points(which), view.loss, view.anchor, table.losses[which])
 
 
-def _add_inliers(state: InlierState, points: AnchoredPoints, view: View) -> InlierState:
-    """Add points to the inliers that are suspected here, but not by the pass."""
-    inner = Inliers(view)
-    inner.absorb(state)
-    inner.add_few(points)
-    return inner.state()
-
-
-def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> InlierState:
-    """Return the state of the engine's points, without some of them."""
-    lists, most = engine, view.plan.size + 1
+def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Collected:
+    """Collect the engine's points, without some of them."""
+    lists, most = engine, view.settings.by_size.size + 1
     lost = engine.strata_of(without)
     lost = np.zeros(len(without), dtype=np.int64) if lost is None else lost.astype(np.int64)
     strata = lists.strata()
@@ -140,8 +135,7 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Inlier
         if len(without):
             totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     kept = _ranked_points(engine, slots, parts, numbers)
-    stratified = kept is not None and engine._scorer.strata_type is not None
-    return InlierState(numbers, counts[counts > 0], weights, totals, stratified, kept)
+    return Collected(0, 0, None, numbers, counts[counts > 0], weights, totals, kept)
 
 
 def _ranked_points(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
@@ -277,7 +271,7 @@ class Site:
         if body.kept is None or not isinstance(problem.given, Anchor):
             return summary
         points, numbers, places = body.kept
-        if not complete_anchor(problem, points.n_columns):
+        if not complete_view(problem, points):
             return summary
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # shows the form of the rows
         return Summary(plan, replace(body, kept=one))
@@ -328,7 +322,7 @@ def rows_in(summary: Summary) -> int:
 def points_in(summary: Summary) -> list[WeightedPoints]:
     """Return the rows that a summary contains."""
     body = summary.body
-    if isinstance(body, Candidates):
-        kept, suspects = body.inliers.kept, body.suspects
+    if isinstance(body, Collected):
+        kept, suspects = body.kept, body.suspects
         return [part.points for part in (kept, suspects) if part is not None]
     return [] if body.kept is None else [body.kept.points]

@@ -9,11 +9,10 @@ import numpy as np
 from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.settings import Settings
-from duramen.coreset.view import find_anchor_and_sampler
+from duramen.coreset.view import View, find_view
 from duramen.dynamic.rows import Slots
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Sampler
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no influence on the anchor
@@ -137,8 +136,8 @@ class LiveSettings(Settings):
     bucket_size: int | None = None
     height: int | None = None
 
-    def anchor(self, points: WeightedPoints, fraction: float, n_rows: int) -> tuple[Anchor, Sampler]:
-        """Take the anchor given, or find one on a sample of ``n_rows`` points, ``fraction`` of them outliers.
+    def view(self, points: WeightedPoints, fraction: float, n_rows: int) -> View:
+        """Find the view on a sample of ``n_rows`` points, ``fraction`` of them outliers.
 
         What the sampler needs is frozen in it.
 
@@ -151,7 +150,7 @@ class LiveSettings(Settings):
         """
         total = points.total_weight
         try:
-            return find_anchor_and_sampler(self, points, fraction * total, total, n_rows)
+            return find_view(self, points, fraction * total, total, n_rows)
         except ValueError as error:
             if self.given is not None or isinstance(error, MissingPropertyError):
                 raise
@@ -161,7 +160,7 @@ class LiveSettings(Settings):
         """Return whether an anchor that was given has all that the sampler would freeze."""
         if not isinstance(self.given, Anchor):
             return False
-        anchor, _ = self.anchor(points, 0.0, len(points))
+        anchor = self.view(points, 0.0, len(points)).anchor
         return set(anchor.frozen) <= set(self.given.frozen)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, assemble, no_rows
+from duramen.coreset.choose import Suspects, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
 from duramen.dynamic.anchoring import LiveSettings
@@ -21,6 +21,8 @@ from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import grown
 from duramen.dynamic.table import LossTable, Moves
 from duramen.dynamic.tree import Tree
+from duramen.points import WeightedPoints
+from duramen.samplers.base import Entries, Sampler, Strata
 from duramen.trimming import outlier_weight
 
 _WAITING = 128  # points inserted one by one are scored together, which halves the time
@@ -53,7 +55,7 @@ class LiveCandidates:
         self._slots, self.scorer, self._plan = slots, scorer, settings.by_size
         self.n_outliers = n_outliers
         self.table = LossTable(slots)
-        self.suspects = SuspectLists(slots, self.table, scorer.seed)
+        self.suspected = SuspectLists(slots, self.table, scorer.seed)
         self.total = ExactSum()
         self.engine: Ranked | Tree
         if settings.tree:
@@ -102,7 +104,7 @@ class LiveCandidates:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(weight)
-            side = self.suspects if self.table.add(slot) else self.engine
+            side = self.suspected if self.table.add(slot) else self.engine
             side.add(slot)
             self._settle()
 
@@ -113,7 +115,7 @@ class LiveCandidates:
         weight = float(self._slots.weights[slot])
         if weight:
             self.total.add(-weight)
-            side = self.suspects if self.table.remove(slot) else self.engine
+            side = self.suspected if self.table.remove(slot) else self.engine
             side.remove(slot)
         self._overwrite(slot)
         self._settle()
@@ -146,7 +148,7 @@ class LiveCandidates:
         self.table.add_many(slots)
         moves = self.table.settle(self._to_suspect())
         outer = self.table.are_suspected(slots)
-        self.suspects.add_many(slots[outer])
+        self.suspected.add_many(slots[outer])
         self.engine.add_many(slots[~outer])
         if moves is not None:
             new = np.zeros(self._slots.extent, dtype=bool)
@@ -163,7 +165,7 @@ class LiveCandidates:
         heavy = slots[self._slots.weights[slots] > 0]
         self.total.add_many(self._slots.weights[heavy], -1)
         outer = self.table.are_suspected(heavy)
-        self.suspects.remove_many(heavy[outer])
+        self.suspected.remove_many(heavy[outer])
         self.engine.remove_many(heavy[~outer])
         self.table.remove_many(heavy)
         self._overwrite(slots)
@@ -181,45 +183,52 @@ class LiveCandidates:
         """Choose the coreset of the points that are present."""
         self.catch_up()
         z = outlier_weight(self.n_outliers, self.total.value)
-        n_outer, n_inner = self.table.n_suspected, len(self.engine)
-        sizes = self._plan.shares(n_outer, n_inner)
-        size = min(sizes[1], n_inner)
-        outer, inner = self.suspects.choose(min(sizes[0], n_outer)), self._choose(size)
-        calibrates = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
-        slots, n = np.concatenate([outer.rows, inner.rows]), len(outer.rows)
-        points, places = self._slots.points(slots), np.arange(len(slots))
-        inner = inner._replace(rows=places[n:])
-        if calibrates and isinstance(self.engine, Ranked):
-            inner = self.engine.calibrated(points, inner)
-        return assemble(
-            points,
-            [outer._replace(rows=places[:n]), inner],
-            loss=self.scorer.loss,
-            anchor=self.scorer.anchor,
-            threshold=self.table.threshold,
-            n_points=len(self.table),
-            n_suspected=n_outer,
-            n_outliers=z,
-            sampler=repr(self.scorer.sampler),
-            calibrated=calibrates,
-            seed=self.scorer.seed,
-            columns=columns,
-        )
+        return choose(self, self.scorer.view, n_outliers=z, columns=columns)
 
-    def _choose(self, size: int) -> Chosen:
+    @property
+    def n_points(self) -> int:
+        """The number of points of positive weight."""
+        return len(self.table)
+
+    def suspects(self) -> Suspects:
+        """Return the suspected outliers."""
+        slots = self.suspected.slots()
+        return Suspects(slots, self._slots.ids[slots], self.table.losses[slots], self._slots.weights[slots])
+
+    def strata(self) -> Strata:
+        """Return the strata of the inliers; one in a tree."""
         if isinstance(self.engine, Ranked):
-            return self.engine.choose(size)
-        if not size:
-            return no_rows()
-        slots, weights = self.engine.choose(size)
-        inclusion = np.full(len(slots), 1.0 if len(slots) == len(self.engine) else np.nan)
-        return Chosen(slots, weights, inclusion, np.zeros(len(slots), dtype=np.int32))
+            return self.engine.strata()
+        return Strata(np.zeros(1), np.array([len(self.engine)]), np.zeros(1))
+
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        """Return the inliers of the smallest ranks."""
+        assert isinstance(self.engine, Ranked)
+        return self.engine.smallest(pooled, sizes)
+
+    def rest(self, strata: Array, rows: Array) -> float:
+        """Sum the weights of some strata, without those of some slots."""
+        assert isinstance(self.engine, Ranked)
+        return self.engine.rest(strata, rows)
+
+    def totals(self) -> Array | None:
+        """Return what weights are calibrated to."""
+        return self.engine.totals if isinstance(self.engine, Ranked) else None
+
+    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Take the inliers that a tree has chosen: slots, and weights."""
+        assert isinstance(self.engine, Tree)
+        return self.engine.choose(size)
+
+    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
+        """Copy points by slot."""
+        return self._slots.points(np.concatenate([outer, inner]))
 
     @property
     def nbytes(self) -> int:
         """The bytes of its arrays."""
         columns = self.table.losses.nbytes + self.changed_since_anchor.nbytes
-        return columns + self.table.order.nbytes + self.suspects.nbytes + self.engine.nbytes
+        return columns + self.table.order.nbytes + self.suspected.nbytes + self.engine.nbytes
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
@@ -228,7 +237,7 @@ class LiveCandidates:
         order = self.table.order.slots()
         outer = self.table.are_suspected(order)
         for name, side, mine in (
-            ("suspected", self.suspects, order[outer]),
+            ("suspected", self.suspected, order[outer]),
             ("inliers", self.engine, order[~outer]),
         ):
             assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: the {name} are other points"
@@ -249,7 +258,7 @@ class LiveCandidates:
             self._shift(moves)
 
     def _shift(self, moves: Moves) -> None:
-        sides = (self.engine, self.suspects) if moves.suspected else (self.suspects, self.engine)
+        sides = (self.engine, self.suspected) if moves.suspected else (self.suspected, self.engine)
         if len(moves.slots) == 1:
             slot = int(moves.slots[0])
             sides[0].remove(slot)

@@ -27,9 +27,8 @@ from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
-from duramen.solvers.anchor import match_centres
-from duramen.solvers.problem import Solution
-from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
+from duramen.solvers.solve import SETTINGS, WAYS_OUT, Solution, solve_quietly, warn_of
+from duramen.solvers.starts import match_centres
 from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.choose import Chosen, calibrate, loss_bins_of, no_rows, score_points, share_loss_bins
 from duramen.coreset.exact import ExactSum, ExactSums
-from duramen.coreset.view import anchored_points, refuse_infinite
-from duramen.dynamic.anchoring import LiveSettings
+from duramen.coreset.view import View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.table import LossTable
@@ -24,11 +23,10 @@ from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import RankedSampler, Sampler, Strata, allocate_size
-from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.base import Entries, RankedSampler, Sampler, Strata
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.ranks import Draw, draw, scale_to_totals, uniform_of, uniforms
+from duramen.samplers.ranks import uniform_of, uniforms
 from duramen.samplers.sensitivity import SensitivitySampler
 
 _BLOCK = 1 << 14  # points that a check scores together
@@ -53,29 +51,27 @@ class Scored(NamedTuple):
 
 
 class Scorer:
-    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
+    """Scores points in a view; ``probe`` are example points."""
 
-    def __init__(
-        self, settings: LiveSettings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints
-    ) -> None:
-        self.loss, self.seed, self.anchor, self.sampler = settings.loss, settings.seed, anchor, sampler
-        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
-        self.known: CalibrationFeatures | None = None
-        if settings.calibrate and self.ranked is not None and not settings.tree:
-            self.known = calibration_features(self.loss, anchor, settings.by_size.size, probe)
+    def __init__(self, view: View, probe: WeightedPoints, *, tree: bool) -> None:
+        if tree:  # where a sampler is a black box
+            view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
+        self.view = view
+        self.loss, self.seed, self.anchor, self.sampler = view.loss, view.seed, view.anchor, view.sampler
+        self.known = self.view.features
         first = self.score(probe.take(slice(0, 1)))
         self.cache_type = None if first.cache is None else first.cache.dtype
         self.strata_type = None if first.strata is None else first.strata.dtype
-        self.never_fails = _never_fails(self.loss, sampler, anchor)
+        self.never_fails = _never_fails(self.loss, self.sampler, self.anchor)
 
     def score(self, points: WeightedPoints) -> Scored:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
-        anchored, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        anchored, cache = self.view.anchored(points)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
         ranks = strata = None
-        if self.ranked is not None:
-            ranks, strata, _ = score_points(self.ranked, anchored, self.seed, None, None, refuse=False)
-            strata = None if strata is None else _checked_strata(self.ranked, strata)
+        if isinstance(self.sampler, RankedSampler):
+            ranks, strata, _ = rank_points(self.sampler, anchored, self.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(self.sampler, strata)
         return Scored(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
 
 
@@ -125,10 +121,6 @@ class RankLists(ABC):
     def ranks_of(self, slots: Any) -> Any:
         """Return the rank of one point, or those of many."""
 
-    @abstractmethod
-    def choose(self, size: int) -> Chosen:
-        """Choose the points that represent them all: their slots, with weights as drawn."""
-
     def add(self, slot: int) -> None:
         """Add a point to its stratum."""
         number = int(self.strata_of(slot) or 0)
@@ -166,25 +158,20 @@ class RankLists(ABC):
         weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
         return Strata(np.array(numbers, dtype=np.int64), counts, weights)
 
-    def draw(self, groups: Array, sizes: Array, totals: Array) -> Chosen:
-        """Draw ``sizes[g]`` points from each group of strata."""
-        numbers = sorted(self._lists)
-        parts = [
-            self._lists[number].first(int(sizes[g]) + 1) for number, g in zip(numbers, groups, strict=True)
-        ]
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        """Return the smallest ranks of each stratum: as many as its group needs."""
+        groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
+        parts = [self._lists[number].first(int(sizes[group]) + 1) for number, group in groups.items()]
         slots = np.concatenate(parts)
-        mine = np.repeat(groups, [len(part) for part in parts]) if len(sizes) > 1 else None
-        found = draw(self._seed, self.ranks_of(slots), self._slots.ids[slots], mine, sizes)
-        own = self._slots.weights[slots[found.rows]]
+        mine = np.repeat(pooled, [len(part) for part in parts]) if len(sizes) > 1 else None
+        return Entries(slots, self._slots.ids[slots], self._slots.weights[slots], self.ranks_of(slots), mine)
 
-        def rest(group: int, kept: Array) -> float:
-            left = ExactSum()
-            left.units = sum(self._weights[one].units for one in itertools.compress(numbers, groups == group))
-            left.add_many(own[kept], -1)
-            return left.value
-
-        weights = scale_to_totals(found, own, totals, rest)
-        return Chosen(slots[found.rows].astype(np.intp), weights, found.inclusion, found.groups)
+    def rest(self, strata: Array, rows: Array) -> float:
+        """Sum the weights of some strata, without those of some slots."""
+        left = ExactSum()
+        left.units = sum(self._weights[one].units for one in itertools.compress(sorted(self._lists), strata))
+        left.add_many(self._slots.weights[rows], -1)
+        return left.value
 
     @property
     def nbytes(self) -> int:
@@ -243,19 +230,13 @@ class SuspectLists(RankLists):
     """The suspected outliers, drawn uniformly from every bin of their loss."""
 
     def strata_of(self, slots: Any) -> Any:
-        return loss_bins_of(self._table.losses[slots])
+        return None
 
     def ranks_of(self, slots: Any) -> Any:
         if isinstance(slots, int):
             return uniform_of(self._seed, int(self._slots.ids[slots])) / float(self._slots.weights[slots])
         with np.errstate(over="ignore"):
             return uniforms(self._seed, self._slots.ids[slots]) / self._slots.weights[slots]
-
-    def choose(self, size: int) -> Chosen:
-        if not size:
-            return no_rows()
-        found = self.draw(*share_loss_bins(*self.strata(), size))
-        return found._replace(groups=-1 - found.groups)
 
 
 @final
@@ -323,34 +304,15 @@ class Ranked(RankLists):
         if self.exact_totals is not None:
             self.exact_totals.absorb(self._sum(finite, sign))
 
-    def choose(self, size: int) -> Chosen:
-        if not size or not len(self):
-            return no_rows()
+    def strata(self) -> Strata:
         if self.nonfinite:
             self._refuse_nonfinite()
-        assert self._scorer.ranked is not None
-        strata = self.strata()
-        groups, sizes, totals = np.zeros(1, dtype=np.int32), np.array([size]), strata.weights
-        if self._strata is not None:
-            groups, sizes = allocate_size(self._scorer.ranked, strata, size)
-            totals = np.bincount(groups, strata.weights)
-        return self.draw(groups, sizes, totals)
+        return super().strata()
 
     @property
     def totals(self) -> Array | None:
         """The totals over the points here, of their calibration features."""
         return None if self.exact_totals is None else self.exact_totals.values
-
-    def calibrated(self, points: WeightedPoints, chosen: Chosen) -> Chosen:
-        """Adjust the weights of chosen points to the totals over all."""
-        totals = self.totals
-        assert totals is not None
-        rows, weights, *drawn = chosen
-        features = calibration_features(self._scorer.loss, self._scorer.anchor, len(rows), points)
-        found, weights = calibrate(
-            points, Draw(rows, *drawn), weights, features, totals[: features.n_columns]
-        )
-        return Chosen(found.rows, weights, found.inclusion, found.groups)
 
     @property
     def nbytes(self) -> int:

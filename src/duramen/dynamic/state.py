@@ -15,10 +15,10 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.choose import Chosen, assemble
+from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.coreset.view import given_anchor
+from duramen.coreset.view import given_anchor, view_from
 from duramen.dynamic.anchoring import LiveSettings, NoAnchorError, rows_needed, sample_of
 from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
@@ -182,10 +182,11 @@ class State:
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be found; insert more rows, or set_outliers"
             )
-        anchor, sampler = replace(self.settings, given=given).anchor(sample, z, self.n_weighted)
+        view = replace(self.settings, given=given).view(sample, z, self.n_weighted)
+        anchor = view.anchor
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
         known = self.slots.find_many(anchor.ids) >= 0
-        scorer = Scorer(self.settings, anchor, sampler, sample)
+        scorer = Scorer(view, sample, tree=self.settings.tree)
         self._score_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
 
@@ -193,7 +194,9 @@ class State:
         """Score all points from the anchor that they were scored from before."""
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        candidates = self._score_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        view = view_from(self.settings, anchor, sampler, probe)
+        scorer = Scorer(view, probe, tree=self.settings.tree)
+        candidates = self._score_from(scorer, sample, at_once=True)
         self.n_sample = n_sample
         return candidates
 
@@ -242,8 +245,8 @@ class State:
     def _first_scorer(self, sample: WeightedPoints) -> Scorer:
         z = self.n_outliers
         fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
-        anchor, sampler = self.settings.anchor(sample, fraction, len(sample))
-        scorer = Scorer(self.settings, anchor, sampler, sample)
+        view = self.settings.view(sample, fraction, len(sample))
+        scorer = Scorer(view, sample, tree=self.settings.tree)
         scorer.score(sample)  # an invalid row shows here, before anything has changed
         return scorer
 
@@ -254,20 +257,10 @@ class State:
         if self.candidates is not None:
             return self.candidates.coreset(self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
-        points = self.slots.points(slots[self.slots.weights[slots] > 0])
-        n = len(points)
-        return assemble(
-            points,
-            [Chosen(np.arange(n), points.weights, np.ones(n), np.zeros(n, dtype=np.int32))],
-            loss=self.settings.loss,
-            anchor=None,
-            threshold=math.inf,
-            n_points=n,
-            n_suspected=0,
+        return keep_all(
+            self.slots.points(slots[self.slots.weights[slots] > 0]),
+            self.settings,
             n_outliers=z if z >= total else outlier_weight(z, total),  # a count may exceed what is there
-            sampler="none: all points are kept",
-            calibrated=False,
-            seed=self.settings.seed,
             columns=self.validator.columns,
         )
 

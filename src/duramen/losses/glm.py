@@ -231,6 +231,85 @@ class HuberLoss(LinearLoss):
 
 
 @dataclass(frozen=True)
+class QuantileLoss(LinearLoss):
+    """The pinball loss of the residual r = y - m: ``max(q r, (q - 1) r)``, whose minimum is the q-quantile.
+
+    Each f is ``max(q, 1 - q) |x|``-Lipschitz, and has a kink at r = 0, where the slope between those of its
+    sides counts; with an intercept, x stands for (x, 1).
+
+    Parameters
+    ----------
+    quantile : float
+        q, above 0 and below 1: the share of labels that should lie below the predictor.
+    fit_intercept : bool
+        Whether theta has an intercept as its last entry.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> dm.QuantileLoss(0.9).values([0.0, 0.0], [[1.0], [1.0]], [10.0, -10.0])
+    array([9., 1.])
+    """
+
+    quantile: float = 0.5
+    of_residual = True
+    fitter = "smoothed"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (is_number(self.quantile) and 0 < self.quantile < 1):
+            raise ValueError(f"quantile={self.quantile!r} must be a number above 0 and below 1, such as 0.9")
+
+    @property
+    def max_slope(self) -> float:  # type: ignore[override]
+        """The largest slope, upwards or downwards."""
+        return float(max(self.quantile, 1 - self.quantile))
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        r = y - m
+        return np.maximum(self.quantile * r, (self.quantile - 1) * r)
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return np.sign(m - y) / 2 + (0.5 - self.quantile)
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        return np.zeros_like(m)
+
+    def smoothed(self, mean: float, share: float) -> LinearLoss:
+        """Return a smooth loss to fit in its place, below it by little, where ``mean`` is the mean loss.
+
+        The smaller the ``share``, the narrower the parabola in place of the kink: it
+        reaches to about this share of the residuals' size.
+        """
+        width = share * mean / (2 * self.quantile * (1 - self.quantile))
+        return _SmoothedQuantileLoss(self.quantile, width, fit_intercept=self.fit_intercept)
+
+
+@dataclass(frozen=True)
+class _SmoothedQuantileLoss(QuantileLoss):
+    """The Moreau envelope of a pinball loss: a parabola for r from (q - 1) w to q w, then lines."""
+
+    width: float = 1.0
+    fitter = "newton"
+
+    @property
+    def max_curvature(self) -> float:  # type: ignore[override]
+        return 1 / self.width
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        pull = self.slope(m, y)
+        return pull * (m - y - pull * (self.width / 2))
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return np.clip((m - y) / self.width, -self.quantile, 1 - self.quantile)
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        r = y - m
+        inside = (r >= (self.quantile - 1) * self.width) & (r <= self.quantile * self.width)
+        return inside.astype(m.dtype) / self.width
+
+
+@dataclass(frozen=True)
 class PoissonLoss(LinearLoss):
     """Counts with mean exp(m): half the Poisson deviance, f = y log(y / exp m) - y + exp m >= 0.
 
