@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.settings import Settings
 from duramen.coreset.view import View, find_view
 from duramen.dynamic.rows import Slots
-from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.base import Anchor, Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
@@ -23,7 +22,7 @@ from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss, distance
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler

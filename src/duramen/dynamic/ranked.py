@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor
 from duramen.coreset.exact import ExactSum, ExactSums
 from duramen.coreset.view import View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.dynamic.table import LossTable
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss
 from duramen.losses.centres import DistanceLoss
 from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor
 from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
@@ -25,6 +24,7 @@ from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.ranked import Scored, Scorer
 from duramen.dynamic.rows import Slots
+from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 

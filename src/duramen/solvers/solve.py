@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from duramen.arrays import Array, check_count, check_nonnegative
-from duramen.ball import Anchor
-from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.base import Anchor, Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.ball import distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
@@ -28,7 +27,7 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
