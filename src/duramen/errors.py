@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-HINTS: dict[str, str] = {}
+HINTS = {
+    "impute": "fill it, drop the row, or impute it with impute='mean', 'median' or 'zero'",
+    "features": "leave the column out of features=",
+    "large": "leave the column out of features=, or store it as float64 if rounding is fine",
+    "group": "leave the column out of features=, or group its values first",
+    "numbers": "use a loss for numbers, or group its values first",
+    "time": "turn it into numbers first (for instance days since a date), or leave it out of features=",
+    "text": "encode it with one_hot=[{column!r}], leave it out of features=, or correct it",
+    "text id": "encode it with one_hot=[{column!r}], use it as the ids with id={column!r}, "
+    "leave it out of features=, or correct it",
+}
 """What to do, by the name of a hint; the command line has its own words for them."""
 
 
@@ -63,6 +73,7 @@ class RowError(ValueError):
     def message(self, hints: Mapping[str, str] = HINTS) -> str:
         """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
         rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
+        rows["column"] = self.column
         advice = f"; {hints[self.hint].format(column=self.column)}" if self.hint else ""
         return self.prefix + self.text.format(**rows, **self.values) + advice
 

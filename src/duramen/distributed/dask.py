@@ -23,7 +23,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
 from duramen.errors import prefixed
 from duramen.extras import needed
-from duramen.io.columns import check_names, column_roles
+from duramen.io.tables import check_names, column_roles
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
