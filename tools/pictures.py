@@ -1,6 +1,6 @@
-"""The pictures of docs/how-it-works.md: what the library computes on small made-up data.
+"""The pictures of how-it-works.md and data-flow.md: what the library computes on small made-up data.
 
-``python tools/pictures.py`` writes docs/pictures/how-*.svg. Each function here
+``python tools/pictures.py`` writes docs/pictures/*.svg. Each function here
 returns a figure and one sentence with its facts, which becomes the title of the
 file; a test checks that the sentences in the files are those of the library now.
 """
@@ -61,19 +61,38 @@ def overview() -> Picture:
         "bins": (67, 5, 15, "bins of loss,\nranks", SUSPECT),
         "core": (87, 15, 13, f"coreset\n{inner} + {outer}\nrows", ACCENT),
     }
-    for x, base, width, words, colour in boxes.values():
-        look = {"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": colour, "linewidth": 1.6}
-        axes.add_patch(FancyBboxPatch((x + 0.6, base + 0.6), width - 1.2, 10.8, **look))
-        axes.text(x + width / 2, base + 6, words, ha="center", va="center", fontsize=9.5)
     ways = "data anchor, anchor inner, anchor outer, inner ranks, outer bins, ranks core, bins core"
-    for way in ways.split(", "):
-        one, other = (boxes[name] for name in way.split())
-        start, end = (one[0] + one[2] + 0.3, one[1] + 6), (other[0] - 0.3, other[1] + 6)
-        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=INK))
+    _draw_flow(axes, boxes, ways)
     axes.text(43.5, 21, "split at the threshold", va="center", fontsize=9.5, color=INK)
     return figure, (
         f"From data to a coreset: {len(X):,} rows are split at the anchor into {n_inner:,} suspected inliers "
         f"and {core.n_suspected:,} suspected outliers; {inner} and {outer} weighted rows stand for them."
+    )
+
+
+def flow() -> Picture:
+    """Draw how rows become candidates and candidates a coreset, with the modules that do it."""
+    figure, (axes,) = _sheet(9.6, 4.4)
+    axes.set(xlim=(-0.5, 100.5), ylim=(-6, 59))
+    axes.axis("off")
+    boxes = {
+        "arrays": (0, 45, 19, "arrays\nX, y", GREY),
+        "files": (0, 30, 19, "files and batches\ndm.scan", GREY),
+        "parts": (0, 15, 19, "partitions and sites\nDask, Spark, ...", GREY),
+        "live": (0, 0, 19, "a live table\nDynamicCoreset,\nStore", GREY),
+        "view": (26, 22, 17, "view\nanchor, sampler:\nloss, rank and\nstratum per row", ACCENT),
+        "batch": (50, 45, 17, "one batch", PLAIN),
+        "merged": (50, 22, 17, "summaries\nof batches,\nmerged", PLAIN),
+        "lists": (50, 0, 17, "sorted lists,\nkept up to date", PLAIN),
+        "choose": (74, 22, 11, "choose", SUSPECT),
+        "core": (90, 22, 10, "coreset", ACCENT),
+    }
+    ways = "arrays view, files view, parts view, live view, view batch, view merged, view lists"
+    _draw_flow(axes, boxes, f"{ways}, batch choose, merged choose, lists choose, choose core")
+    axes.text(58.5, 38, "candidates", ha="center", va="center", fontsize=11, color=PLAIN)
+    return figure, (
+        "How data flows: arrays are scored in one batch, files and partitions in many whose summaries merge, "
+        "and a live table keeps sorted lists; all three are candidates, from which one function chooses."
     )
 
 
@@ -332,6 +351,7 @@ def bars() -> Picture:
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {
+    "data-flow": flow,
     "how-overview": overview,
     "how-split": split,
     "how-layers": layers,
@@ -340,6 +360,18 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "how-calibration": calibration,
     "how-error-bars": bars,
 }
+
+
+def _draw_flow(axes: Any, boxes: dict[str, tuple[float, float, float, str, str]], ways: str) -> None:
+    """Draw boxes (left, base, width, words, colour) and arrows between them, "one other, ..."."""
+    for x, base, width, words, colour in boxes.values():
+        look = {"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": colour, "linewidth": 1.6}
+        axes.add_patch(FancyBboxPatch((x + 0.6, base + 0.6), width - 1.2, 10.8, **look))
+        axes.text(x + width / 2, base + 6, words, ha="center", va="center", fontsize=9.5)
+    for way in ways.split(", "):
+        (x, base, width, *_), (to, floor, *_) = (boxes[name] for name in way.split())
+        start, end = (x + width + 0.3, base + 6), (to - 0.3, floor + 6)
+        axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=INK))
 
 
 class _Line:

@@ -28,17 +28,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from duramen.losses import (
-    BregmanLoss,
-    DistanceLoss,
-    HuberLoss,
-    LinearLoss,
-    LogisticLoss,
-    Loss,
-    SmoothHingeLoss,
-    SquaredLoss,
-)
-from duramen.losses.base import check_loss
+from duramen.losses.base import Loss, check_loss
 
 __all__ = [
     "delta",
@@ -341,20 +331,9 @@ def vc_dimension(loss: Loss, n_columns: int) -> float | None:
     (56.0, 4.0)
     """
     check_loss(loss)
-    d = int(n_columns)
-    own = getattr(loss, "vc_dimension", None)
-    if own is not None:
-        found = own(d) if callable(own) else own
-        return None if found is None else _check("vc_dimension", found)
-    if isinstance(loss, (LogisticLoss, SmoothHingeLoss)):
-        return float(loss.parameter_shape(d)[0] + 1)
-    if isinstance(loss, LinearLoss) and loss.classifies:
-        return _vc_of_unions(d + 2, 2)
-    if isinstance(loss, (SquaredLoss, HuberLoss)):
-        return _vc_of_unions(d + 1, 2)
-    if isinstance(loss, (DistanceLoss, BregmanLoss)):
-        return _vc_of_unions(d + 1, math.prod(loss.parameter_shape(d)) // d)
-    return None
+    own: Any = loss.vc_dimension
+    found = own(int(n_columns)) if callable(own) else own
+    return None if found is None else _check("vc_dimension", found)
 
 
 @_checked
@@ -390,10 +369,6 @@ def _log_net(dimension: float, inner: float, eta: float) -> float:
 def _size(spread: float, error: float) -> float:
     size = spread / error / error if error else math.inf
     return math.ceil(size) if size < math.inf else math.inf
-
-
-def _vc_of_unions(dimension: int, k: int) -> float:
-    return float(dimension) if k == 1 else 2 * dimension * k * math.log2(3 * k)
 
 
 def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:

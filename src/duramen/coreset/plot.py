@@ -16,7 +16,6 @@ from scipy import sparse
 from duramen.arrays import Array, Rows, check_count
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
-from duramen.losses.centres import CentreLoss
 from duramen.seeds import generator
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ def _classes(core: Coreset) -> list[float] | None:
 
 def _centres(core: Coreset) -> Array:
     """Return the anchor's centres, (m, d); none where the loss has none."""
-    if core.anchor is None or not isinstance(core.loss, CentreLoss):
+    if core.anchor is None or not core.loss.has_centres:
         return np.empty((0, core.points.n_columns))
     return dense(np.atleast_2d(core.anchor.theta))
 

@@ -149,7 +149,7 @@ class RowValidator:
             raise ValueError("y was passed, but the rows here have no labels; leave it out")
         labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
         if self.loss.needs_labels:
-            self.loss.check_labels(labels)  # type: ignore[attr-defined]
+            self.loss.check_labels(labels)
             if self.classes:
                 self._check_classes(labels)
         return labels.astype(np.float64)
@@ -158,7 +158,7 @@ class RowValidator:
         """Raise ValueError if these labels are not compatible with those here."""
         seen = np.array(sorted(self.classes))
         try:
-            self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))  # type: ignore[attr-defined]
+            self.loss.check_labels(np.concatenate([seen, np.unique(labels)]))
         except ValueError:
             raise ValueError(
                 f"labels are {few(np.unique(labels).tolist())}, but those here are {few(seen.tolist())}; "

@@ -20,14 +20,15 @@ the paper takes their maximum, which one outlier can make useless.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite
+from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite, to_dense
 from duramen.ball import Ball, dual_norms
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -41,6 +42,25 @@ def check_loss(loss: Any) -> None:
     if not isinstance(loss, Loss):
         found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+
+
+class Explanation(NamedTuple):
+    """What makes the losses of n rows large, column by column: the parts and the rest add up to a whole.
+
+    Attributes
+    ----------
+    kind : str
+        "margin", "residual", "predictor", "classes", "distance" or "divergence".
+    usual, parts : arrays (n, d)
+        What each value is compared with, and what it adds. For "residual", (n, d + 1), the label last.
+    rest : array (n,)
+        What a usual row already has.
+    """
+
+    kind: str
+    usual: Array
+    parts: Array
+    rest: Array
 
 
 class Loss(ABC):
@@ -74,15 +94,36 @@ class Loss(ABC):
     """
 
     _takes_sparse: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    has_predictors: ClassVar[bool] = False
+    """Whether theta holds linear predictors of a row: one, or one per class."""
+    has_centres: ClassVar[bool] = False
+    """Whether theta holds ``n_centres`` centres, the nearest of which decides."""
+    has_classes: ClassVar[bool] = False
+    """Whether labels are classes, ``n_classes`` of them."""
     classifies: ClassVar[bool] = False
     """Whether labels are two classes, above zero and not."""
-    needs_labels: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = False
-    """Whether labels are classes, two or more."""
+    finds_nonfinite: ClassVar[bool] = False
+    """Whether values are valid unless a row holds NaN or infinity, and are not finite then."""
+    fitter: ClassVar[str] = "gradient"
+    """The name of the fit in :mod:`duramen.solvers.alternate` that refits theta."""
+
+    if TYPE_CHECKING:  # only of losses that have them: a custom loss may use these names as it likes
+
+        @property
+        def n_centres(self) -> int: ...
+
+        @property
+        def n_classes(self) -> int: ...
 
     @property
     def convex(self) -> bool:
         """Whether f(theta, x) is known to be convex in theta."""
+        return False
+
+    @property
+    def never_refuses(self) -> bool:
+        """Whether it takes all rows of finite numbers of moderate size, with labels that it accepts."""
         return False
 
     @abstractmethod
@@ -133,6 +174,36 @@ class Loss(ABC):
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
         return None
 
+    def vc_dimension(self, n_columns: int) -> float | None:
+        """Bound the VC dimension of the sets {x : f(theta, x) <= r}; None where no bound is known."""
+        return None
+
+    def default_sampler(self, has_radius: bool, few: bool) -> str:
+        """Name the sampler that measured best, with a radius or not and in few columns (docs/sampling.md)."""
+        return "layered"
+
+    def anchor_rows(self, n_columns: int) -> int:
+        """Return the least number of rows of a sample on which an anchor is fitted."""
+        return 600
+
+    def check_labels(self, y: Array) -> None:  # noqa: B027
+        """Raise ValueError naming the first label that this loss does not accept; by default all are."""
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        """Predict rows in float64; a custom loss predicts nothing.
+
+        For classes ``class``, their numbers, with ``probability`` (n, n_classes), or without
+        probabilities ``score``; for regressions ``value``; for centres ``cluster`` and ``distance``.
+        """
+        return {}
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+        """Find what makes the losses of dense rows large, compared with usual values; None if not known.
+
+        ``mean`` (d,) are the usual means of the columns, with that of the labels last where there are labels.
+        """
+        return None
+
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:  # noqa: B027
         """Raise ValueError if no theta can be fitted to these points once weight z is set aside."""
 
@@ -162,6 +233,13 @@ class Loss(ABC):
         if rows.dtype == bounds.dtype:
             return bounds
         return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
+
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+        """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
+
+        Those of a row have the same bits whichever other rows are present.
+        """
+        out[:] = to_dense(self.gradients(theta, X, y)).reshape(out.shape)
 
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
@@ -249,6 +327,11 @@ class Loss(ABC):
         if not np.isfinite(typed).all():
             raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")
         return typed
+
+
+def vc_of_unions(dimension: int, k: int) -> float:
+    """Bound the VC dimension of unions or intersections of k sets (see theory.vc_dimension)."""
+    return float(dimension) if k == 1 else 2 * dimension * k * math.log2(3 * k)
 
 
 def ignore_overflow() -> np.errstate:

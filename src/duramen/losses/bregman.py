@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array, dense_block, row_products
 from duramen.ball import Ball
-from duramen.losses.base import MissingPropertyError, ignore_overflow, require_finite
+from duramen.losses.base import Explanation, MissingPropertyError, ignore_overflow, require_finite
 from duramen.losses.centres import KCentresLoss
 from duramen.losses.nearest import least_among, least_cost
 from duramen.losses.special import itakura_saito, relative_entropy
@@ -301,6 +301,13 @@ class BregmanLoss(KCentresLoss):
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         rows = self._domain_rows(X)
         return self._nearest(self._centres(theta, rows), rows)
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+        if isinstance(self.divergence, CustomDivergence):
+            return None
+        nearest = theta[self.nearest(theta, X)]  # all built-in divergences are sums over columns
+        parts = self.divergence.between(X.reshape(-1, 1), nearest.reshape(-1, 1)).reshape(X.shape)
+        return Explanation("divergence", nearest, parts, np.zeros(len(X)))
 
     def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
         pulls = np.empty(block.shape, dtype=dtype)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array, Rows, as_column, check_count, row_products
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, ignore_overflow, require_finite
+from duramen.losses.base import Explanation, Loss, ignore_overflow, require_finite, vc_of_unions
 from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -18,10 +18,23 @@ from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 class CentreLoss(Loss):
     """A loss of the nearest centre, whose number is the ``cache`` of :meth:`values_and_cache`."""
 
+    has_centres = finds_nonfinite = True
+    fitter = "mean"
+
     @property
     def n_centres(self) -> int:
         """The number of centres."""
-        return int(getattr(self, "k", 1))
+        return 1
+
+    def of_one_centre(self) -> CentreLoss:
+        """Return this loss with a single centre."""
+        return self
+
+    def vc_dimension(self, n_columns: int) -> float:
+        return vc_of_unions(n_columns + 1, self.n_centres)
+
+    def anchor_rows(self, n_columns: int) -> int:
+        return max(600, 10 * self.n_centres)
 
     @abstractmethod
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
@@ -59,6 +72,10 @@ class CentreLoss(Loss):
         """Find the number of each row's nearest centre, the first of equally near ones: (n,)."""
         return self.values_and_cache(theta, X)[1]
 
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        cost, cluster = self.values_and_cache(theta, X)
+        return {"cluster": cluster, "distance": cost}
+
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         centres, numbers = self._centres(theta, rows), self.nearest(theta, rows)
@@ -71,6 +88,14 @@ class CentreLoss(Loss):
 
         for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
         return gradients.reshape(len(rows), *np.shape(theta))
+
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+        if cache is None:
+            super().put_gradients(out, theta, X, y, cache)
+            return
+        centres = theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
+        pulls = self.pulls(X, centres, cache, np.float64)  # as their sum is taken
+        out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), cache] = pulls
 
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
@@ -112,6 +137,13 @@ class KCentresLoss(CentreLoss):
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_count("k", self.k))
 
+    @property
+    def n_centres(self) -> int:
+        return self.k
+
+    def of_one_centre(self) -> KCentresLoss:
+        return replace(self, k=1)
+
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.k, n_columns)
 
@@ -122,6 +154,12 @@ class DistanceLoss(CentreLoss):
     A subclass defines h and h'(t) / t as functions of the squared distance,
     and the shape of theta.
     """
+
+    fitter = "distance"
+
+    @property
+    def never_refuses(self) -> bool:
+        return type(self).__module__.startswith("duramen.")
 
     @abstractmethod
     def height(self, squared: Array) -> Array:
@@ -142,6 +180,14 @@ class DistanceLoss(CentreLoss):
         gaps = (centres[numbers] - block).astype(dtype, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        squared, cluster = self.assign(theta, X)
+        return {"cluster": cluster, "distance": np.sqrt(squared)}
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+        nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
+        return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
@@ -199,6 +245,8 @@ class KMeansLoss(_KDistanceLoss):
     >>> dm.KMeansLoss(2).values([[0.0, 0.0], [10.0, 0.0]], [[3.0, 4.0], [9.0, 0.0]])
     array([25.,  1.])
     """
+
+    fitter = "kmeans"
 
     def height(self, squared: Array) -> Array:
         return squared

@@ -19,6 +19,7 @@ class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
 
     classifies = has_classes = True
+    n_classes = 2
 
     def check_labels(self, y: Array) -> None:
         whole = y.dtype.kind in "biu"
@@ -41,6 +42,13 @@ class _MarginLoss(LinearLoss):
         signs = y.astype(dtype)
         signs -= 0.5  # 1 stays above zero, 0 and -1 fall below
         return np.copysign(1, signs, out=signs)
+
+    def vc_dimension(self, n_columns: int) -> float:
+        return float(n_columns + self.fit_intercept + 1)
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        m = self._predictors(theta, X)
+        return {"class": (m > 0).astype(np.intp), "probability": np.stack([expit(-m), expit(m)], axis=1)}
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,10 @@ class SmoothHingeLoss(_MarginLoss):
     max_slope = 1.0
     max_curvature = 1.0
 
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        m = self._predictors(theta, X)  # no probabilities
+        return {"class": (m > 0).astype(np.intp), "score": m}
+
     def pointwise(self, m: Array, y: Array) -> Array:
         short = 1 - y * m
         clipped = np.clip(short, 0, 1)
@@ -152,6 +164,7 @@ class SquaredLoss(LinearLoss):
     array([0., 8.])
     """
 
+    of_residual = True
     max_curvature = 1.0
     max_third = 0.0
 
@@ -186,6 +199,7 @@ class HuberLoss(LinearLoss):
     """
 
     delta: float = 1.35
+    of_residual = True
     max_curvature = 1.0
 
     def __post_init__(self) -> None:
@@ -231,6 +245,9 @@ class PoissonLoss(LinearLoss):
     """
 
     units_off = 32.0  # just beyond |u| = 1 the formula still loses a factor of four
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        return {"value": np.exp(self._predictors(theta, X))}
 
     def check_labels(self, y: Array) -> None:
         negative = np.flatnonzero(y < 0)

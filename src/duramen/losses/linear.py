@@ -33,7 +33,7 @@ from duramen.arrays import (
     scratch_rows,
 )
 from duramen.ball import Ball, lengths
-from duramen.losses.base import Loss, ignore_overflow, require_finite
+from duramen.losses.base import Explanation, Loss, ignore_overflow, require_finite, vc_of_unions
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
@@ -51,7 +51,7 @@ class PredictorLoss(Loss):
 
     fit_intercept: bool
     _takes_sparse = True
-    needs_labels = True
+    needs_labels = has_predictors = finds_nonfinite = True
     max_curvature: ClassVar[float | None] = None
     """The largest second derivative of the loss in a predictor, where it is bounded."""
 
@@ -63,12 +63,13 @@ class PredictorLoss(Loss):
     def convex(self) -> bool:
         return True
 
+    @property
+    def never_refuses(self) -> bool:
+        return type(self).__module__.startswith("duramen.")
+
     @abstractmethod
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         """Return the shape of theta for rows of ``n_columns`` columns."""
-
-    def check_labels(self, y: Array) -> None:
-        """Raise ValueError naming the first label that this loss does not accept; by default all are."""
 
     @abstractmethod
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
@@ -102,10 +103,17 @@ class PredictorLoss(Loss):
                 return sparse.hstack([scaled, *column], format="csr")
             rows = rows.toarray()
         gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self.put_gradients(gradients, rows, pulls)
+        self._write_gradients(gradients, rows, pulls)
         return gradients
 
-    def put_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+        if sparse.issparse(X):
+            super().put_gradients(out, theta, X, y, cache)
+        else:
+            pulls = self.pulls(theta, X, y) if cache is None else cache
+            self._write_gradients(out.reshape(*pulls.shape, -1), X, pulls)
+
+    def _write_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
         """Write pull times (x, 1) into ``gradients``, ``(*pulls.shape, d)``, in their type."""
         d = rows.shape[1]
         with ignore_overflow():
@@ -126,6 +134,11 @@ class PredictorLoss(Loss):
             if self.fit_intercept:
                 total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
         return total
+
+    def _predictors(self, theta: Array, X: Any) -> Array:
+        """Compute the predictors of rows, in float64."""
+        theta = np.asarray(theta)
+        return np.asarray(X @ theta[..., :-1].T + theta[..., -1] if self.fit_intercept else X @ theta.T)
 
     def _over_rows(
         self,
@@ -204,6 +217,9 @@ class LinearLoss(PredictorLoss):
 
     fit_intercept: bool = field(default=True, kw_only=True)
 
+    fitter = "newton"
+    of_residual: ClassVar[bool] = False
+    """Whether psi is a function of the residual m - y."""
     max_slope: ClassVar[float | None] = None
     """The largest slope of psi, where it is bounded."""
     max_third: ClassVar[float | None] = None
@@ -253,6 +269,37 @@ class LinearLoss(PredictorLoss):
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
+
+    def vc_dimension(self, n_columns: int) -> float | None:
+        if self.of_residual:
+            return vc_of_unions(n_columns + 1, 2)
+        return vc_of_unions(n_columns + 2, 2) if self.classifies else None
+
+    def default_sampler(self, has_radius: bool, few: bool) -> str:
+        if self.classifies and not (few and has_radius):
+            return "leverage"
+        return "sensitivity" if has_radius else "layered"
+
+    def anchor_rows(self, n_columns: int) -> int:
+        # with fewer than 50 a column, noise on a fifth of the rows draws the fit to itself; in a few hundred,
+        # some theta explains the outliers well (docs/solving.md)
+        return max(1000, min(3000, 50 * n_columns))
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        return {"value": self._predictors(theta, X)}
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+        """Follow the predictor in the direction in which the loss grows."""
+        assert y is not None
+        d = X.shape[1]
+        kind, upward = "predictor", np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)
+        if self.classifies:
+            kind, upward = "margin", -self.encode_labels(y, np.float64)
+        leads, offsets = upward[:, None] * theta[:d], upward * theta[d:].sum()
+        if self.of_residual:  # the label is a part of it
+            X, leads = np.column_stack([X, y]), np.column_stack([leads, -upward])
+            return explain_leads("residual", X, mean, leads, offsets)
+        return explain_leads(kind, X, mean[:d], leads, offsets)
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(self.pointwise, theta, X, y)[0]
@@ -320,6 +367,11 @@ class LinearLoss(PredictorLoss):
         norms = self._norms(X)
         with ignore_overflow():
             return norms**power * factor if factor else np.zeros_like(norms)
+
+
+def explain_leads(kind: str, X: Array, mean: Array, leads: Array, offsets: Array) -> Explanation:
+    """Decompose <lead, x> + offset, as the difference from the mean."""
+    return Explanation(kind, np.broadcast_to(mean, X.shape), leads * (X - mean), leads @ mean + offsets)
 
 
 def linear_predictors(block: Array, weights: Array) -> Array:

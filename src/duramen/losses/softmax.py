@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
 from duramen.ball import Ball, lengths
-from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import PredictorLoss, refuse_overflow
+from duramen.losses.base import Explanation, ignore_overflow
+from duramen.losses.linear import PredictorLoss, explain_leads, refuse_overflow
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class SoftmaxLoss(PredictorLoss):
 
     max_curvature = 0.25
     has_classes = True
+    fitter = "softmax"
 
     n_classes: int
     fit_intercept: bool = field(default=True, kw_only=True)
@@ -48,6 +50,23 @@ class SoftmaxLoss(PredictorLoss):
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.n_classes, n_columns + self.fit_intercept)
+
+    def default_sampler(self, has_radius: bool, few: bool) -> str:
+        return "leverage"
+
+    def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
+        m = self._predictors(theta, X)
+        return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+        """Compare the label's predictor with the strongest of the others."""
+        labels, d = np.asarray(y).astype(np.intp), X.shape[1]
+        weights, intercepts = theta[:, :d], theta[:, d:].sum(axis=1)
+        predictors = X @ weights.T + intercepts
+        predictors[np.arange(len(X)), labels] = -np.inf
+        other = predictors.argmax(axis=1)
+        leads, offsets = weights[other] - weights[labels], intercepts[other] - intercepts[labels]
+        return explain_leads("classes", X, mean[:d], leads, offsets)
 
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():

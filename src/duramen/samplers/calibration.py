@@ -16,17 +16,15 @@ in inverse proportion to the number of those points.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from duramen.arrays import Array, Rows, to_dense
+from duramen.arrays import Array, Rows
 from duramen.ball import Anchor
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.centres import CentreLoss
-from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 
@@ -59,7 +57,7 @@ class CalibrationFeatures:
         """Sum weight times feature over all points: (q,)."""
         parts = [np.array([kept_sum(losses, weights)])]
         if self.centres:
-            nearest = self.loss.nearest(self.anchor.theta, points.X) if cache is None else cache  # type: ignore[attr-defined]
+            nearest = self._nearest(points.X) if cache is None else cache
             parts.append(np.bincount(nearest, weights, minlength=self.centres))
         if self.gradient:
             cached = {} if cache is None else {"cache": cache}
@@ -80,24 +78,14 @@ class CalibrationFeatures:
         columns = np.zeros((X.shape[0], self.n_columns))
         columns[:, 0] = losses
         if self.centres:
-            if cache is None:
-                cache = self.loss.nearest(self.anchor.theta, X)  # type: ignore[attr-defined]
-            columns[np.arange(len(columns)), 1 + cache] = 1.0
+            nearest = self._nearest(X) if cache is None else cache
+            columns[np.arange(len(columns)), 1 + nearest] = 1.0
         if self.gradient:
-            self._put_gradients(columns[:, self.centres + 1 :], X, y, cache)
+            self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
         return columns
 
-    def _put_gradients(self, columns: Array, X: Rows, y: Array | None, cache: Array | None) -> None:
-        theta = self.anchor.theta
-        if isinstance(self.loss, CentreLoss) and cache is not None:
-            centres = theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
-            pulls = self.loss.pulls(X, centres, cache, np.float64)  # as their sum is taken
-            columns.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), cache] = pulls
-        elif isinstance(self.loss, PredictorLoss) and not sparse.issparse(X):
-            pulls = self.loss.pulls(theta, X, y) if cache is None else cache
-            self.loss.put_gradients(columns.reshape(*pulls.shape, -1), X, pulls)
-        else:
-            columns[:] = to_dense(self.loss.gradients(theta, X, y)).reshape(len(columns), -1)
+    def _nearest(self, X: Rows) -> Any:
+        return self.loss.values_and_cache(self.anchor.theta, X)[1]
 
 
 def calibration_features(
@@ -108,7 +96,7 @@ def calibration_features(
     The loss always; the gradient and the counts of centres, the counts alone,
     or neither. The choice depends on the problem and the size, not on the points.
     """
-    k = getattr(loss, "k", 1) if isinstance(loss, CentreLoss) else 1
+    k = loss.n_centres if loss.has_centres else 1
     for gradient in (_has_gradients(loss, anchor, points), False):
         features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
         if features.n_columns * _ROWS_PER_COLUMN <= size:
@@ -118,8 +106,6 @@ def calibration_features(
 
 def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
     """Return whether one point has a gradient: a custom divergence may lack what it needs."""
-    if type(loss).gradients is Loss.gradients:
-        return False
     one = points.take(slice(0, 1))
     try:
         loss.gradients(anchor.theta, one.X, one.y)

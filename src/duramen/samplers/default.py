@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
+from duramen.losses.base import Loss
 from duramen.samplers.base import Bound, Sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
@@ -19,18 +18,13 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
-def default_sampler(loss: Any, has_radius: bool, few: bool) -> Sampler:
-    """Choose the sampler that measured best (docs/sampling.md); sensitivities need a radius.
+def default_sampler(loss: Loss, has_radius: bool, few: bool) -> Sampler:
+    """Return the sampler that the loss names; sensitivities need a radius.
 
     A function of what a coreset keeps: passing its anchor back chooses the same sampler.
     """
-    if isinstance(loss, SoftmaxLoss):
-        return LeverageSampler()
-    if not isinstance(loss, LinearLoss):
-        return LayeredSampler()
-    if loss.classifies and not (few and has_radius):
-        return LeverageSampler()
-    return SensitivitySampler(quiet=True) if has_radius else LayeredSampler()
+    name = loss.default_sampler(has_radius, few)
+    return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
 
 
 def as_sampler(sampler: Any) -> Sampler | None:

@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows, to_dense
-from duramen.losses.linear import LinearLoss, linear_predictors
+from duramen.losses.linear import linear_predictors
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
 
@@ -82,7 +82,7 @@ class LeverageSampler(RankedSampler):
     def freeze(self, anchored: AnchoredPoints) -> dict[str, Array]:
         if "leverage" in anchored.anchor.frozen:
             return {}
-        intercept = anchored.loss.fit_intercept if isinstance(anchored.loss, LinearLoss) else True
+        intercept = getattr(anchored.loss, "fit_intercept", True)
         return {"leverage": _make_frame(*_sample(anchored.points), intercept, self.directions)}
 
 
