@@ -47,12 +47,12 @@ def test_light_points_behind_one_that_outweighs_rounding():
 
 
 def other_loss(table):
-    table.losses[table.order.slots()[4]] -= 1e-3
+    table._scores.losses[table.order.slots()[4]] -= 1e-3
 
 
 def one_less(table):
-    slot = int(table.order.slots()[2])
-    table.order.remove(table.losses[slot], int(table._slots.ids[slot]))
+    slots = table.order.slots()[2:3]
+    table.order.remove(table._scores.losses[slots], slots)
 
 
 CORRUPTIONS = [
@@ -61,7 +61,7 @@ CORRUPTIONS = [
     (lambda table: vars(table).update(edge=(np.inf, 2**63), n_suspected=0), "3"),
     (lambda table: vars(table).update(edge=(table.edge[0] - 1e-9, table.edge[1])), "2"),
     (lambda table: vars(table).update(n_suspected=table.n_suspected + 1), "3"),
-    (lambda table: table.outer.add(0.5), "3"),
+    (lambda table: table.above.add(0.5), "3"),
     (lambda table: vars(table).update(_edge_weight=2.0), "2"),
 ]
 

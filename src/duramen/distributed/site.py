@@ -19,9 +19,9 @@ from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, complete_anchor
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
+from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.table import LossTable
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
 
@@ -47,17 +47,17 @@ def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
     Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
     """
     with rows._lock:
-        here = rows._current_candidates()
+        here = rows._state.current_candidates()
         if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.scorer, view):
             return None
         slots, table, engine = rows._sound().slots, here.table, here.engine
-        worst, n = _largest(table, slots, view)
-        if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
+        worst, n = _largest(here, slots, view)
+        if engine.nonfinite or not np.isfinite(here.scores.losses[worst]).all():
             return None
         inliers = _inliers(engine, slots, worst[table.n_suspected : n], view)
         if n < table.n_suspected:
-            inliers = _add_inliers(inliers, _anchored_points(slots, table, worst[n:], view), view)
-        suspects = _anchored_points(slots, table, worst[:n], view) if n else None
+            inliers = _add_inliers(inliers, _anchored_points(slots, here, worst[n:], view), view)
+        suspects = _anchored_points(slots, here, worst[:n], view) if n else None
         return Candidates(len(slots), len(table), suspects, inliers)
 
 
@@ -85,29 +85,30 @@ def are_alike(one: Any, other: Any) -> bool:
         return False
 
 
-def _largest(table: LossTable, slots: Slots, view: View) -> tuple[Array, int]:
+def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int]:
     """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
 
     These are all points that it may suspect, and all that are suspected here.
     """
     enough = view.suspected * (1 + _MARGIN)
     parts, weight, count = [np.empty(0, dtype=np.int64)], 0.0, 0
-    for chunk in table.order.parts():
-        parts.append(chunk[::-1])
+    table = here.table
+    for chunk in table.order.from_place(np.inf, 2**63, up=False):
+        parts.append(chunk)
         weight, count = weight + float(slots.weights[chunk].sum()), count + len(chunk)
         if weight > enough and count > table.n_suspected:
             break
     worst = np.concatenate(parts).astype(np.int64)
     weights = slots.weights[worst]
-    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= view.floor)
+    takes = (np.cumsum(weights) - weights <= enough) & (here.scores.losses[worst] >= view.floor)
     n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
     return worst[: max(n, table.n_suspected)], n
 
 
-def _anchored_points(slots: Slots, table: LossTable, which: Array, view: View) -> AnchoredPoints:
+def _anchored_points(slots: Slots, here: LiveCandidates, which: Array, view: View) -> AnchoredPoints:
     """Return points as the pass scores them, in the order of their ids."""
     which = which[np.argsort(slots.ids[which])]
-    return AnchoredPoints(slots.points(which), view.loss, view.anchor, table.losses[which])
+    return AnchoredPoints(slots.points(which), view.loss, view.anchor, here.scores.losses[which])
 
 
 def _add_inliers(state: InlierState, points: AnchoredPoints, view: View) -> InlierState:
@@ -121,8 +122,9 @@ def _add_inliers(state: InlierState, points: AnchoredPoints, view: View) -> Inli
 def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> InlierState:
     """Return the state of the engine's points, without some of them."""
     lists, most = engine, view.plan.size + 1
-    lost = engine.strata_of(without)
-    lost = np.zeros(len(without), dtype=np.int64) if lost is None else lost.astype(np.int64)
+    lost = np.zeros(len(without), dtype=np.int64)
+    if engine._scores.strata is not None:
+        lost += engine._scores.strata[without]
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, lost), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
@@ -140,7 +142,7 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Inlier
         if len(without):
             totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     kept = _ranked_points(engine, slots, parts, numbers)
-    stratified = kept is not None and engine._scorer.strata_type is not None
+    stratified = kept is not None and engine._scores.strata is not None
     return InlierState(numbers, counts[counts > 0], weights, totals, stratified, kept)
 
 
@@ -152,7 +154,7 @@ def _ranked_points(engine: Ranked, slots: Slots, parts: list[Array], numbers: Ar
     places = np.repeat(numbers, [len(part) for part in parts])
     order = np.argsort(slots.ids[chosen])
     chosen = chosen[order]
-    return RankedPoints(slots.points(chosen), engine._ranks[chosen], places[order])
+    return RankedPoints(slots.points(chosen), engine._scores.ranks[chosen], places[order])
 
 
 _TOGETHER = 1 << 16  # rows copied together

@@ -157,13 +157,6 @@ class LiveSettings(Settings):
                 raise
             raise NoAnchorError(str(error)) from error
 
-    def is_ready(self, points: WeightedPoints) -> bool:
-        """Return whether an anchor that was given has all that the sampler would freeze."""
-        if not isinstance(self.given, Anchor):
-            return False
-        anchor, _ = self.anchor(points, 0.0, len(points))
-        return set(anchor.frozen) <= set(self.given.frozen)
-
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:
     """Return whether two anchors lead to the same choices."""

@@ -19,8 +19,7 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
-from duramen.dynamic.arrivals import RowValidator
-from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.validation import RowValidator
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
 from duramen.losses.base import Loss
@@ -227,15 +226,15 @@ class DynamicCoreset:
     def n_suspected(self) -> int:
         """The number of suspected outliers."""
         with self._lock:
-            candidates = self._current_candidates()
+            candidates = self._state.current_candidates()
             return 0 if candidates is None else candidates.table.n_suspected
 
     @property
     def threshold(self) -> float:
         """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
-            candidates = self._current_candidates()
-            return math.inf if candidates is None else candidates.table.threshold
+            candidates = self._state.current_candidates()
+            return math.inf if candidates is None else candidates.threshold
 
     @property
     def anchor(self) -> Anchor | None:
@@ -451,7 +450,7 @@ class DynamicCoreset:
 
     def _refuse_common(self, ids: Array) -> None:
         """Raise ValueError if one of these ids is here, too."""
-        both = ids[self._state.slots.find_many(ids) >= 0]
+        both = ids[self._state.slots.find(ids) >= 0]
         if both.size:
             names = self._state.ids.names
             one = both[0] if names is None else repr(names[int(both[0])])
@@ -488,13 +487,13 @@ class DynamicCoreset:
     def anchor_report(self) -> AnchorReport:
         """Report how well the anchor still fits the latest solution and the points."""
         with self._lock:
-            state, candidates = self._state, self._current_candidates()
+            state, candidates = self._state, self._state.current_candidates()
             if candidates is None:
                 return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, state.reason)
             anchor, far = candidates.scorer.anchor, None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 far = distance(anchor.theta, match_centres(self.loss, self._solution.theta, anchor.theta))
-            changed = int(np.count_nonzero(candidates.changed_since_anchor))
+            changed = int(np.count_nonzero(state.slots.changed))
             gone = state.n_sample - len(state.sample)
             return AnchorReport(anchor.radius, far, self.n_points, changed, state.n_sample, gone)
 
@@ -585,17 +584,10 @@ class DynamicCoreset:
     def _parts(self) -> dict[str, Any]:
         return {name: part for name, part in self.__dict__.items() if name != "_lock"}
 
-    def _current_candidates(self) -> LiveCandidates | None:
-        """Return the candidates, with every point scored; None before there is an anchor."""
-        candidates = self._state.candidates
-        if candidates is not None:
-            candidates.catch_up()
-        return candidates
-
     def _sound(self) -> State:
         """Return the state; raise RuntimeError if an operation on it was interrupted."""
         state = self._state
-        if not state.consistent or not (state.candidates is None or state.candidates.consistent):
+        if not state.consistent:
             raise RuntimeError(
                 "an operation on this dynamic coreset was interrupted halfway, so its state is not reliable; "
                 "build it again"

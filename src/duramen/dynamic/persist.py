@@ -12,7 +12,7 @@ from duramen.arrays import Array
 from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.settings import as_anchor
-from duramen.dynamic.arrivals import RowValidator
+from duramen.dynamic.validation import RowValidator
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
@@ -123,7 +123,7 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "try_at": state.try_at,
         "reason": state.reason,
         "classes": sorted(validator.classes),
-        "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
+        "buckets": None if tree is None else [tree.bucket_size, tree.measured],
         "gate": {
             "n_columns": validator.n_columns,
             "dtype": validator.dtype.str,
@@ -174,10 +174,10 @@ def restore(
         state.ids.names = names
     if anchor is not None:
         view = state.restore(anchor, sample, int(saved["n_sample"]))
-        view.changed_since_anchor[:n] = changed
+        state.slots.changed[:n] = changed
         if isinstance(view.engine, Tree):
-            slots = state.slots.find_many(order)
+            slots = state.slots.find(order)
             if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
                 raise ValueError("places in the tree belong to other points")
-            view.engine.buckets.restore(slots, *map(int, saved["buckets"]))
+            view.engine.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state

@@ -42,6 +42,7 @@ class Slots:
         self.ids = np.zeros(0, dtype=np.int64)
         self.weights = np.zeros(0)
         self.y = np.zeros(0) if labelled else None
+        self.changed = np.zeros(0, dtype=bool)  # since the anchor was found
         self.index = Ordered(self, np.int64)
         self._free = array("i")
         self.extent = 0  # one more than the largest slot ever taken
@@ -93,7 +94,7 @@ class Slots:
         self.index.remove(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             block[inside] = 0
-        for column in self._columns():
+        for column in self._columns().values():
             column[slots] = 0
         self._free.frombytes(slots.astype(np.int32).tobytes())
 
@@ -114,23 +115,24 @@ class Slots:
         slots, there = Slots(self.n_columns, self.dtype, self.y is not None), self.in_use()
         for start in range(0, len(there), _COPIED):
             slots.add(self.points(there[start : start + _COPIED]))
+        slots.changed[slots.in_use()] = self.changed[there]
         return slots
 
     def in_use(self) -> Array:
         """Return the slots of all points, in the order of their ids."""
         return self.index.slots()
 
-    def _columns(self) -> list[Array]:
-        return [self.ids, self.weights] if self.y is None else [self.ids, self.weights, self.y]
+    def _columns(self) -> dict[str, Array]:
+        columns = {"ids": self.ids, "weights": self.weights, "y": self.y, "changed": self.changed}
+        return {name: column for name, column in columns.items() if column is not None}
 
     @property
     def nbytes(self) -> int:
         """The bytes of everything but the rows, labels and weights in use."""
-        columns = self._columns()
-        used = sum(column.itemsize for column in columns[1:]) * len(self)
+        columns = sum(column.nbytes for column in self._columns().values())
+        used = 8 * len(self) * (1 if self.y is None else 2)  # weights and labels
         idle = (self.extent - len(self)) * self.n_columns * self.dtype.itemsize
-        own = sum(column.nbytes for column in columns) - used
-        return own + idle + self.index.nbytes + 4 * len(self._free)
+        return columns - used + idle + self.index.nbytes + 4 * len(self._free)
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
@@ -140,14 +142,13 @@ class Slots:
         everything = np.sort(np.concatenate([used, free]))
         assert np.array_equal(everything, np.arange(self.extent)), "2: slots in use and free do not add up"
         assert not self.rows(free).any(), "3: a free slot still holds a row"
-        for name, column in zip(("id", "weight", "label"), self._columns(), strict=False):
-            assert not column[free].any(), f"3: a free slot still holds a {name}"
+        for name, column in self._columns().items():
+            assert not column[free].any(), f"3: a free slot still has something in {name}"
 
     def _extend(self, taken: int) -> None:
         self.extent = taken
-        self.ids, self.weights = grown(self.ids, taken), grown(self.weights, taken)
-        if self.y is not None:
-            self.y = grown(self.y, taken)
+        for name, column in self._columns().items():
+            setattr(self, name, grown(column, taken))
         while len(self._blocks) << self._shift < taken:
             self._blocks.append(self._block_of())
 
@@ -161,8 +162,9 @@ class Slots:
     def _write(self, slots: Array, ids: Array, weights: Array, labels: Any, rows: Array) -> None:
         for block, inside, part in self._by_block(slots):
             block[inside] = rows[part]
-        for column, values in zip(self._columns(), (ids, weights, labels), strict=False):
-            column[slots] = values
+        self.ids[slots], self.weights[slots] = ids, weights
+        if self.y is not None:
+            self.y[slots] = labels
 
     def _by_block(self, slots: Array) -> Iterator[tuple[Array, Array, Any]]:
         """Yield the blocks that have some of the slots, with their places there, and which of them these are."""

@@ -18,18 +18,20 @@ from duramen.ball import Anchor
 from duramen.coreset.choose import Chosen, assemble
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.coreset.view import given_anchor
+from duramen.coreset.view import complete_anchor, given_anchor
 from duramen.dynamic.anchoring import LiveSettings, NoAnchorError, rows_needed, sample_of
-from duramen.dynamic.arrivals import RowValidator, ValidRows
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
 from duramen.dynamic.ranked import Scored, Scorer
 from duramen.dynamic.rows import Slots
+from duramen.dynamic.validation import RowValidator, ValidRows
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
+_WAITING = 128  # points inserted one by one are scored together, which halves the time
+_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 
 
 class State:
@@ -38,7 +40,8 @@ class State:
     Invariants
     ----------
     1. ``n_weighted`` is the number of points of positive weight, and ``total`` their weight.
-    2. There are candidates if and only if there is an anchor: all of these points.
+    2. There are candidates if and only if there is an anchor: all of these points, except those that
+       were inserted by themselves and wait to be scored.
     3. ``sample`` are points that are here, and were not changed since the anchor was found on them.
     """
 
@@ -49,6 +52,7 @@ class State:
         self.ids = Ids(first_id)
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
         self.candidates: LiveCandidates | None = None
+        self.waiting: dict[int, None] = {}
         self.n_weighted = 0
         self.total = ExactSum()
         self.n_changes = 0  # rows inserted, deleted or updated
@@ -70,6 +74,17 @@ class State:
         """The anchor, once there is one."""
         return None if self.candidates is None else self.candidates.scorer.anchor
 
+    def current_candidates(self) -> LiveCandidates | None:
+        """Return the candidates, with every point scored; None before there is an anchor."""
+        if self.waiting and self.candidates is not None:
+            slots, consistent = np.array(list(self.waiting)), self.consistent
+            scored = self.candidates.scorer.score(self.slots.points(slots))
+            self.consistent = False
+            self.waiting = {}
+            self.candidates.add(slots, scored)
+            self.consistent = consistent
+        return self.candidates
+
     def _begin(self, weights: Array | None = None) -> None:
         """Begin a change, if the new weights allow it: from here on nothing may fail."""
         if weights is not None:
@@ -83,12 +98,13 @@ class State:
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
         """Insert rows; the first of them may complete what a first anchor needs."""
+        points = new.points(numbers)
         if self.candidates is None:
-            self._insert_first(_points(new, numbers))
+            self._insert_first(points)
         else:
-            scored = self._score(new, numbers)
+            scored = self._score(points, new.moderate)
             self._begin(new.weights)
-            self.candidates.add_many(self._add(new.rows, new.labels, new.weights, numbers), scored)
+            self._add(points, scored)
         self.validator.admit(new.labels)
         self.ids.admit(numbers, names)
         self.consistent = True
@@ -105,43 +121,49 @@ class State:
 
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
-        numbers = self.slots.ids[slots]
-        scored = None if self.candidates is None else self._score(new, numbers)
+        points = new.points(self.slots.ids[slots])
+        scored = None if self.candidates is None else self._score(points, new.moderate)
         self._begin(new.weights)
-        steps = [slice(row, row + 1) for row in range(len(slots))] if self.settings.tree else [slice(None)]
-        for step in steps:
+        n = len(slots)
+        for step in [slice(row, row + 1) for row in range(n)] if self.settings.tree else [slice(0, n)]:
             self._drop(slots[step])
-            labels = None if new.labels is None else new.labels[step]
-            added = self._add(new.rows[step], labels, new.weights[step], numbers[step])
-            if self.candidates is not None:
-                self.candidates.add_many(added, None if scored is None else scored.take(step))
+            self._add(points.take(step), None if scored is None else scored.take(step))
         self.validator.admit(new.labels)
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers."""
+        candidates = self.current_candidates()
         self._begin()
         self.n_outliers = n_outliers
-        if self.candidates is not None:
-            self.candidates.set_outliers(n_outliers)
+        if candidates is not None:
+            candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: ValidRows, numbers: Array) -> Scored | None:
-        """Score rows; return None for a single one that can wait, because scoring it never fails."""
+    def _score(self, new: WeightedPoints, moderate: bool) -> Scored | None:
+        """Score points before they are inserted; None if they can wait to be scored with others.
+
+        That is where the order of points does not matter and scoring never fails, so that the result is the same.
+        """
         assert self.candidates is not None
         scorer = self.candidates.scorer
-        if new.moderate and scorer.never_fails and not self.settings.tree:
-            return None
-        return scorer.score(_points(new, numbers))
+        return None if moderate and scorer.never_fails and not self.settings.tree else scorer.score(new)
 
-    def _add(self, rows: Array, labels: Array | None, weights: Array, numbers: Array) -> Array:
-        self.n_weighted += int(np.count_nonzero(weights))
-        self.total.add_many(weights)
-        self.n_changes += len(numbers)
-        return self.slots.add_many(rows, labels, weights, numbers)
-
-    def _add_points(self, points: WeightedPoints) -> Array:
-        return self._add(points.X, points.y, points.weights, points.ids)
+    def _add(self, points: WeightedPoints, scored: Scored | None) -> None:
+        """Add points: with their scores, where there are candidates, unless they wait to be scored."""
+        slots = self.slots.add(points)
+        self.n_weighted += int(np.count_nonzero(points.weights))
+        self.total.add_many(points.weights)
+        self.n_changes += len(points)
+        if self.candidates is None:
+            return
+        self.slots.changed[slots] = True
+        if scored is not None:
+            self.candidates.add(slots, scored)
+            return
+        self.waiting.update(dict.fromkeys(slots.tolist()))
+        if len(self.waiting) >= _WAITING:
+            self.current_candidates()
 
     def _drop(self, slots: Array) -> None:
         if self.sample:
@@ -151,19 +173,20 @@ class State:
         self.total.add_many(weights, -1)
         self.n_changes += len(slots)
         if self.candidates is not None:
-            self.candidates.remove_many(slots)
-        self.slots.remove_many(slots)
+            scored = slots
+            if self.waiting:
+                scored = np.array([one for one in slots.tolist() if self.waiting.pop(one, one) is not None], dtype=np.int64)
+            self.candidates.remove(scored)
+        self.slots.remove(slots)
 
     def _compact(self) -> None:
         """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
         if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
+        candidates = self.current_candidates()
         slots = self.slots.repacked()
-        if self.candidates is not None:
-            self.candidates.catch_up()
-            changed = self.candidates.changed_since_anchor[self.slots.in_use()]
-            self.candidates = LiveCandidates(slots, self.candidates.scorer, self.settings, self.n_outliers)
-            self.candidates.changed_since_anchor[slots.in_use()] = changed
+        if candidates is not None:
+            self.candidates = self._scored(slots, candidates.scorer)
         self.slots = slots
 
     # the anchor
@@ -184,7 +207,7 @@ class State:
             )
         anchor, sampler = replace(self.settings, given=given).anchor(sample, z, self.n_weighted)
         uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        known = self.slots.find_many(anchor.ids) >= 0
+        known = self.slots.find(anchor.ids) >= 0
         scorer = Scorer(self.settings, anchor, sampler, sample)
         self._score_from(scorer, sample.ids if uses_sample else anchor.ids[known])
         self.version += 1
@@ -199,9 +222,20 @@ class State:
 
     def _score_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
         """Score all points; the old candidates stay until the new ones are complete."""
-        self.candidates = LiveCandidates(self.slots, scorer, self.settings, self.n_outliers, at_once=at_once)
+        self.candidates, self.waiting = self._scored(self.slots, scorer, at_once=at_once), {}
+        self.slots.changed[:] = False
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
         return self.candidates
+
+    def _scored(self, slots: Slots, scorer: Scorer, *, at_once: bool = False) -> LiveCandidates:
+        """Score the points in these slots."""
+        candidates = LiveCandidates(slots, scorer, self.settings, self.n_outliers)
+        there = slots.in_use()
+        starts = range(0, len(there), _BLOCK)
+        parts = [scorer.score(slots.points(there[start : start + _BLOCK])) for start in starts]
+        if parts:
+            candidates.add(there, Scored.concat(parts), at_once=at_once)
+        return candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
         """Insert points while there is no anchor, and find a first one if they complete what it needs.
@@ -212,9 +246,9 @@ class State:
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
         before, scorer, try_at, reason = len(new), None, self.try_at, self.reason
-        weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
-        if len(weighted) and self.settings.is_ready(weighted):
-            try_at = 1
+        given = self.settings.given
+        if isinstance(given, Anchor) and complete_anchor(self.settings, new.n_columns) is not None:
+            try_at = 1  # nothing has to be found
         while scorer is None and steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._all_with(new.take(slice(0, before)))
@@ -227,10 +261,11 @@ class State:
         scored = scorer.score(rest) if scorer is not None else None
         self._begin(new.weights)
         self.try_at, self.reason = try_at, reason
-        self._add_points(new.take(slice(0, before)))
+        self._add(new.take(slice(0, before)), None)
         if scorer is not None:
             used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
-            self._score_from(scorer, used).add_many(self._add_points(rest), scored)
+            self._score_from(scorer, used)
+            self._add(rest, scored)
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
         """Return the present points and new ones, of positive weight, in the order of their ids."""
@@ -251,8 +286,9 @@ class State:
         """Build the coreset of the points: all of them, while there is no anchor."""
         if not self.n_weighted:
             raise ValueError("all weights are zero; insert points with positive weight")
-        if self.candidates is not None:
-            return self.candidates.coreset(self.validator.columns)
+        candidates = self.current_candidates()
+        if candidates is not None:
+            return candidates.coreset(self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
         points = self.slots.points(slots[self.slots.weights[slots] > 0])
         n = len(points)
@@ -277,6 +313,7 @@ class State:
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
+        candidates = self.current_candidates()
         self.slots.check()
         self.ids.check(self.slots.index.keys())
         weights = self.slots.weights[self.slots.in_use()]
@@ -284,10 +321,6 @@ class State:
         assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, but {n} points have weight"
         assert self.total.value == total, f"1: total is {self.total.value}, not {total}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
-        if self.candidates is not None:
-            self.candidates.check()
-            assert len(self.candidates) == n, "2: the candidates are other points"
-
-
-def _points(new: ValidRows, numbers: Array) -> WeightedPoints:
-    return WeightedPoints._from_parts(new.rows, new.labels, new.weights, numbers)
+        if candidates is not None:
+            candidates.check()
+            assert len(candidates) == n, "2: the candidates are other points"

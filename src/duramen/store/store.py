@@ -451,7 +451,7 @@ class Store(DynamicCoreset):
             self._written_anchor: Anchor | None = self.anchor
             self._written_given = self._settings.given
             if self._tree is not None:
-                self._tree.buckets.touched = set()
+                self._tree.touched = set()
             self._changed, self._has_spare_state = False, False
 
     def _free_memory(self) -> None:
@@ -540,22 +540,21 @@ class Store(DynamicCoreset):
         tree = self._tree
         if tree is None:
             return
-        order, touched = tree.buckets.order, tree.buckets.touched  # None: it was never written
+        order, touched = tree.order, tree.touched  # None: it was never written
         places = np.arange(len(order)) if touched is None else np.array(sorted(touched), dtype=np.int64)
         places = places[places < len(order)]
         slots = np.array([order[place] for place in places.tolist()], dtype=np.int64)
         ids = self._sound().slots.ids[slots]
         self._file.set_places(places, ids, len(order), all_places=touched is None)
-        tree.buckets.touched = set()
+        tree.touched = set()
 
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
         state = self._sound()
         points, single = state.slots, len(numbers) == 1
-        slots = points.find_many(numbers)
+        slots = points.find(numbers)
         epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
-        if state.candidates is not None:
-            epochs += state.candidates.are_changed(slots)
+        epochs += points.changed[slots]
         labels = None if points.y is None else points.y[slots]
         rows = points.row(int(slots[0]))[None] if single else points.rows(slots)
         return Block(points.ids[slots], epochs, points.weights[slots], labels, rows)
