@@ -7,16 +7,14 @@ here, once; an array that is already in this form is viewed, never copied.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from duramen.errors import RowError
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
 
@@ -85,7 +83,7 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
         missing = np.flatnonzero(np.ma.getmaskarray(column))
         if missing.size:
             row = missing[0] // n_columns
-            raise ValueError(f"{name} has a masked value in row {row}; fill or drop such rows first")
+            raise RowError("{name} has a masked value in {row}; fill or drop such rows first", row, name=name)
     values = _as_array(column, name)
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name, n_columns)
@@ -96,9 +94,11 @@ def _as_array(column: Any, name: str) -> NDArray[Any]:
     series = _as_series(column)
     try:
         values = np.asarray(column if series is None else series.to_numpy())
-    except ValueError:
-        raise  # entries of different lengths: the caller has a message for them
     except Exception as error:
+        ragged = isinstance(error, ValueError) and isinstance(column, (list, tuple))
+        if ragged:
+            problem = "must hold one number per row; its entries have different lengths"
+            raise ValueError(f"{name} {problem}") from None
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
     if values.ndim != 1 and series is not None:
         raise TypeError(
@@ -125,12 +125,13 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
     if values.dtype.kind == "c":
         way_out = "pass real numbers"
     for position, value in enumerate(values.ravel()):
-        place = f"row {position // n_columns}" + (f", column {position % n_columns}" if n_columns > 1 else "")
+        row, place = position // n_columns, f", column {position % n_columns}" if n_columns > 1 else ""
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
-            raise ValueError(f"{name} has a missing value ({value}) in {place}; fill or drop such rows first")
+            text = "{name} has a missing value ({value}) in {row}{place}; fill or drop such rows first"
+            raise RowError(text, row, name=name, value=value, place=place)
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
-            raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in {place}; {way_out}")
+            raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
 
 
@@ -182,12 +183,7 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
 
 def as_column(values: Any, n_rows: int, name: str) -> Array:
     """Convert labels, weights or ids to a numeric array of one finite value per row, copied if necessary."""
-    try:
-        column = numeric_column(values, name)
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise
-        raise ValueError(f"{name} must hold one number per row; its entries have different lengths") from None
+    column = numeric_column(values, name)
     if column.ndim != 1:
         raise ValueError(f"{name} must have one value per row, shape ({n_rows},); found shape {column.shape}")
     if len(column) != n_rows:
@@ -198,9 +194,7 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
                 column = column.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
-            raise ValueError(
-                f"{name} has {_as_text(column[bad[0]])} in row {bad[0]}; fill or drop such rows first"
-            )
+            _refuse_value(name, column[bad[0]], int(bad[0]))
     return column
 
 
@@ -300,8 +294,7 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
     """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
 
     def refuse(value: Any, row: int, column: int) -> NoReturn:
-        place = f"row {row}, column {column}" + (f" ({names[column]!r})" if names else "")
-        raise ValueError(f"{name} has {_as_text(value)} in {place}; fill or drop such rows first")
+        _refuse_value(name, value, row, f", column {column}" + (f" ({names[column]!r})" if names else ""))
 
     def work(chunk: slice) -> None:
         block = rows[chunk]
@@ -322,29 +315,10 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
         refuse(rows.data[bad[0]], row, int(rows.indices[bad[0]]))
 
 
-@contextmanager
-def numbered(before: int) -> Iterator[None]:
-    """Correct the row number in an error about a batch that follows ``before`` other rows.
-
-    Examples
-    --------
-    >>> with numbered(1000):
-    ...     raise ValueError("X has NaN in row 3")
-    Traceback (most recent call last):
-    ...
-    ValueError: X has NaN in row 1003
-    """
-    try:
-        yield
-    except ValueError as error:
-        if type(error) is not ValueError or not before:
-            raise
-        text = re.sub(r"\brow (\d+)", lambda found: f"row {int(found[1]) + before}", str(error))
-        raise ValueError(text) from error
-
-
-def _as_text(value: Any) -> str:
-    return "NaN" if np.isnan(value) else str(value)
+def _refuse_value(name: str, value: Any, row: int, place: str = "") -> NoReturn:
+    shown = "NaN" if np.isnan(value) else str(value)
+    text = "{name} has {value} in {row}{place}; fill or drop such rows first"
+    raise RowError(text, row, name=name, value=shown, place=place)
 
 
 def _csr(X: Any) -> Rows:
@@ -364,9 +338,9 @@ def _dense(X: Any, name: str) -> Array:
     try:
         array = np.asanyarray(X)
     except ValueError as error:
-        if "inhomogeneous" not in str(error):
+        if not isinstance(X, (list, tuple)):
             raise
-        raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from None
+        raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from error
     if array.ndim != 2:
         hint = (
             f"; one row is {name}[None, :], one column {name}[:, None]"

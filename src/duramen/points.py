@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, Rows, as_column, as_rows, is_frame, read_only, take_rows
+from duramen.errors import RowError
 
 
 @final
@@ -203,7 +204,8 @@ def checked_total(weights: Array) -> float:
     """Add weights up; refuse negative ones, NaN, and an infinite total."""
     wrong = np.flatnonzero(~(weights >= 0))
     if wrong.size:
-        raise ValueError(f"weights must not be negative; row {wrong[0]} has {weights[wrong[0]]}")
+        text = "weights must not be negative; {row} has {weight}"
+        raise RowError(text, int(wrong[0]), weight=weights[wrong[0]])
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if total == np.inf:
@@ -219,7 +221,7 @@ def checked_ids(ids: Any, n: int) -> Array:
     if column.dtype.kind == "u" and column.itemsize == 8:
         large = np.flatnonzero(column > np.iinfo(np.int64).max)
         if large.size:
-            raise ValueError(f"ids must fit in int64; row {large[0]} has {column[large[0]]}")
+            raise RowError("ids must fit in int64; {row} has {id}", int(large[0]), id=column[large[0]])
     column = column.astype(np.int64, copy=False)
     _refuse_repeats(column)
     return column
@@ -232,9 +234,10 @@ def _refuse_repeats(ids: Array) -> None:
     order = np.argsort(ids, kind="stable")
     again = order[1:][ids[order[1:]] == ids[order[:-1]]]
     if again.size:
-        row = again.min()
-        first = np.flatnonzero(ids == ids[row])[0]
-        raise ValueError(f"ids must be distinct; id {ids[row]} of row {first} occurs again in row {row}")
+        row = int(again.min())
+        first = int(np.flatnonzero(ids == ids[row])[0])
+        text = "ids must be distinct; id {id} of {earlier} occurs again in {row}"
+        raise RowError(text, row, earlier=first, id=ids[row])
 
 
 def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, is_number
+from duramen.errors import RowError
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
@@ -245,7 +246,8 @@ def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
         )
     missing = np.isnan(losses)
     if missing.any():
-        raise ValueError(f"losses has nan in row {np.flatnonzero(missing)[0]}; every point needs a loss")
+        row = int(np.flatnonzero(missing)[0])
+        raise RowError("losses has nan in {row}; every point needs a loss", row)
     total = checked_total(weights)
     if not 0 <= z <= total:
         raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")

@@ -51,9 +51,6 @@ def test_report_of_a_store(store, run, tmp_path, title):
     assert run("report", store, "-o", tmp_path / "r.html", *given).code == 0
     page = (tmp_path / "r.html").read_text()
     assert ("<h1>s.duramen" if title is None else "<h1>The &lt;best&gt; customers") in page
-    assert run("store", "recover", store, "-o", tmp_path / "saved").code == 0
-    assert run("report", tmp_path / "saved", "-o", tmp_path / "s.html").code == 0
-    assert "recovered from a damaged store" in (tmp_path / "s.html").read_text()
 
 
 def test_a_store_is_certified_on_its_own_points(store, run, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.distributed import dask as dmd
-from duramen.distributed.dask.partitions import parts_of
+from duramen.distributed.dask import DaskSource
 from tests.distributed.made import LOGISTIC, arrays_of, assert_law, at_home, da, dask, dd, frame_of, pandas_of
 from tests.support import PROBLEMS, SAMPLERS, SUITS, any_problem, assert_same_coreset, at_once, data
 
@@ -134,7 +134,9 @@ def test_a_reader_that_joins_partitions_where_few_columns_are_needed(tmp_path):
         core = dmd.robust_coreset(frame, label="y", features=features, **LOGISTIC)
         assert_same_coreset(core, at_home(table, features))
         if dask.__version__ >= "2025":  # before, nothing could keep them apart
-            assert len(parts_of(frame, label="y", features=features)) == 12  # errors name the user's own
+            assert (
+                len(DaskSource(frame, named={"label": "y"}, features=features)) == 12
+            )  # errors name the user's own
 
 
 def test_a_seed_may_be_a_generator():

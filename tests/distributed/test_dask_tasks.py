@@ -1,16 +1,19 @@
 """What travels, what tasks are called, and what a user sees of them."""
 
+import pickle
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 import duramen as dm
 from duramen import parallel as chunks
+from duramen.coreset.passes import Summarizer
 from duramen.distributed import dask as dmd
 from duramen.distributed import plan, summarize
-from duramen.distributed.dask.partitions import constant, parts_of
+from duramen.distributed.dask import DaskSource
 from tests.distributed.made import LOGISTIC, arrays_of, da, dask, frame_of
 from tests.support import PROBLEMS, data
 
@@ -37,9 +40,9 @@ def test_what_travels_does_not_grow_with_the_partitions(sampler):
         X, columns = arrays_of(points, range(n, 10 * n, n))
         with Watch() as watch:
             dmd.robust_coreset(X, anchor=PROBLEMS["logistic"].anchor(), **columns, **chosen)
-        sent = [watch.results(f"duramen-{word}-pass-summarize") for word in ("first", "second")]
+        sent = [watch.results(f"duramen-{word}-pass") for word in ("first", "second")]
         assert [len(summaries) for summaries in sent] == [10, 10]
-        return np.array([max(map(len, summaries)) for summaries in sent])
+        return np.array([max(len(pickle.dumps(one)) for one in summaries) for summaries in sent])
 
     few, many = sizes(1000), sizes(8000)
     growth = 2.0 if sampler == "layered" else 1.05  # its layers are full one after the other
@@ -53,7 +56,7 @@ def test_names_of_tasks_and_the_tree_of_merges():
     with Watch() as watch:
         dmd.robust_coreset(frame, **columns, **LOGISTIC)
     for word in ("first", "second"):
-        assert len(watch.results(f"duramen-{word}-pass-summarize")) == 40
+        assert len(watch.results(f"duramen-{word}-pass")) == 40
         assert len(watch.results(f"duramen-{word}-pass-merge")) == 5 + 1
     assert not watch.results("duramen-count-rows")
     with Watch() as watch:
@@ -86,15 +89,10 @@ def test_a_task_uses_one_thread(monkeypatch):
     rows = da.from_array(points.X, chunks=(80_000, 2))
     for scheduler in ("threads", "synchronous"):
         with dask.config.set(scheduler=scheduler):
-            work = parts_of(rows).with_row_numbers().each(_kept, constant(None, "nothing"), "duramen-test")
-            assert dask.compute(*work) == (80_000,)
+            first = plan(loss=dm.KMeansLoss(1), size=20)
+            assert DaskSource(rows).reduce(partial(Summarizer, first), "test").n_rows == 80_000
     assert not helped
     assert not chunks._inside.get()
-
-
-def _kept(points, _):
-    summarize(points, plan(loss=dm.KMeansLoss(1), size=20))
-    return len(points)
 
 
 def test_the_error_without_dask_names_the_extra(monkeypatch):

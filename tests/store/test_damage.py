@@ -169,7 +169,7 @@ def test_points_that_are_said_to_be_in_another_block(tmp_path, what):
         connection.execute("UPDATE members SET block = ? WHERE id = 0", last)
     connection.close()
     with dm.open_store(path) as store:
-        with pytest.raises(dm.DamagedStoreError, match=r"id 0 .* `duramen store recover"):
+        with pytest.raises(dm.DamagedStoreError, match=r"id 0 .* `sqlite3 data.duramen"):
             store.check()
         with pytest.raises(dm.DamagedStoreError, match="block"):
             store.delete([0, 1499]) if what == "delete" else store.update([0, 1499], X[:2] + 1)

@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -236,7 +235,7 @@ def test_a_reader_in_between_leaves_nothing(tmp_path):
 @pytest.mark.parametrize("inner", [False, True])
 def test_a_transaction_that_was_undone_leaves_nothing_in_the_log(path, monkeypatch, inner):
     """What does not fit into memory is in the log before it is committed; and it stayed there."""
-    monkeypatch.setattr("duramen.store.file._CACHE", 64)  # KiB
+    monkeypatch.setattr("duramen.store.connection._CACHE", 64)  # KiB
     rows = np.vstack([X] * 20)
     rows[5] = MARK
 
@@ -303,18 +302,14 @@ def test_a_log_that_a_crash_left_is_emptied_at_opening(path, tmp_path_factory):
     assert files(copies[1]) == ["a.duramen", "a.duramen-lock"]
 
 
-def test_a_checkpoint_that_fails_leaves_the_time_to_wait_as_it_was(path):
+def test_a_checkpoint_that_fails_leaves_the_time_to_wait_as_it_was(path, monkeypatch):
     with dm.open_store(path) as store:
-        file, connection = store._file, store._file._connection
+        connection = store._file._connection
 
-        class Failing:
-            def execute(self, text, *values):
-                if "checkpoint" in text:
-                    raise sqlite3.OperationalError("database or disk is full")
-                return connection.execute(text, *values)
+        def fail(statement):
+            raise OSError("the disk is full")
 
-        file._connection = Failing()
+        monkeypatch.setattr(connection, "number", fail)
         with pytest.raises(OSError, match="full"):
-            file.empty_log(wait=False)
-        file._connection = connection
-        assert connection.execute("PRAGMA busy_timeout").fetchone() == (5000,)
+            store._file.empty_log(wait=False)
+        assert connection.run("PRAGMA busy_timeout") == [(5000,)]

@@ -138,7 +138,7 @@ def test_the_history_of_format_1_begins_with_the_anchor_it_had(old):
 
 def test_a_reader_says_what_to_do_and_changes_nothing(old):
     before = old.read_bytes()
-    with pytest.raises(ValueError, match="has the older format 1; open it once for writing, ") as caught:
+    with pytest.raises(ValueError, match="has an older format; open it once for writing, ") as caught:
         dm.open_store(old, read_only=True)
     assert f"dm.open_store(path), which brings it to format {schema.FORMAT}" in str(caught.value)
     assert str(old) in str(caught.value)
@@ -150,13 +150,13 @@ def test_a_reader_says_what_to_do_and_changes_nothing(old):
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(old, monkeypatch):
     before = old.read_bytes()
-    migrate = schema._migrate
+    migrate = schema.StoreFile._migrate
 
-    def fail(*arguments):
-        migrate(*arguments)
+    def fail(file):
+        migrate(file)
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(schema, "_migrate", fail)
+    monkeypatch.setattr(schema.StoreFile, "_migrate", fail)
     with pytest.raises(RuntimeError, match="in the middle"):
         dm.open_store(old)
     assert old.read_bytes() == before

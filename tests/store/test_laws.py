@@ -363,3 +363,22 @@ def test_the_same_anchor_once_more_is_written_down(path, more):
         pair.assert_alike()
         assert pair.store.history == history
         assert pair.store.check()
+
+
+def test_a_store_where_a_heavy_row_came_and_went_is_sound(path):
+    """Light rows, beside which a sum of doubles would have kept a trace of the heavy one."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    with dm.open_store(
+        path, create=True, loss=dm.KMeansLoss(2), size=50, n_outliers=1e-5, random_state=0
+    ) as store:
+        store.insert(X, sample_weight=np.full(200, 1e-6))
+        store.coreset()
+        heavy = store.insert([100.0, 100.0], sample_weight=1e12)
+        store.coreset()
+        assert store.n_suspected
+        store.delete(heavy)
+        store.set_outliers(0)
+        assert store.check()
+        assert store.total_weight == pytest.approx(2e-4, rel=1e-12)
+    with dm.open_store(path) as store:
+        assert store.check()

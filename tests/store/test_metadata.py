@@ -1,16 +1,13 @@
 """Metadata come back as they were, and are written only if they differ."""
 
 import json
-import sqlite3
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.store.file import Metadata, create_tables
+from duramen.store.file import StoreFile, create_tables
 
-PATH = Path("data.duramen")
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -22,39 +19,35 @@ VALUES = st.recursive(
 )
 
 
-@pytest.fixture
-def connection():
-    made = sqlite3.connect(":memory:", isolation_level=None)
-    create_tables(made)
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    made = StoreFile(tmp_path_factory.mktemp("facts") / "a", synchronous="off")
+    create_tables(made._connection)
     yield made
     made.close()
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"])), value=VALUES, other=VALUES)
-def test_values_come_back(name, value, other):
-    made = sqlite3.connect(":memory:", isolation_level=None)
-    create_tables(made)
-    metadata = Metadata(made, PATH)
-    metadata.put(name, other)
-    metadata.put(name, value)
-    for reader in (metadata, Metadata(made, PATH)):
-        found = reader.get(name)
-        assert found == value
-        assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
-    made.close()
+def test_values_come_back(file, name, value, other):
+    file._connection.run("DELETE FROM facts")
+    file.rollback()
+    file.put(name, other)
+    file.put(name, value)
+    found = file._read_metadata()[name]
+    assert found == value
+    assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
-def test_a_value_is_written_only_if_it_differs(connection):
-    metadata = Metadata(connection, PATH)
-    metadata.put("a", {"b": 1, "c": 2})
-    before = connection.total_changes
-    metadata.put("a", {"c": 2, "b": 1})
-    assert connection.total_changes == before
-    metadata.put("a", {"b": 1})
-    assert connection.total_changes == before + 1
-    connection.execute("DELETE FROM facts")
-    metadata.put("a", {"b": 1})
-    assert connection.execute("SELECT count(*) FROM facts").fetchone() == (0,)
-    metadata.forget()  # what was written was undone
-    metadata.put("a", {"b": 1})
-    assert metadata.get("a") == {"b": 1}
+def test_a_value_is_written_only_if_it_differs(file):
+    file.put("a", {"b": 1, "c": 2})
+    before = file._connection.total_changes
+    file.put("a", {"c": 2, "b": 1})
+    assert file._connection.total_changes == before
+    file.put("a", {"b": 1})
+    assert file._connection.total_changes == before + 1
+    file._connection.run("DELETE FROM facts")
+    file.put("a", {"b": 1})
+    assert not file._read_metadata()
+    file.rollback()  # what was written was undone
+    file.put("a", {"b": 1})
+    assert file._read_metadata() == {"a": {"b": 1}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
@@ -23,6 +22,7 @@ from duramen.cli.options import (
 from duramen.cli.output import Output, bar, fields_of, naming
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import load_coreset, write
+from duramen.errors import RowError
 from duramen.extras import needed
 from duramen.io.opening import is_pattern
 from duramen.io.scan import Scan, TableSource
@@ -140,18 +140,13 @@ def advance(shown: Bar, batch: Any) -> None:
     shown.at(batch.done, batch.first + len(batch))
 
 
-def place_in_file(text: str, batch: Any) -> str:
-    """Replace row numbers within a batch by places in the file, in an error message."""
-    return re.sub(r"\brow (\d+)", lambda found: str(batch.place(int(found[1]))), text)
-
-
 @contextmanager
 def options_of(command: str) -> Iterator[None]:
     """Append the command that takes them to advice about options."""
     try:
         yield
     except ValueError as error:
-        if type(error) is not ValueError or " (--" not in str(error):
+        if type(error) not in (ValueError, RowError) or " (--" not in str(error):
             raise
         raise ValueError(f"{error}; these are options of {command}") from error
 

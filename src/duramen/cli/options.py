@@ -51,14 +51,11 @@ BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
 """Options that decide how a coreset is built from data."""
 
 
-def add_output(
-    parser: ArgumentParser, help: str, *suffixes: str, required: bool = True, replaces: bool = True
-) -> None:
-    """Add -o, where the result is written; and --force, if an existing file may be replaced."""
+def add_output(parser: ArgumentParser, help: str, *suffixes: str, required: bool = True) -> None:
+    """Add -o, where the result is written; and --force, which replaces an existing file."""
     parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
     parser.set_defaults(suffixes=suffixes)
-    if replaces:
-        parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
+    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
 
 
 def add_data(parser: ArgumentParser, help: str = "the rows") -> None:

@@ -21,7 +21,6 @@ from duramen.cli.data import (
     names_in,
     open_data,
     options_of,
-    place_in_file,
     read_data,
     read_encoding,
     write_core,
@@ -43,8 +42,8 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.cli.parser import add_command, add_group
+from duramen.errors import RowError
 from duramen.io.scan import TableSource
-from duramen.store.recovery import recover
 from duramen.store.store import open_store
 
 _INIT = "duramen store init"
@@ -86,8 +85,6 @@ def add_parser(commands: Any) -> None:
     _add(below, "compact", compact)
     add = _add(below, "backup", backup).add_argument
     add("copy", type=Path, metavar="PATH", help="the copy to write; it must not exist")
-    new = "the new store to write; it must not exist"
-    add_output(_add(below, "recover", run_recover, "the damaged store"), new, replaces=False)
 
 
 def _add(commands: Any, name: str, run: Callable[[Namespace], None], help: str = "the store") -> Any:
@@ -255,10 +252,9 @@ def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
     """Apply a batch; an error about a row names its place in the file."""
     try:
         apply(rows)
-    except (ValueError, KeyError) as error:
-        if type(error) not in (ValueError, KeyError):
-            raise
-        raise type(error)(place_in_file(describe_error(error)[0], batch)) from error
+    except RowError as error:
+        error.at(batch.place)
+        raise
 
 
 def _so_far(options: Namespace, place: int, done: str) -> str:
@@ -466,8 +462,7 @@ def history(options: Namespace) -> None:
 def check(options: Namespace) -> None:
     """Check every page and every invariant of a store.
 
-    Damage is an error, described in one line; the exit code is 2. duramen store recover saves
-    what can be saved.
+    Damage is an error, described in one line with the way out; the exit code is 2.
 
     example: duramen store check customers.duramen
     """
@@ -517,21 +512,4 @@ def backup(options: Namespace) -> None:
         copy=options.copy,
         n_bytes=n_bytes,
         **facts,
-    )
-
-
-def run_recover(options: Namespace) -> None:
-    """Save what can be saved of a damaged store.
-
-    What can be read is written into a new store. The damaged one is left as it is.
-
-    example: duramen store recover damaged.duramen -o saved.duramen
-    """
-    check_source(options.store)
-    result = recover(options.store, options.output)
-    lost = "an unknown number lost" if result.n_lost is None else f"{result.n_lost:,} lost"
-    lines = [f"{result.n_points:,} points saved in {options.output}, {lost}", *result.problems]
-    facts = fields_of(result, "n_points", "n_lost", "problems")
-    options.talk.result(
-        "store recover", "\n  ".join(lines), store=options.store, recovered=options.output, **facts
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.passes import Plan, Summarizer, finish, merge, plan
+from duramen.coreset.passes import ScanSource, plan, run_passes
 from duramen.coreset.settings import ByDeltaSample, BySize, Settings, SizeRule, plan_of
 from duramen.coreset.suspects import split_at
 from duramen.coreset.view import (
@@ -37,15 +36,8 @@ from duramen.trimming import outlier_weight
 
 def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
     """Build the coreset of scanned data, with files read on all cores: one summary per thread."""
-    step: Plan | Coreset = plan(**settings)
-    while isinstance(step, Plan):
-        summarizers = data.passed(partial(Summarizer, step), _add_batch, step.number)
-        step = finish(reduce(merge, [summarizer.summary() for summarizer in summarizers]))
-    return step if data.names is None else replace(step, columns=data.names)
-
-
-def _add_batch(summarizer: Summarizer, first: int, points: WeightedPoints) -> None:
-    summarizer.add(points, before=first)
+    core = run_passes(ScanSource(data), plan(**settings))
+    return core if data.names is None else replace(core, columns=data.names)
 
 
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product

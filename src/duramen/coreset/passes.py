@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
-from duramen.arrays import Array, numbered
+from duramen.arrays import Array
 from duramen.coreset.anchor_sample import SAMPLE
 from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
 from duramen.coreset.coreset import Coreset
@@ -20,6 +21,7 @@ from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, anchored_points, find_anchor_and_sampler
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
+from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
@@ -233,7 +235,7 @@ class Summarizer:
                 f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
             )
         if len(points):
-            with numbered(self.n_rows if before is None else before):
+            with rows_from(self.n_rows if before is None else before):
                 self._work.add(points)
 
     def absorb(self, summary: Summary) -> None:
@@ -323,6 +325,65 @@ def finish(summary: Summary) -> Plan | Coreset:
     if core is not None:
         return core
     return Plan(plan.number + 1, plan.problem, plan.columns, first, replace(view, floor=-np.inf))
+
+
+class Reducer(Protocol):
+    """What one pass computes, from batches of rows and from summaries of other reducers."""
+
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        """Add a batch; error messages count rows from ``before``."""
+
+    def absorb(self, summary: Any) -> None:
+        """Add the summary of other rows."""
+
+    def summary(self) -> Any:
+        """Return the result so far: small, and picklable."""
+
+
+class Source(Protocol):
+    """Rows that can be read as often as needed, in batches, by one reducer or by many that are merged."""
+
+    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+        """Make one pass, and return the summary of all rows; ``stage`` names the pass."""
+
+
+class ScanSource:
+    """The batches of a scan: one reducer per thread."""
+
+    def __init__(self, data: Any) -> None:
+        self._data, self._n_passes = data, 0
+
+    @one_blas_thread()
+    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+        """Make one pass over the scan."""
+        self._n_passes += 1
+        reducers = self._data.passed(make, _add_batch, self._n_passes)
+        return merge_summaries(make, [reducer.summary() for reducer in reducers])
+
+
+def _add_batch(reducer: Reducer, first: int, points: WeightedPoints) -> None:
+    reducer.add(points, before=first)
+
+
+def merge_summaries(make: Callable[[], Reducer], summaries: Sequence[Any]) -> Any:
+    """Merge the summaries of reducers that ``make`` made."""
+    if len(summaries) == 1:
+        return summaries[0]
+    whole = make()
+    for summary in summaries:
+        whole.absorb(summary)
+    return whole.summary()
+
+
+def run_passes(source: Source, step: Plan | Coreset) -> Coreset:
+    """Make the passes that are left, from a plan to the coreset."""
+    while isinstance(step, Plan):
+        step = finish(source.reduce(partial(Summarizer, step), _PASSES[min(step.number, len(_PASSES)) - 1]))
+    return step
+
+
+# Spelled out: Dask's dashboard groups tasks by the letters at the beginning of their names.
+_PASSES = ("first-pass", "second-pass", "third-pass")
 
 
 def _check_summary(found: Any) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MAX_NUMBERS = 2e7  # in sparse rows made dense, at most
 FAR = 1e150  # beyond it squares overflow
-_EXACT = 500  # columns up to which directions are found exactly
 
 _COLOURS = ("#d98032", "#3b6fb6", "#2a9d4a", "#8c6bb1", "#8a6d3b", "#4db6ac", "#7f7f7f", "#e0b400")
 _PLAIN, _SUSPECT = "#3b6fb6", "#b5179e"
@@ -44,7 +43,7 @@ class Plane:
     ----------
     middle : array (d,)
     directions : array (d, 2)
-        For a principal plane, unit vectors; the second is zero if there is one column.
+        For a principal plane, unit vectors; the second means nothing if there is one column.
     shares : array (2,)
         The share of the variance along each; zero if there is none.
     """
@@ -59,28 +58,19 @@ class Plane:
 
 
 def principal_plane(rows: Array, weights: Array) -> Plane:
-    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them.
+    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them."""
+    from sklearn.utils.extmath import randomized_svd  # imported here, as that takes a second
 
-    Exactly, or, where columns are many, by random projections to more digits than a
-    picture shows.
-    """
     share = weights / weights.sum()
     middle = share @ rows
     spread = (rows - middle) * np.sqrt(share)[:, None]
     spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
-    if rows.shape[1] <= _EXACT:
-        values, vectors = np.linalg.eigh(spread.T @ spread)
-        directions, variances = vectors[:, :-3:-1], np.maximum(values[:-3:-1], 0.0)
-    else:
-        from sklearn.utils.extmath import randomized_svd
-
-        _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
-        directions, variances = rights[:2].T, np.square(lengths[:2])
-    missing = 2 - directions.shape[1]  # with one column, or one row
-    directions, variances = np.pad(directions, ((0, 0), (0, missing))), np.pad(variances, (0, missing))
+    spread = np.pad(spread, [(0, max(0, 2 - length)) for length in spread.shape])
+    _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
+    directions = rights.T[: rows.shape[1]]
     largest = np.abs(directions).argmax(axis=0)  # of two opposite directions, the one that is positive there
     directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
-    return Plane(middle, directions, variances / (float(np.square(spread).sum()) or 1.0))
+    return Plane(middle, directions, np.square(lengths) / (float(np.square(spread).sum()) or 1.0))
 
 
 def dense(rows: Rows) -> Array:

@@ -18,8 +18,8 @@ from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, complete_anchor
 from duramen.dynamic.anchoring import same_anchor
-from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked, Scorer
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints

@@ -1,4 +1,4 @@
-"""Candidates of a changing table: the paper's table L, both sides of the threshold, and the coreset from them.
+"""Candidates of a changing table: the paper's table L, both sides of its edge, and the coreset from them.
 
 All that depends on the anchor is here. A new anchor means new candidates from
 the same slots, put in place of the old ones when they are complete.
@@ -70,7 +70,9 @@ class LossTable:
         self.order.remove(self._scores.losses[slots], slots)
         if suspected.any():
             first = next(self._walk(up=True), -1)
-            if self._place(first) != self.edge:  # the point at the edge is gone, whose weight was not in the sum
+            if (
+                self._place(first) != self.edge
+            ):  # the point at the edge is gone, whose weight was not in the sum
                 self.above.add(self._edge_weight)
                 self._set_edge(first)
                 self.above.add(-self._edge_weight)
@@ -290,7 +292,8 @@ class LiveCandidates:
     def _choose_suspects(self, size: int) -> Chosen:
         slots = self.table.suspects()
         ids, weights = self._slots.ids[slots], self._slots.weights[slots]
-        chosen = choose_suspects(ids, self.scores.losses[slots], weights, size, self.scorer.seed)
+        with np.errstate(over="ignore"):  # the rank of a subnormal weight
+            chosen = choose_suspects(ids, self.scores.losses[slots], weights, size, self.scorer.seed)
         return chosen._replace(rows=slots[chosen.rows])
 
     def _choose(self, size: int) -> Chosen:

@@ -19,9 +19,9 @@ from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
-from duramen.dynamic.validation import RowValidator
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
+from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints

@@ -10,6 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, is_whole
 from duramen.dynamic.rows import Slots
+from duramen.errors import RowError
 from duramen.points import Name, checked_ids, is_names, listed, numbers_of
 
 _LEAST, _MOST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
@@ -73,7 +74,8 @@ class Ids:
             if here.size:
                 row = int(here[0])
                 name = numbers[row] if names is None else repr(names[row])
-                raise ValueError(f"id {name} of row {row} is here already; update it, or delete it first")
+                text = "id {name} of {row} is here already; update it, or delete it first"
+                raise RowError(text, row, name=name)
         return numbers, names
 
     def admit(self, numbers: Array, names: Sequence[Any] | None) -> None:
@@ -140,14 +142,15 @@ def _check_names(numbers: Array, names: Sequence[Name], here: dict[int, Name]) -
                 "by chance; rename one of them"
             )
         if earlier < row:
-            raise ValueError(f"ids must be distinct; {name!r} of row {earlier} occurs again in row {row}")
+            text = "ids must be distinct; {name!r} of {earlier} occurs again in {row}"
+            raise RowError(text, row, earlier=earlier, name=name)
 
 
 def _refuse_large(ids: Array) -> None:
     """Raise ValueError for the first whole number that does not fit in int64."""
     for row, one in enumerate(ids.ravel().tolist()):
         if isinstance(one, int) and not _LEAST <= one <= _MOST:
-            raise ValueError(f"ids must fit in int64; row {row} has {one}")
+            raise RowError("ids must fit in int64; {row} has {id}", row, id=one)
 
 
 def _refuse_missing(one: Any) -> NoReturn:

@@ -269,14 +269,16 @@ class Ranked:
         for start in range(0, len(slots), _BLOCK):
             block = slots[start : start + _BLOCK]
             fresh = self._scorer.score(self._slots.points(block))
-            same = np.isclose(self._scores.ranks[block], fresh.ranks, rtol=1e-9, atol=0)  # shapes affect rounding
+            same = np.isclose(
+                self._scores.ranks[block], fresh.ranks, rtol=1e-9, atol=0
+            )  # shapes affect rounding
             assert same.all(), "1: a point has the wrong rank"
             assert np.array_equal(self._scores.losses[block], fresh.losses), "1: a point has the wrong loss"
         if self.exact_totals is not None:
-            fresh, mass = (ExactSums(len(self.exact_totals)) for _ in range(2))
-            self._sum(fresh, finite)
+            again, mass = (ExactSums(len(self.exact_totals)) for _ in range(2))
+            self._sum(again, finite)
             self._sum(mass, finite, absolute=True)
-            off = np.abs(self.exact_totals.values - fresh.values)
+            off = np.abs(self.exact_totals.values - again.values)
             assert not (off > 1e-12 * mass.values).any(), "2: the totals are not those of the points"
 
     def contributions(self, slots: Array) -> Array:
@@ -290,8 +292,8 @@ class Ranked:
         return columns
 
     def _sum(self, totals: ExactSums, slots: Array, sign: int = 1, *, absolute: bool = False) -> None:
-        """Add to totals what points contribute, or its absolute values, on all cores and in the order of memory."""
-        slots, parts = np.sort(slots), []
+        """Add to totals what points contribute, or its absolute values, on all cores."""
+        parts, slots = [], np.sort(slots)  # in the order of memory
 
         def work(chunk: slice) -> None:
             block = self.contributions(slots[chunk])

@@ -153,7 +153,7 @@ class Slots:
             self._blocks.append(self._block_of())
 
     def _block_of(self, rows: Array | None = None) -> Array:
-        """Make a block that begins with these rows; zeros follow, as reused memory could expose deleted ones."""
+        """Make a block that begins with these rows; zeros follow: reused memory could expose deleted rows."""
         block = np.zeros((1 << self._shift, self.n_columns), dtype=self.dtype)
         if rows is not None:
             block[: len(rows)] = rows
@@ -167,10 +167,12 @@ class Slots:
             self.y[slots] = labels
 
     def _by_block(self, slots: Array) -> Iterator[tuple[Array, Array, Any]]:
-        """Yield the blocks that have some of the slots, with their places there, and which of them these are."""
+        """Yield the blocks that have some of the slots, their places there, and which of them these are."""
         mask = (1 << self._shift) - 1
         if len(slots) < 2:
-            yield from ((self._blocks[slot >> self._shift], slots & mask, slice(None)) for slot in slots.tolist())
+            yield from (
+                (self._blocks[slot >> self._shift], slots & mask, slice(None)) for slot in slots.tolist()
+            )
             return
         numbers = slots >> self._shift
         order = np.argsort(numbers, kind="stable")

@@ -153,7 +153,7 @@ class Ordered:
         chunk = min(self._chunk_of(key, name), len(self._slots) - 1)
         place, size = self._place(chunk, key, name), len(self._slots[chunk])
         if size == self._chunk:
-            # where entries come in order, a chunk stays full and the next begins: else all would be half empty
+            # where entries come in order, a chunk stays full and the next begins: all would be half empty
             half = size - max(1, size // 8) if place == size else size // 2
             self._cut(chunk, chunk + 1, self._keys[chunk], self._slots[chunk], [half, size])
             self._add_one(key, name, slot)

@@ -143,7 +143,7 @@ class State:
     def _score(self, new: WeightedPoints, moderate: bool) -> Scored | None:
         """Score points before they are inserted; None if they can wait to be scored with others.
 
-        That is where the order of points does not matter and scoring never fails, so that the result is the same.
+        That is where their order does not matter and scoring never fails, so that the result is the same.
         """
         assert self.candidates is not None
         scorer = self.candidates.scorer
@@ -175,7 +175,9 @@ class State:
         if self.candidates is not None:
             scored = slots
             if self.waiting:
-                scored = np.array([one for one in slots.tolist() if self.waiting.pop(one, one) is not None], dtype=np.int64)
+                scored = np.array(
+                    [one for one in slots.tolist() if self.waiting.pop(one, one) is not None], dtype=np.int64
+                )
             self.candidates.remove(scored)
         self.slots.remove(slots)
 

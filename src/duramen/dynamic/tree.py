@@ -107,7 +107,7 @@ class Tree:
         self._resize()
 
     def remove(self, slots: Array) -> None:
-        """Remove points, in the order given, and fill the place of each with the last one of the hot bucket."""
+        """Remove points, in the order given; the last one of the hot bucket fills the place of each."""
         for slot in slots.tolist():
             place, last = self.position[slot], self.order.pop()
             if last != slot:
@@ -189,7 +189,9 @@ class Tree:
         assert inverse, "1: position and order are not inverse to each other"
         assert self.bucket_size >= 1, "2: the bucket size is not positive"
         if self._height is not None:
-            assert self.bucket_size == self._size_for(then), "2: the bucket size is not what the height requires"
+            assert self.bucket_size == self._size_for(then), (
+                "2: the bucket size is not what the height requires"
+            )
             assert then < 2 * n < 4 * then or n == then == 0, "2: the bucket size is out of date"
         fresh: dict[tuple[int, int], NodeSummary] = {}
         for level, index in self._nodes:

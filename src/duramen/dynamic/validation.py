@@ -94,7 +94,9 @@ class RowValidator:
             return None
         if self.labelled and not (isinstance(y, _NUMBERS) and (float(y) in self.classes or self._takes(y))):
             return None
-        return ValidRows(row[None], np.array([float(y)]) if self.labelled else None, np.array([float(weight)]), True)
+        return ValidRows(
+            row[None], np.array([float(y)]) if self.labelled else None, np.array([float(weight)]), True
+        )
 
     def _as_row(self, X: Any) -> Array | None:
         """Convert an array or a list of numbers to one row, (d,); None if it is anything else."""

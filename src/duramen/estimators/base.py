@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -21,17 +22,16 @@ from duramen.estimators.fitting import (
     FitResult,
     FitSettings,
     LossesAtSolution,
-    MemoryData,
-    as_dynamic,
-    check_updatable,
+    Needs,
     fit,
+    is_out_of_core,
     refit,
     seed_of,
+    with_parts,
 )
-from duramen.estimators.out_of_core import OutOfCoreData, ProfileSettings, is_out_of_core
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_weights
-from duramen.samplers.base import Sampler
+from duramen.samplers.base import Bound, RankedSampler, Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
 
@@ -120,12 +120,13 @@ class RobustEstimator(BaseEstimator):
             return self._rows(X, reset=reset), None
         return self._rows(X, reset=reset, y=y, **self._LABELS)
 
-    def _collect(
-        self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: ProfileSettings
-    ) -> AllRows:
-        """Return all rows to fit on: checked arrays, or a first pass over a scan or a Dask collection."""
+    def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
+        """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
+        self._check_updatable(settings)
+        self._needs = needs = needs._replace(labels=self._LABELS is not None)
         if not is_out_of_core(X):
-            return self._data(*self._training_rows(X, y, reset=True), sample_weight)
+            rows, labels = self._training_rows(X, y, reset=True)
+            return AllRows.in_memory(self._points(rows, labels, sample_weight), needs, rows.shape[0])
         kept = {"updatable=True": self.updatable, "coreset_size=None": settings.size is None}
         for name, is_set in kept.items():
             if is_set:
@@ -133,10 +134,10 @@ class RobustEstimator(BaseEstimator):
                     f"{name} keeps all rows in memory, but X is a scan or a Dask collection; leave it out, "
                     "or pass arrays"
                 )
-        data = OutOfCoreData.of(X, y, sample_weight, settings, needs, labelled=self._LABELS is not None)
+        data = AllRows.out_of_core(X, y, sample_weight, settings, needs)
         for name in ("feature_names_in_", "labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        self.n_features_in_ = data.n_columns
+        self.n_features_in_ = data.profile.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
         return data
@@ -150,13 +151,11 @@ class RobustEstimator(BaseEstimator):
 
     def _fit(self, settings: FitSettings, data: AllRows) -> None:
         """Fit, keep the rows if ``updatable``, and set all attributes."""
-        check_updatable(self.updatable, settings)
         fitted = fit(settings, data)
         for name in ("dynamic_", "absorbed_ids_", "_fitted_settings", "_n_seen"):
             self.__dict__.pop(name, None)  # of an earlier fit
         if self.updatable:
-            assert isinstance(data, MemoryData)
-            self.dynamic_ = as_dynamic(settings, data, fitted)
+            self.dynamic_ = _as_dynamic(settings, data, fitted)
             self._fitted_settings = settings
             self._n_seen = data.n_rows
         self._set(fitted, data, settings)
@@ -214,9 +213,7 @@ class RobustEstimator(BaseEstimator):
         """
         live = self._live()
         gone = live.points(ids)
-        rest = live.points(live.ids[~np.isin(live.ids, gone.ids)])
-        data = MemoryData(rest, len(rest))
-        self._check_rows_left(data)
+        data = self._profile(live.points(live.ids[~np.isin(live.ids, gone.ids)]))
         live.delete(gone.ids)
         self._refit(live, data, undo=lambda: live.insert(gone.X, gone.y, gone.weights, gone.ids))
         return self
@@ -246,15 +243,26 @@ class RobustEstimator(BaseEstimator):
         before = live.points()
         X, y = self._training_rows(X, y, reset=False)
         ids = max(self._n_seen, int(before.ids.max()) + 1) + np.arange(X.shape[0])
-        new = self._as_fitted(self._data(X, y, sample_weight, ids), before.X.dtype).points
-        data = MemoryData(WeightedPoints.concat([before, new]), len(before) + len(new))
-        self._check_rows_left(data)
+        new = self._as_fitted(self._points(X, y, sample_weight, ids), before.X.dtype)
+        data = self._profile(WeightedPoints.concat([before, new]))
         live.insert(new.X, new.y, new.weights, new.ids)
         rebuild = len(before) <= live.size < len(live)
         self._refit(live, data, undo=lambda: live.delete(new.ids), rebuild=rebuild)
         self.absorbed_ids_ = ids
         self._n_seen = int(ids[-1]) + 1
         return self
+
+    def _profile(self, points: WeightedPoints) -> AllRows:
+        """Profile the rows that a change would leave; raise ValueError if no model can be fitted to them."""
+        if not len(points):
+            raise ValueError("no rows would be left; keep some, or fit again on others")
+        outlier_weight(self._fitted_settings.n_outliers, points.total_weight)
+        data = AllRows.in_memory(points, self._needs._replace(subsample=False), len(points))
+        self._check_rows_left(data)
+        return data
+
+    def _check_rows_left(self, data: AllRows) -> None:
+        """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
 
     def _live(self) -> DynamicCoreset:
         """Return the rows that ``fit`` kept; raise ValueError if it kept none."""
@@ -267,7 +275,7 @@ class RobustEstimator(BaseEstimator):
         return self.dynamic_
 
     def _refit(
-        self, live: DynamicCoreset, data: MemoryData, undo: Callable[[], Any], *, rebuild: bool = False
+        self, live: DynamicCoreset, data: AllRows, undo: Callable[[], Any], *, rebuild: bool = False
     ) -> None:
         """Fit to rows that have changed, on a new coreset if the old one no longer suffices.
 
@@ -281,7 +289,7 @@ class RobustEstimator(BaseEstimator):
                 fitted = refit(settings, data, core, self.solution_.theta)
             if fitted is None:
                 fitted = fit(settings, data)
-                self.dynamic_ = as_dynamic(settings, data, fitted)
+                self.dynamic_ = _as_dynamic(settings, data, fitted)
             self.dynamic_._solution = fitted.solution
             self._set(fitted, data, settings)
         except BaseException:
@@ -289,19 +297,28 @@ class RobustEstimator(BaseEstimator):
             live._solution = solution
             raise
 
-    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
+    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
         """Convert new rows to the form in which ``fit`` kept its rows."""
-        refuse_nonfinite(new.points.X)
+        refuse_nonfinite(new.X)
         with np.errstate(over="ignore"):
-            X = new.points.X.astype(dtype, copy=False)
+            X = new.X.astype(dtype, copy=False)
         refuse_nonfinite(X, f"X as {dtype}")
-        return new.replace(X=X)
+        return with_parts(new, X=X)
 
-    def _check_rows_left(self, data: MemoryData) -> None:
-        """Raise ValueError if the model cannot be fitted to the rows that a change would leave."""
-        if not data.n_points:
-            raise ValueError("no rows would be left; keep some, or fit again on others")
-        outlier_weight(self._fitted_settings.n_outliers, data.points.total_weight)
+    def _check_updatable(self, settings: FitSettings) -> None:
+        """Raise TypeError if rows cannot be kept for later changes.
+
+        The coreset of a sampler that does not score points one by one depends on how points arrived:
+        forgetting some of them would leave a trace.
+        """
+        if not isinstance(self.updatable, (bool, np.bool_)):
+            raise TypeError(f"updatable={self.updatable!r} must be True or False")
+        sampler = settings.sampler.sampler if isinstance(settings.sampler, Bound) else settings.sampler
+        if self.updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
+            raise TypeError(
+                f"updatable=True needs a sampler that scores points one by one, but {sampler!r} does not; "
+                "use a built-in sampler or a RankedSampler, or pass updatable=False"
+            )
 
     def _print_sizes(self, fitted: FitResult, settings: FitSettings) -> None:
         """Print, with ``verbose``, which size was chosen and why."""
@@ -315,25 +332,50 @@ class RobustEstimator(BaseEstimator):
             )
         print(f"[{name}] fitted on {self.coreset_size_:,} rows; {fitted.solution!r}")
 
-    def _trimmed_score(self, losses: Array, sample_weight: Any) -> float:
-        """Return minus the sum of losses, with the same share of the weight set aside as in training."""
-        weights = self._weights(sample_weight, losses)
+    def losses(self, X: Any, y: Any = None) -> Array:
+        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
+        rows = self._new_rows(X)
+        return self.solution_.loss.values(self.solution_.theta, *self._as_trained(rows, y))
+
+    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
+        """Convert rows and labels to what the loss takes."""
+        return rows, y
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute minus the loss of the rows, with the same share of the weight set aside as in training."""
+        losses = self.losses(X, y)
+        weights = _weights(sample_weight, losses)
         z = self.solution_.n_outliers / self.solution_.total_weight * float(weights.sum())
         return -trimmed_sum(losses, weights, z)
 
     @staticmethod
-    def _weights(sample_weight: Any, X: Rows) -> Array:
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-
-    def _data(self, X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> MemoryData:
+    def _points(X: Rows, y: Array | None, sample_weight: Any, ids: Array | None = None) -> WeightedPoints:
         """Combine rows, labels and weights; drop rows of weight zero."""
         n = X.shape[0]
+        weights = np.ones(n) if sample_weight is None else _weights(sample_weight, X)
         ids = np.arange(n) if ids is None else ids
-        weights = np.ones(n) if sample_weight is None else self._weights(sample_weight, X)
-        rows = as_rows(X, check_values=False)
-        points = WeightedPoints._from_parts(rows, y, checked_weights(weights, n), ids)
-        if not weights.all():
-            points = points.take(weights > 0)
-        if not len(points):
+        points = WeightedPoints._from_parts(
+            as_rows(X, check_values=False), y, checked_weights(weights, n), ids
+        )
+        if not weights.any():
             raise ValueError("all of sample_weight is zero; pass some positive weights")
-        return MemoryData(points, n)
+        return points if weights.all() else points.take(weights > 0)
+
+
+def _weights(sample_weight: Any, X: Rows) -> Array:
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def _as_dynamic(settings: FitSettings, data: AllRows, fitted: FitResult) -> DynamicCoreset:
+    """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
+    core, points = fitted.coreset, data.points
+    assert points is not None
+    live = DynamicCoreset(
+        # without an anchor it is all points
+        **settings.coreset_arguments(fitted.size or sys.maxsize, None if core is None else core.anchor)
+    )
+    live.insert(points.X, points.y, points.weights, points.ids)
+    if core is not None:
+        live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
+    live._solution = fitted.solution  # no warning if it is far from the anchor
+    return live

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
-from duramen.arrays import Array, is_number
+from duramen.arrays import Array, Rows, is_number
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, MemoryData, class_codes
-from duramen.estimators.out_of_core import ProfileSettings
+from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, Needs, codes_of, with_parts
 from duramen.losses import LogisticLoss, SoftmaxLoss
+from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
 
@@ -144,13 +143,10 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         hold all rows, and are refused.
         """
         settings = self._settings_for(2)
-        data = self._collect(X, y, sample_weight, settings, ProfileSettings(classes=True))
-        classes, data = data.with_class_codes()
-        if isinstance(data, MemoryData):
-            check_classification_targets(y)
-        self.classes_ = classes
+        data = self._collect(X, y, sample_weight, settings, Needs(classes=True))
+        self.classes_, data = data.with_class_codes()
         self._check_classes(data, self.n_outliers)
-        self._fit(replace(settings, loss=self._loss(len(classes))), data)
+        self._fit(replace(settings, loss=self._loss(len(self.classes_))), data)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -173,13 +169,11 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         """Predict the logarithm of the probability of each class."""
         return np.asarray(log_softmax(_class_scores(self.decision_function(X)), axis=1))
 
-    def losses(self, X: Any, y: Any) -> Array:
-        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
-        rows = self._new_rows(X)
-        codes = self._codes(y)
+    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
+        codes = codes_of(y, self.classes_)
         if codes.shape != (rows.shape[0],) or (codes < 0).any():
             raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} per row")
-        return self.solution_.loss.values(self.solution_.theta, rows, codes)
+        return rows, codes
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:
@@ -208,14 +202,8 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
                 f"{_show(classes[np.argmin(weights)])}, of weight {weights.min():g}; pass n_outliers below it"
             )
 
-    def _codes(self, y: Any) -> Array:
-        """Return the number of the class of each label; -1 for unknown classes."""
-        codes = {label: code for code, label in enumerate(self.classes_.tolist())}
-        labels, inverse = class_codes(np.asarray(y))
-        return np.array([codes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[inverse]
-
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.n_columns
+        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.profile.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
@@ -223,18 +211,17 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self.intercept_ = parameters[:, n_columns].copy() if with_intercept else np.zeros(len(parameters))
         self._warn_of_lost_classes(found, data)
 
-    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        labels: Any = new.points.y
-        codes = self._codes(labels)
+    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
+        labels: Any = new.y
+        codes = codes_of(labels, self.classes_)
         if (codes < 0).any():
             raise ValueError(
                 f"y holds the class {_show(labels[np.argmin(codes)])}, but the model knows "
                 f"{self.classes_.tolist()}; call fit to learn other classes"
             )
-        return super()._as_fitted(new, dtype).replace(y=codes)
+        return with_parts(super()._as_fitted(new, dtype), y=codes)
 
-    def _check_rows_left(self, data: MemoryData) -> None:
-        super()._check_rows_left(data)
+    def _check_rows_left(self, data: AllRows) -> None:
         lost = np.flatnonzero(data.class_weights(len(self.classes_)) == 0)
         if len(lost):
             raise ValueError(
@@ -244,8 +231,6 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         self._check_classes(data, self._fitted_settings.n_outliers)
 
     def _warn_of_lost_classes(self, outliers: LossesAtSolution, data: AllRows) -> None:
-        if outliers.outlier_labels is None:
-            return
         weights = data.class_weights(len(self.classes_))
         codes = outliers.outlier_labels.astype(np.intp)
         lost_weights = np.bincount(codes, outliers.outlier_weights, minlength=len(weights))

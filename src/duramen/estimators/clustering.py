@@ -14,12 +14,10 @@ from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array, check_count
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData
-from duramen.estimators.out_of_core import ProfileSettings, is_out_of_core
+from duramen.estimators.fitting import AllRows, LossesAtSolution, Needs, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
-_NO_LABELS = "labels_ has one value per row, and is not kept for a scan or a Dask collection"
 _Self = TypeVar("_Self", bound="_Clustering")
 
 
@@ -46,7 +44,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         k = check_count("n_clusters", self.n_clusters)
         settings = self._settings(self._loss(k))
-        needs = ProfileSettings(settings.loss, distinct=k, dense=True)
+        needs = Needs(settings.loss, distinct=k, dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)
         if data.n_rows < k:
             raise ValueError(
@@ -61,13 +59,11 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def fit_predict(self, X: Any, y: Any = None, **named: Any) -> Array:
         """Find the centres, and the nearest one of each row in memory: (n,) of int32."""
         if is_out_of_core(X):
-            raise TypeError(f"{_NO_LABELS}; call fit, and then predict on batches")
+            raise TypeError(
+                "labels_ has one value per row, and is not kept for a scan or a Dask collection; call fit, "
+                "and then predict on batches"
+            )
         return super().fit_predict(X, y, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "labels_" and "cluster_centers_" in self.__dict__:
-            raise AttributeError(f"{_NO_LABELS}; call predict on batches")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def predict(self, X: Any) -> Array:
         """Find the nearest centre of each row: (n,) of int32, for outliers too."""
@@ -78,21 +74,12 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         rows = self._new_rows(X)
         return np.stack([self._distances(centre[None], rows) for centre in self.cluster_centers_], axis=1)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute minus the loss of the rows, with the same share set aside as in training."""
-        return self._trimmed_score(self.losses(X), sample_weight)
-
-    def losses(self, X: Any) -> Array:
-        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
-        rows = self._new_rows(X)
-        return self._fitted_loss().values(self.cluster_centers_, rows)
-
     def _nearest(self, rows: Array) -> Array:
         return self._fitted_loss().nearest(self.cluster_centers_, rows).astype(np.int32)
 
     def _count_clusters(self, data: AllRows, k: int) -> int:
         """Return how many clusters there can be, and warn if there are fewer than k."""
-        found = max(1, data.count_distinct(k))
+        found = max(1, len(data.profile.distinct))
         if found < k:
             warnings.warn(
                 f"n_clusters={k} is above the number of distinct rows of positive weight, {found}; the "
@@ -109,10 +96,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         if found.cache is not None:
             self.labels_ = np.argsort(order)[np.asarray(found.cache)].astype(np.int32)
 
-    def _check_rows_left(self, data: MemoryData) -> None:
-        super()._check_rows_left(data)
-        k = len(self.solution_.theta)
-        found = data.count_distinct(self._n_asked)
+    def _check_rows_left(self, data: AllRows) -> None:
+        k, found = len(self.solution_.theta), len(data.profile.distinct)
         if found < k:
             raise ValueError(
                 f"{found} distinct rows would be left for {k} clusters; keep more, or fit again with "

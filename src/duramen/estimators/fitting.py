@@ -1,41 +1,47 @@
-"""The fit of every estimator: build a coreset, solve on it, and evaluate the solution on all rows."""
+"""The fit of every estimator: profile all rows, build a coreset, solve on it, and evaluate the solution.
+
+Rows may be in memory, in a scan or in a Dask collection: a source that is read in passes. In memory a pass is
+one batch. What is computed in a pass is a reducer; only its summary leaves a worker.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
 from duramen.ball import Anchor
-from duramen.coreset.anchor_sample import anchor_sample
-from duramen.coreset.build import robust_coreset
+from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
+from duramen.coreset.exact import ExactSums
+from duramen.coreset.first_pass import FirstPass, FirstPassResult
+from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
 from duramen.coreset.settings import ROWS_A_PARAMETER
-from duramen.dynamic.dynamic_coreset import DynamicCoreset
+from duramen.distributed.dask import DaskSource
+from duramen.io.scan import Scan
+from duramen.losses import KMeansLoss
 from duramen.losses.base import Loss
 from duramen.losses.centres import distinct_rows
-from duramen.losses.linear import LinearLoss, PredictorLoss
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Bound, RankedSampler, Sampler
+from duramen.samplers.base import Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution, outlier_rows
+from duramen.solvers.problem import Solution
 from duramen.solvers.solve import solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
-
-if TYPE_CHECKING:
-    from duramen.estimators.out_of_core import OutOfCoreData
-
-SUBSAMPLE_SEED = 0
-"""The seed of the sample that a scale is measured on: the same in every fit."""
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
 _SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
+_SUBSAMPLE_SEED = 0  # of the sample that a scale is measured on: the same in every fit
+_ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
+
+Change = Callable[[WeightedPoints], WeightedPoints]
 
 
 @dataclass(frozen=True)
@@ -83,10 +89,144 @@ class FitSettings:
 
 def seed_of(random_state: Any) -> int:
     """Draw one seed for a whole fit; an integer is its own seed, so that a fit can be reproduced by hand."""
-    rng = generator(random_state)
-    if is_whole(random_state):
-        return int(random_state)
-    return int(rng.integers(2**63))
+    return int(random_state) if is_whole(random_state) else int(generator(random_state).integers(2**63))
+
+
+def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
+    """Return points with X, y, weights or ids replaced, unchecked."""
+    here = {name: getattr(points, name) for name in ("X", "y", "weights", "ids")}
+    return WeightedPoints._from_parts(**{**here, **parts})
+
+
+def map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
+    """Return points with X changed, unchecked."""
+    return with_parts(points, X=change(points.X))
+
+
+def codes_of(y: Any, classes: Array) -> Array:
+    """Return the number of the class of each label; -1 for unknown ones."""
+    y = np.asarray(y)
+    try:
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    except TypeError:
+        raise _mixed(y) from None
+    return np.where(classes[codes] == y, codes, -1)
+
+
+def _mixed(y: Array) -> ValueError:
+    kinds = sorted({type(label).__name__ for label in y.tolist()})
+    return ValueError(f"y holds labels of several types, {' and '.join(kinds)}; convert them to one type")
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """Return the median of values, each counted by its weight."""
+    order = np.argsort(values)
+    steps = np.cumsum(weights[order])
+    below, above = np.searchsorted(steps, steps[-1] / 2 * np.array([1 - 1e-12, 1 + 1e-12]))
+    return float(values[order[[below, above]]].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """Points in memory, as a source of passes."""
+
+    points: WeightedPoints
+
+    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+        """Make one pass, in one batch."""
+        reducer = make()
+        reducer.add(self.points)
+        return reducer.summary()
+
+
+class Needs(NamedTuple):
+    """What a fit must know about all rows before it begins.
+
+    ``loss`` refuses labels that it does not accept; ``labels``: whether there must be some;
+    ``classes``: which labels there are; ``distinct``: whether that many rows differ; ``subsample``: rows to
+    measure a scale on; ``dense``: that no rows are sparse.
+    """
+
+    loss: Loss = _ANY_LABELS
+    labels: bool = False
+    classes: bool = False
+    distinct: int = 0
+    subsample: bool = False
+    dense: bool = False
+
+
+class Profile(NamedTuple):
+    """The result of the first pass."""
+
+    n_points: int
+    n_columns: int
+    classes: Array
+    class_weights: Array
+    distinct: Array
+    subsample: FirstPassResult | None
+    first_pass: Summary | None
+
+
+class Profiler:
+    """The first pass: count, and collect what a fit needs; ``make_first`` makes that of a coreset."""
+
+    def __init__(self, needs: Needs, make_first: Callable[[], Summarizer] | None) -> None:
+        self._needs, self._first = needs, None if make_first is None else make_first()
+        self._n_points = self._n_columns = 0
+        self._classes: Array = np.empty(0)
+        self._class_weights: Array = np.empty(0)
+        self._distinct = np.empty((0, 0), dtype=np.float32)
+        self._subsample = FirstPass(_ANY_LABELS, _SUBSAMPLE_SEED) if needs.subsample else None
+
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        if self._needs.dense and sparse.issparse(points.X):
+            raise TypeError("X must be dense, but these rows are sparse; convert them by toarray()")
+        if self._first is not None:
+            self._first.add(points, before)
+        if self._subsample is not None:
+            self._subsample.add(points)
+        if self._needs.classes:
+            assert points.y is not None
+            self._add_classes(points.y, points.weights)
+        self._add(len(points), points.n_columns, points.X)
+
+    def absorb(self, other: Profile) -> None:
+        if self._first is not None and other.first_pass is not None:
+            self._first.absorb(other.first_pass)
+        if self._subsample is not None and other.subsample is not None:
+            self._subsample.absorb(other.subsample)
+        self._add_classes(other.classes, other.class_weights)
+        self._add(other.n_points, other.n_columns, other.distinct)
+
+    def summary(self) -> Profile:
+        parts: Any = [part and part.summary() for part in (self._subsample, self._first)]
+        classes = self._classes, self._class_weights
+        return Profile(self._n_points, self._n_columns, *classes, self._distinct, *parts)
+
+    def _add_classes(self, labels: Array, weights: Array) -> None:
+        if not len(labels):
+            return
+        if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
+            label = labels[labels != np.floor(labels)][0]
+            raise ValueError(
+                f"Unknown label type: continuous; {label:g} is not a class; pass whole numbers or text"
+            )
+        if len(self._classes):
+            labels = np.concatenate([self._classes, labels])
+            weights = np.concatenate([self._class_weights, weights])
+        try:
+            self._classes, codes = np.unique(labels, return_inverse=True)
+        except TypeError:
+            raise _mixed(labels) from None
+        self._class_weights = np.bincount(codes, weights)
+
+    def _add(self, n_points: int, n_columns: int, X: Any) -> None:
+        """Count rows, and keep as many distinct ones as are needed."""
+        self._n_points += n_points
+        self._n_columns = self._n_columns or n_columns
+        if len(self._distinct) < self._needs.distinct and X.shape[0]:
+            both = X if not len(self._distinct) else np.concatenate([self._distinct, X])
+            self._distinct = distinct_rows(both, np.arange(len(both)), self._needs.distinct)
 
 
 class LossesAtSolution(NamedTuple):
@@ -97,119 +237,233 @@ class LossesAtSolution(NamedTuple):
 
     trimmed_loss: float
     outliers: Array
-    outlier_labels: Array | None
+    outlier_labels: Array
     outlier_weights: Array
     threshold: float
     cache: Array | None
 
-    @classmethod
-    def of(
-        cls,
-        points: WeightedPoints,
-        losses: Array,
-        kept: Array,
-        trimmed_loss: float,
-        cache: Array | None = None,
-    ) -> LossesAtSolution:
-        """Find the outliers among points, given the weights ``kept`` of each."""
-        rows = outlier_rows(points, losses, kept)
-        labels = None if points.y is None else points.y[rows]
-        threshold = float(losses[rows[-1]]) if len(rows) else np.inf
-        return cls(trimmed_loss, points.ids[rows], labels, points.weights[rows], threshold, cache)
+
+class Trimmed(NamedTuple):
+    """Rows set aside, as losses, weights, ids and labels; the sum of all other losses; and the cache."""
+
+    worst: tuple[Array, ...]
+    rest: ExactSums
+    cache: Array | None
+
+    def evaluate(self, z: float) -> LossesAtSolution:
+        """Trim weight z, after all rows were added."""
+        losses, weights, ids, labels = self.worst
+        kept = kept_weights(losses, weights, min(z, float(weights.sum())), ids)
+        trimmed = float(self.rest.values[0]) + kept_sum(losses, kept)
+        order = np.lexsort((-ids, -losses))
+        threshold = float(losses[order[-1]]) if len(order) else np.inf
+        return LossesAtSolution(trimmed, ids[order], labels[order], weights[order], threshold, self.cache)
+
+
+class TrimmedPass:
+    """The last pass: the rows that weight z at ``theta`` sets aside, and the sum of all other losses."""
+
+    def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
+        self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
+        self._worst: tuple[Array, ...] = (np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0))
+        self._rest = ExactSums(1)
+        self._cache: Array | None = None
+
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        found, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
+        losses = np.asarray(found, dtype=np.float64)
+        if np.isnan(losses).any():
+            bad = points.ids[np.isnan(losses)][0]
+            raise ValueError(f"the loss of the row with id {bad} is not a number; scale the columns down")
+        labels = np.zeros(len(points)) if points.y is None else points.y
+        self._keep((losses, points.weights, points.ids, labels))
+        if self._cached:
+            self._cache = cache
+
+    def absorb(self, summary: Trimmed) -> None:
+        self._rest.absorb(summary.rest)
+        self._keep(summary.worst)
+
+    def summary(self) -> Trimmed:
+        return Trimmed(self._worst, self._rest, self._cache)
+
+    def _keep(self, rows: tuple[Array, ...]) -> None:
+        """Keep the rows that are set aside of these and earlier ones; no other row can be."""
+        rows = tuple(np.concatenate(pair) for pair in zip(self._worst, rows, strict=True))
+        losses, weights, ids, _ = rows
+        aside = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids) < weights
+        self._rest.add_rows((losses[~aside] * weights[~aside])[:, None])
+        self._worst = tuple(column[aside] for column in rows)
+
+
+class _Changing:
+    """A reducer of rows that are changed first."""
+
+    def __init__(self, make: Callable[[], Reducer], changes: tuple[Change, ...]) -> None:
+        self._reducer, self._changes = make(), changes
+        self.absorb, self.summary = self._reducer.absorb, self._reducer.summary
+
+    def add(self, points: WeightedPoints, before: int | None = None) -> None:
+        changed = points
+        for change in self._changes:
+            if len(changed):
+                changed = change(changed)
+        if len(changed):
+            self._reducer.add(changed, before if len(changed) == len(points) else None)
+
+
+def is_out_of_core(X: Any) -> bool:
+    """Return whether data is a scan or a Dask collection."""
+    return isinstance(X, Scan) or hasattr(type(X), "__dask_graph__")
+
+
+def _prepare(points: WeightedPoints, *, labelled: bool) -> WeightedPoints:
+    """Drop rows without weight, and labels that are not needed."""
+    if labelled and points.y is None:
+        raise ValueError(
+            "labels are needed, but there are none; name their column in dm.scan(..., label=...), or "
+            "pass a Dask array or Series as y"
+        )
+    if not labelled and points.y is not None:
+        points = with_parts(points, y=None)
+    return points if points.weights.all() else points.take(points.weights > 0)
+
+
+def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
+    codes = codes_of(points.y, classes)
+    if (codes < 0).any():
+        assert points.y is not None
+        raise ValueError(
+            f"label {points.y[np.argmin(codes)].item()!r} was not in the data in the first pass; the data "
+            "must not change between passes"
+        )
+    return with_parts(points, y=codes)
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryData:
-    """Rows in memory: those of positive weight, and the number of rows including the others.
+class AllRows:
+    """All rows to fit on: where they are, their profile, and what to change in every batch.
 
-    ``OutOfCoreData`` has the same methods; of its rows only those of positive weight are known.
+    ``n_rows`` counts rows in memory without weight, too; ``classes`` are the values of labels that are
+    text in a scan, ``names`` those of the columns.
     """
 
-    points: WeightedPoints
+    source: Source
+    profile: Profile
     n_rows: int
+    changes: tuple[Change, ...] = ()
+    classes: Any = None
+    names: Any = None
+
+    @classmethod
+    def in_memory(cls, points: WeightedPoints, needs: Needs, n_rows: int) -> AllRows:
+        """Profile points."""
+        source = InMemory(points)
+        return cls(source, source.reduce(partial(Profiler, needs, None), "profile"), n_rows)
+
+    @classmethod
+    def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
+        """Make the first pass over a scan or a Dask collection.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If no model can be fitted to it.
+        """
+        classes, source = None, None  # type: Any, Any
+        if isinstance(X, Scan):
+            refuse_beside_scan(y=y if needs.labels else None, sample_weight=sample_weight)
+            source, classes, names = ScanSource(X), X.classes, X.names
+        else:
+            source = DaskSource(X, {"y": y if needs.labels else None, "sample_weight": sample_weight})
+            names = source.names
+        if classes is not None and needs.labels and not needs.classes:
+            raise ValueError(
+                f"labels must be numbers; those of the scan are text, such as {classes[0]!r}; "
+                "choose another label="
+            )
+        # what the first pass computes is the same for every size and anchor
+        first = plan(loss=needs.loss, size=2, sampler=settings.sampler, random_state=settings.seed)
+        changes = (partial(_prepare, labelled=needs.labels),)
+        make = partial(_Changing, partial(Profiler, needs, partial(Summarizer, first)), changes)
+        profile = source.reduce(make, "profile")
+        if not profile.n_points:
+            raise ValueError("there are no rows with positive weight; at least one is needed")
+        return cls(source, profile, profile.n_points, changes, classes, names)
+
+    @property
+    def points(self) -> WeightedPoints | None:
+        """The points, where they are in memory."""
+        return self.source.points if isinstance(self.source, InMemory) else None
 
     @property
     def n_points(self) -> int:
         """The number of rows with positive weight."""
-        return len(self.points)
+        return self.profile.n_points
 
     @property
-    def n_columns(self) -> int:
-        """The number of columns."""
-        return self.points.n_columns
+    def feature_names(self) -> Array | None:
+        """The names of the columns, as scikit-learn takes them: all text, or none."""
+        if self.names is None or not all(isinstance(name, str) for name in self.names):
+            return None
+        return np.array(self.names, dtype=object)
 
-    def with_class_codes(self) -> tuple[Array, MemoryData]:
-        """Return the sorted classes, and the same rows with the numbers of their classes as labels."""
-        classes, codes = class_codes(np.asarray(self.points.y))
-        return classes, self.replace(y=codes)
+    def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
+        """Make one pass over the changed rows."""
+        if self.changes:
+            make = partial(_Changing, make, self.changes)
+        return self.source.reduce(make, stage)
 
-    def map_rows(self, change: Callable[[Any], Any]) -> MemoryData:
-        """Return the same data with all rows changed by a function that can be pickled."""
-        return self.replace(X=change(self.points.X))
+    def changed(self, change: Change) -> AllRows:
+        """Return the same data with all points changed by a function that can be pickled."""
+        if isinstance(self.source, InMemory):
+            return replace(self, source=InMemory(change(self.source.points)))
+        return replace(self, changes=(*self.changes, change))
 
-    def replace(self, **parts: Any) -> MemoryData:
-        """Return the same data with X, y, weights or ids replaced, unchecked."""
-        return replace(self, points=with_parts(self.points, **parts))
+    def with_class_codes(self) -> tuple[Array, AllRows]:
+        """Return the sorted classes, and the same data with the numbers of their classes as labels."""
+        labels = self.profile.classes
+        classes = labels if self.classes is None else np.array(self.classes)[labels.astype(np.intp)]
+        changed = self.changed(partial(_encode_labels, classes=labels))
+        return classes, replace(changed, profile=self.profile._replace(classes=np.arange(len(labels))))
 
     def class_weights(self, n_classes: int) -> Array:
-        """Sum the weights of each class; labels must be class numbers."""
-        codes = np.asarray(self.points.y).astype(np.intp)
-        return np.bincount(codes, self.points.weights, minlength=n_classes)
-
-    def count_distinct(self, enough: int) -> int:
-        """Count the distinct rows, up to ``enough``."""
-        return len(distinct_rows(self.points.X, np.arange(len(self.points)), enough))
+        """Return the weight of each class; labels must be class numbers."""
+        codes = self.profile.classes.astype(np.intp)
+        return np.bincount(codes, self.profile.class_weights, minlength=n_classes)
 
     def subsample(self) -> WeightedPoints:
         """Sample rows before any change, always the same ones: enough to measure a scale."""
-        return anchor_sample(self.points, SUBSAMPLE_SEED)
+        assert self.profile.subsample is not None
+        return self.profile.subsample.sample()
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor; None finds one."""
-        return robust_coreset(
-            self.points.X,
-            self.points.y,
-            sample_weight=self.points.weights,
-            ids=self.points.ids,
-            **settings.coreset_arguments(size, anchor),
-        )
+        asked, points = settings.coreset_arguments(size, anchor), self.points
+        if points is not None:
+            asked |= {"sample_weight": points.weights, "ids": points.ids}
+            return robust_coreset(points.X, points.y, **asked)
+        return run_passes(self, finish(Summary(plan(**asked), self._first_pass())))
+
+    def _first_pass(self) -> Any:
+        """Return the result of the first pass, with the sample for the anchor changed like the rows."""
+        assert self.profile.first_pass is not None
+        first: Any = self.profile.first_pass.body
+        for change in self.changes[1:]:
+            first = replace(first, kept=first.kept._replace(points=change(first.kept.points)))
+        return first
+
+    def total_weight(self) -> float:
+        """Return the sum of the weights."""
+        points = self.points
+        return self._first_pass().total if points is None else points.total_weight
 
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
         """Compute the losses of all rows at theta."""
-        points = self.points
-        losses, cache = settings.loss.values_and_cache(theta, points.X, points.y)
-        z = outlier_weight(settings.n_outliers, points.total_weight)
-        kept = kept_weights(losses, points.weights, z, points.ids)
-        return LossesAtSolution.of(points, losses, kept, kept_sum(losses, kept), cache)
-
-
-AllRows: TypeAlias = "MemoryData | OutOfCoreData"
-
-
-def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
-    """Return points with X, y, weights or ids replaced, unchecked."""
-    here = {name: getattr(points, name) for name in ("X", "y", "weights", "ids")}
-    return WeightedPoints._from_parts(**{**here, **parts})
-
-
-def class_codes(y: Array) -> tuple[Array, Array]:
-    """Return the sorted classes, and the number of the class of each row."""
-    try:
-        classes, codes = np.unique(y, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise ValueError(
-            f"y holds labels of several types, {' and '.join(kinds)}; convert them to one type"
-        ) from None
-    return classes, codes
-
-
-def weighted_median(values: Array, weights: Array) -> float:
-    """Return the median of values, each counted by its weight."""
-    order = np.argsort(values)
-    steps = np.cumsum(weights[order])
-    below, above = np.searchsorted(steps, steps[-1] / 2 * np.array([1 - 1e-12, 1 + 1e-12]))
-    return float(values[order[[below, above]]].mean())
+        z = outlier_weight(settings.n_outliers, self.total_weight())
+        make = partial(TrimmedPass, settings.loss, theta, z, cached=self.points is not None)
+        found: Trimmed = self.reduce(make, "evaluate")
+        return found.evaluate(z)
 
 
 class Trial(NamedTuple):
@@ -241,18 +495,19 @@ def fit(settings: FitSettings, data: AllRows) -> FitResult:
     """
     if settings.size is not None:
         return _choose_size(settings, data)
-    assert isinstance(data, MemoryData)
+    assert data.points is not None
     refuse_nonfinite(data.points.X)
     return FitResult(_solve(settings, data.points), None, None, [])
 
 
-def refit(settings: FitSettings, data: MemoryData, core: Coreset | None, start: Array) -> FitResult | None:
+def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Array) -> FitResult | None:
     """Fit on a coreset of changed data, or on all rows without one; ``start`` is one of the starts.
 
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
     if core is None:
+        assert data.points is not None
         return FitResult(_solve_again(settings, data.points, start), None, None, [])
     if not _is_representative(core, settings.loss):
         return None
@@ -273,7 +528,7 @@ def _choose_size(settings: FitSettings, data: AllRows) -> FitResult:
     """Solve on a coreset of the requested size, or of one large enough by its own error bars."""
     n, size = data.n_points, settings.size
     if settings.is_auto:
-        shape = settings.loss.parameter_shape(data.n_columns)
+        shape = settings.loss.parameter_shape(data.profile.n_columns)
         size = max(_MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []
@@ -318,11 +573,11 @@ def _is_accurate(settings: FitSettings, trial: Trial, data: AllRows) -> bool:
 def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None) -> Solution:
     problem: dict[str, Any] = {"l2": settings.l2, "max_iter": settings.max_iter}
     problem["random_state"] = settings.seed
-    if isinstance(settings.loss, PredictorLoss) and len(on) * on.X.shape[1] <= _SMALL:
+    if settings.loss.has_predictors and len(on) * on.X.shape[1] <= _SMALL:
         problem["tol"] = 1e-16
     if isinstance(on, WeightedPoints):  # a coreset knows both
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
-    if init is None and isinstance(settings.loss, LinearLoss) and len(on) <= on.X.shape[1]:
+    if init is None and settings.loss.has_predictors and len(on) <= on.X.shape[1]:
         everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
         size = 1.0 if on.y is None else float(np.abs(on.y).max())
         if everything.objective <= _PERFECT * on.total_weight * size**2:
@@ -364,33 +619,3 @@ def _is_representative(core: Coreset, loss: Loss) -> bool:
     except ValueError:
         return False
     return True
-
-
-def check_updatable(updatable: Any, settings: FitSettings) -> None:
-    """Raise TypeError if rows cannot be kept for later changes.
-
-    The coreset of a sampler that does not score points one by one depends on how points arrived:
-    forgetting some of them would leave a trace.
-    """
-    if not isinstance(updatable, (bool, np.bool_)):
-        raise TypeError(f"updatable={updatable!r} must be True or False")
-    sampler = settings.sampler.sampler if isinstance(settings.sampler, Bound) else settings.sampler
-    if updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
-        raise TypeError(
-            f"updatable=True needs a sampler that scores points one by one, but {sampler!r} does not; "
-            "use a built-in sampler or a RankedSampler, or pass updatable=False"
-        )
-
-
-def as_dynamic(settings: FitSettings, data: MemoryData, fitted: FitResult) -> DynamicCoreset:
-    """Put the rows of a fit into a dynamic coreset that returns the coreset of the fit."""
-    core, points = fitted.coreset, data.points
-    live = DynamicCoreset(
-        # without an anchor it is all points
-        **settings.coreset_arguments(fitted.size or sys.maxsize, None if core is None else core.anchor)
-    )
-    live.insert(points.X, points.y, points.weights, points.ids)
-    if core is not None:
-        live.reanchor(core.anchor)  # so that its report does not count these rows as newer than the anchor
-    live._solution = fitted.solution  # no warning if it is far from the anchor
-    return live

@@ -11,8 +11,14 @@ from sklearn.metrics import d2_tweedie_score
 
 from duramen.arrays import Array, check_nonnegative
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, rough_theta, weighted_median
-from duramen.estimators.out_of_core import ProfileSettings
+from duramen.estimators.fitting import (
+    AllRows,
+    FitSettings,
+    LossesAtSolution,
+    Needs,
+    rough_theta,
+    weighted_median,
+)
 from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
 
 _LOSSES = ("squared", "huber", "poisson")
@@ -91,7 +97,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """
         self._check_parameters()
         settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        needs = ProfileSettings(settings.loss, subsample=self._measures)
+        needs = Needs(settings.loss, subsample=self._measures)
         data = self._collect(X, y, sample_weight, settings, needs)
         if self._measures:
             settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
@@ -104,16 +110,11 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         predictor = np.asarray(rows @ self.coef_ + self.intercept_)
         return np.exp(predictor) if isinstance(self.solution_.loss, PoissonLoss) else predictor
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute R^2 of the predictions; for counts D^2, the share of deviance explained."""
         if self.loss != "poisson":
             return float(super().score(X, y, sample_weight))
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
-
-    def losses(self, X: Any, y: Any) -> Array:
-        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
-        rows = self._new_rows(X)
-        return self.solution_.loss.values(self.solution_.theta, rows, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -121,7 +122,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return tags
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        theta, n_columns = self.solution_.theta, data.n_columns
+        theta, n_columns = self.solution_.theta, data.profile.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
         self.__dict__.pop("delta_", None)  # of an earlier fit

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, is_number, refuse_nonfinite
+from duramen.arrays import Array, Rows, is_number, refuse_nonfinite
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, LossesAtSolution, MemoryData, weighted_median
-from duramen.estimators.out_of_core import ProfileSettings
+from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, Needs, map_rows, weighted_median
 from duramen.losses import TruthDiscoveryLoss
+from duramen.points import WeightedPoints
 
 
 @dataclass(eq=False, repr=False)
@@ -69,12 +69,12 @@ class TruthDiscovery(RobustEstimator):
             As in :meth:`RobustLogisticRegression.fit`.
         """
         settings = self._settings(TruthDiscoveryLoss())
-        needs = ProfileSettings(settings.loss, subsample=self._measures_scale(), dense=True)
+        needs = Needs(settings.loss, subsample=self._measures_scale(), dense=True)
         data = self._collect(X, None, sample_weight, settings, needs)
-        if isinstance(data, MemoryData):
+        if data.points is not None:
             refuse_nonfinite(data.points.X)
         self.scale_ = self._measure_scale(data) if self._measures_scale() else float(self.scale)
-        self._fit(settings, data.map_rows(partial(_in_units, scale=self.scale_)))
+        self._fit(settings, data.changed(self._in_units()))
         return self
 
     def reliability(self, X: Any) -> Array:
@@ -82,20 +82,17 @@ class TruthDiscovery(RobustEstimator):
         squared = self.losses(X)
         return np.where(squared <= 1, 1.0, np.exp(1 - squared))  # beyond 1 the loss is 1 + log t^2
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute minus the loss of the rows, with the same share set aside as in training."""
-        return self._trimmed_score(self.losses(X), sample_weight)
+    def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
+        return _in_units(rows, self.scale_), None
 
-    def losses(self, X: Any) -> Array:
-        """Compute the loss of each row; above ``threshold_`` it is as large as that of an outlier."""
-        rows = self._new_rows(X)
-        return TruthDiscoveryLoss().values(self.truth_ / self.scale_, _in_units(rows, self.scale_))
+    def _in_units(self) -> Change:
+        return partial(map_rows, change=partial(_in_units, scale=self.scale_))
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
         self.truth_ = self.solution_.theta * self.scale_
 
-    def _as_fitted(self, new: MemoryData, dtype: Any) -> MemoryData:
-        return super()._as_fitted(new, dtype).map_rows(partial(_in_units, scale=self.scale_))
+    def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
+        return self._in_units()(super()._as_fitted(new, dtype))
 
     def _measures_scale(self) -> bool:
         """Return whether to measure the scale; raise ValueError if it is neither "auto" nor a number."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 
 import numpy as np
 
-from duramen.arrays import Array, as_frame, column_names, is_frame, numbered
+from duramen.arrays import Array, as_frame, column_names, is_frame
+from duramen.errors import rows_from
 from duramen.io.columns import column_roles
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, numbers_of
@@ -264,7 +265,7 @@ class TableSource:
             ids = np.arange(first, first + len(rows)) if rows.ids is None else self._numbers(rows.ids)
             if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
                 self._ids.append(ids)
-            with numbered(first):
+            with rows_from(first):
                 points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked
             yield first, batch.done, points
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from duramen.arrays import Array, is_number
+from duramen.errors import RowError
 from duramen.losses.linear import LinearLoss
 from duramen.losses.special import exp_excess_near
 
@@ -27,15 +28,20 @@ class _MarginLoss(LinearLoss):
             return
         least, most = y.min(), y.max()
         if not (least >= -1 and most <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
-            row = np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0]
-            raise ValueError(
-                f"{type(self).__name__} takes labels -1 and +1, or 0 and 1; row {row} has {y[row]}. "
-                "Encode the classes first, for instance y == positive_class"
+            row = int(np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0])
+            raise RowError(
+                "{loss} takes labels -1 and +1, or 0 and 1; {row} has {label}. "
+                "Encode the classes first, for instance y == positive_class",
+                row,
+                loss=type(self).__name__,
+                label=y[row],
             )
         if least == -1 and not y.all():
-            raise ValueError(
-                f"{type(self).__name__} takes labels -1 and +1, or 0 and 1, but not both; "
-                f"row {np.flatnonzero(y == 0)[0]} has 0 and row {np.flatnonzero(y == -1)[0]} has -1"
+            raise RowError(
+                "{loss} takes labels -1 and +1, or 0 and 1, but not both; {earlier} has 0 and {row} has -1",
+                int(np.flatnonzero(y == -1)[0]),
+                earlier=int(np.flatnonzero(y == 0)[0]),
+                loss=type(self).__name__,
             )
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
@@ -252,8 +258,9 @@ class PoissonLoss(LinearLoss):
     def check_labels(self, y: Array) -> None:
         negative = np.flatnonzero(y < 0)
         if negative.size:
-            row = negative[0]
-            raise ValueError(f"PoissonLoss takes labels of 0 or more, such as counts; row {row} has {y[row]}")
+            row = int(negative[0])
+            text = "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}"
+            raise RowError(text, row, label=y[row])
 
     def pointwise(self, m: Array, y: Array) -> Array:
         u, near = self._gap(m, y)

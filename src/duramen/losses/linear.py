@@ -33,6 +33,7 @@ from duramen.arrays import (
     scratch_rows,
 )
 from duramen.ball import Ball, lengths
+from duramen.errors import RowError
 from duramen.losses.base import Explanation, Loss, ignore_overflow, require_finite, vc_of_unions
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
@@ -417,14 +418,14 @@ def _check_label_sizes(labels: Array, dtype: Any) -> None:
     if labels.dtype.kind == "f" and labels.dtype.itemsize > dtype.itemsize:
         large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
         if large.size:
-            row = large[0]
-            raise ValueError(
-                f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
-            )
+            row = int(large[0])
+            text = "y has {label} in {row}, too large for the type of X, {dtype}; pass float64"
+            raise RowError(text, row, label=labels[row], dtype=dtype)
 
 
 def refuse_overflow(values: Array) -> None:
     """Raise ValueError if a value is NaN, as where predictors of finite rows overflow."""
     lost = np.isnan(values).nonzero()[0]
     if lost.size:
-        raise ValueError(f"the predictor of row {lost[0]} overflows {values.dtype}; scale the columns")
+        text = "the predictor of {row} overflows {dtype}; scale the columns"
+        raise RowError(text, int(lost[0]), dtype=values.dtype)

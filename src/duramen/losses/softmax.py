@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
 from duramen.ball import Ball, lengths
+from duramen.errors import RowError
 from duramen.losses.base import Explanation, ignore_overflow
 from duramen.losses.linear import PredictorLoss, explain_leads, refuse_overflow
 
@@ -72,9 +73,13 @@ class SoftmaxLoss(PredictorLoss):
         with ignore_overflow():
             wrong = np.flatnonzero(~((y >= 0) & (y < self.n_classes) & (y == np.floor(y))))
         if wrong.size:
-            raise ValueError(
-                f"{self!r} takes labels 0 to {self.n_classes - 1}; row {wrong[0]} has {y[wrong[0]]}. "
-                "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
+            raise RowError(
+                "{loss!r} takes labels 0 to {largest}; {row} has {label}. "
+                "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]",
+                int(wrong[0]),
+                loss=self,
+                largest=self.n_classes - 1,
+                label=y[wrong[0]],
             )
 
     def check_classes(self, y: Array, weights: Array, z: float) -> None:

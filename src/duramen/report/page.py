@@ -20,39 +20,20 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import interval, short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
-from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.report.markup import environment, large, percent, plural, short
-from duramen.report.numbers import (
-    Findings,
-    Reasons,
-    effective_size,
-    largest_losses,
-    reasons_of,
-    strata_rows,
-)
-from duramen.report.svg import histogram, scatter, strips
+from duramen.report.charts import environment, histogram, large, percent, scatter, short
+from duramen.report.reasons import Reasons, largest_losses, reasons_of
 from duramen.text import shorten
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
+    from duramen.dynamic import DynamicCoreset
 
 _LONGEST = 300  # characters of a note's value
 _PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itself
-_SUSPECTS, _OPEN, _FEATURES = 20, 8, 3  # rows listed, those visible at once, and features of each
+_SUSPECTS, _FEATURES = 20, 3  # rows listed, and features of each
 _DOTS = 3000  # of the picture, at most
-_EVENTS = 50  # of the anchor's history, at most
+_MAX_GROUPS = 8  # of a kind in the table of layers
 
-_HEADS = {
-    "contents": "What is in it",
-    "suspects": "Suspected rows, and why",
-    "picture": "The picture",
-    "losses": "Losses and the threshold",
-    "error-bars": "Error bars",
-    "certificate": "Certificate",
-    "layers": "Layers",
-    "weights": "Weights",
-    "anchor": "The anchor and its history",
-}
 _COMPARED = "compared with the mean of the rows that are not suspected"
 _GROWS = f"{_COMPARED}: to the right the loss grows, to the left it shrinks."
 _REASONS = {  # what the bars show, what the whole is called
@@ -130,15 +111,7 @@ def report_html(
     ('<!DOCTYPE html>', True)
     """
     found = Findings(subject, encoding, names)
-    core, live, report = found.core, found.live, found.anchor_report
-    events = tuple(history) or tuple(getattr(subject, "history", ()))
     kept = getattr(subject, "notes", {}) if notes is None else notes
-    source = found.source
-    shown: dict[str, Any] = {} if core is None else _sections(found, core)
-    if certificate is not None:
-        shown["probes"] = _probes(certificate)
-    if report is not None and report.radius is not None:
-        shown["verdict"] = repr(report).removeprefix("AnchorReport: ").splitlines()
     return (
         environment()
         .get_template("page.html")
@@ -147,159 +120,275 @@ def report_html(
             infinity=math.inf,
             style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
             found=found,
-            core=core,
-            source=source,
-            report=report,
+            core=found.core,
+            source=found.source,
+            report=found.report,
             certificate=certificate,
-            all_weigh_one=math.isclose(source.total_weight, source.n_points),
-            tiles=_tiles(found, certificate),
-            heads=_HEADS,
-            contents=_contents(found, getattr(live, "path", None)),
+            probes=None if certificate is None else _probes(certificate),
             notes=[
-                (shorten(name, 60), _note_text(value))
+                (shorten(name, 60), _note(value))
                 for name, value in kept.items()
                 if name not in _PRIVATE_NOTES
             ],
-            n_events=len(events),
-            events=[_event_cells(event) for event in events[-_EVENTS:]],
+            events=[_cells(event) for event in tuple(history) or getattr(subject, "history", ())],
             version=version("duramen"),
-            **{"verdict": None, **shown},
         )
     )
 
 
-def _tiles(found: Findings, certificate: Certificate | None) -> list[tuple[str, str, str]]:
-    """List key figures: a name, a value, and the line below it."""
-    core, n = found.core, found.source.n_points
-    width = plural(len(found.columns), "column") if found.columns else "no columns yet"
-    shown = [("points", f"{n:,}", width)]
-    if core is not None:
-        ratio = n / max(len(core), 1)
-        share = f"1 for {short(ratio, 3)} points" if ratio > 1.05 else "all points are in it"
-        each = found.mean_loss
-        value, _, error = ("unknown", "", "") if each is None else interval(each).partition(" ± ")
-        suspects = f"{percent(core.n_suspected / max(n, 1))} of the points"
-        shown += [
-            ("rows in the coreset", f"{len(core):,}", share),
-            ("suspected outliers", f"{core.n_suspected:,}", suspects),
-            ("mean loss kept", value, f"± {error}" if error else "no error bar"),
-            ("effective size", f"{effective_size(core.weights):,.0f}", f"of {plural(len(core), 'row')}"),
+class Findings:
+    """What a page shows; a failure, in a custom loss for instance, becomes a reason.
+
+    Attributes
+    ----------
+    live : DynamicCoreset or None
+        The subject of the page, if it can change.
+    core : Coreset or None
+        None if it cannot be built, for the reason ``no_core``.
+    source : Coreset or DynamicCoreset
+        The coreset, whose numbers are from one moment; the subject of the page if there is none.
+    report : AnchorReport or None
+        Of a DynamicCoreset.
+    losses : array (m,) or None
+        Of the coreset's rows at the anchor; None for the reason ``no_losses``.
+    estimate, mean_loss : Estimate or None
+        Of f_z at the anchor, in total and per unit of kept weight.
+    columns, ids : sequences of str
+        Of the coreset.
+    label, classes : str and tuple of str
+        What the labels are called, and what 0, 1, ... stand for; empty where they are numbers.
+    """
+
+    def __init__(self, subject: Any, encoding: Any, names: Mapping[int, str] | None) -> None:
+        if not isinstance(subject, Coreset) and not hasattr(subject, "anchor_report"):
+            raise TypeError(
+                f"report_html takes a Coreset or a DynamicCoreset; found {type(subject).__name__}: pass what "
+                "dm.robust_coreset, dm.load_coreset or dm.DynamicCoreset returns"
+            )
+        self.live = None if isinstance(subject, Coreset) else subject
+        self.core: Any = subject if isinstance(subject, Coreset) else None
+        self.losses: Any
+        self.report, self.no_core = None, ""
+        names = names or {}
+        if self.live is not None:
+            with self.live._lock:  # all numbers must be from one moment
+                self.report = self.live.anchor_report()
+                try:
+                    self.core = self.live.coreset()
+                    names = dict(zip(self.core.ids.tolist(), self.live.names_of(self.core.ids), strict=True))
+                except KeyError:  # the ids are numbers, without names
+                    pass
+                except ValueError as error:
+                    self.no_core = str(error)
+        core = self.core
+        self.source = subject if core is None else core
+        self.label = shorten(getattr(encoding, "label", None) or "y", 40)
+        self.classes = tuple(map(str, getattr(encoding, "classes", None) or ()))
+        self.losses, self.no_losses = (None, "") if core is None else _losses(core, self.report)
+        self.estimate = None if core is None or self.losses is None else display.at_anchor(core)
+        self.columns = () if core is None else _columns(core, encoding)
+        self.ids = [] if core is None else [shorten(names.get(one, one), 60) for one in core.ids.tolist()]
+
+    @property
+    def mean_loss(self) -> Estimate | None:
+        """f_z at the anchor per unit of kept weight."""
+        there, kept = self.estimate, self.source.total_weight - self.source.n_outliers
+        if there is None or not kept > 0:
+            return None
+        return Estimate.of(there.value / kept, there.std_error / kept)
+
+    @property
+    def effective(self) -> float:
+        """The effective sample size, (sum w)^2 / sum w^2."""
+        scaled = self.core.weights / (float(self.core.weights.max(initial=0.0)) or 1.0)
+        return float(scaled.sum() ** 2 / (np.square(scaled).sum() or 1.0))
+
+    def label_text(self, value: float) -> str:
+        """Return a label as in the data."""
+        if value == int(value) and 0 <= value < len(self.classes):
+            return shorten(self.classes[int(value)], 40)
+        return short(value)
+
+    def contents(self) -> dict[str, str]:
+        """List what is in the coreset."""
+        core, source, live = self.core, self.source, self.live
+        listed = {"points": f"{source.n_points:,}, of weight {large(source.total_weight)}"}
+        if core is None:
+            listed["loss"] = short_repr(source.loss)
+        else:
+            form = "sparse " if sparse.issparse(core.X) else ""
+            names = ", ".join(shorten(name, 24) for name in self.columns[:6])
+            more = f" and {len(self.columns) - 6:,} more" if len(self.columns) > 6 else ""
+            listed["columns"] = f"{len(self.columns):,} of {form}{core.X.dtype}: {names}{more}"
+            listed["labels"] = self._labels()
+            listed |= display.facts(core)
+        if live is not None:
+            listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine}
+            if path := getattr(live, "path", None):
+                listed["store"] = shorten(path, _LONGEST)
+        return listed | {"seed": str(source.seed)}
+
+    def _labels(self) -> str:
+        if self.core.y is None:
+            return "none"
+        values, places = np.unique(self.core.y, return_inverse=True)
+        if len(values) > 8 or not (values == np.round(values)).all():
+            return f"{self.label}, numbers from {short(values[0])} to {short(values[-1])} in the coreset"
+        shares = np.bincount(places.ravel(), self.core.weights) / (self.core.total_weight or 1.0)
+        listed = [
+            f"{self.label_text(one)} ({percent(share)})" for one, share in zip(values, shares, strict=True)
         ]
-    if certificate is not None:
-        probes = plural(len(certificate.errors), "probe")
-        shown.append(("largest error found", percent(certificate.max_error), f"at {probes}"))
-    return shown
+        return f"{self.label}: {', '.join(listed)} by weight"
 
-
-def _contents(found: Findings, path: Any) -> dict[str, str]:
-    """List what is in the coreset."""
-    core, source, live = found.core, found.source, found.live
-    listed = {"points": f"{source.n_points:,}, of weight {large(source.total_weight)}"}
-    if core is None:
-        listed["loss"] = short_repr(source.loss)
-    else:
-        listed["columns"] = _columns(found, core)
-        listed["labels"] = "none" if core.y is None else _labels(found, core, core.y)
-        listed |= display.facts(core)
-    if live is not None:
-        listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine}
-    if path:
-        listed["store"] = shorten(path, _LONGEST)
-    return listed | {"seed": str(source.seed)}
-
-
-def _note_text(value: Any) -> str:
-    if isinstance(value, str):
-        return shorten(value, _LONGEST)
-    try:
-        return shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
-    except (TypeError, ValueError):
-        return short_repr(value)
-
-
-def _columns(found: Findings, core: Coreset) -> str:
-    form = "sparse " if sparse.issparse(core.X) else ""
-    names = ", ".join(shorten(name, 24) for name in found.columns[:6])
-    more = f" and {len(found.columns) - 6:,} more" if len(found.columns) > 6 else ""
-    return f"{len(found.columns):,} of {form}{core.X.dtype}: {names}{more}"
-
-
-def _labels(found: Findings, core: Coreset, y: Array) -> str:
-    values, places = np.unique(y, return_inverse=True)
-    if len(values) > 8 or not (values == np.round(values)).all():
-        return f"{found.label}, numbers from {short(values[0])} to {short(values[-1])} in the coreset"
-    shares = np.bincount(places.ravel(), core.weights) / (core.total_weight or 1.0)
-    listed = [
-        f"{found.label_text(one)} ({percent(share)})" for one, share in zip(values, shares, strict=True)
-    ]
-    return f"{found.label}: {', '.join(listed)} by weight"
-
-
-def _sections(found: Findings, core: Coreset) -> dict[str, Any]:
-    """Compute what the sections about a coreset show."""
-    rows = strata_rows(core.groups)
-    numbers = np.unique(core.groups)
-    picture, no_picture = _picture(found, core)
-    return {
-        **_reasons(found, core),
-        "n_open": _OPEN,
-        "picture": picture,
-        "no_picture": no_picture,
-        "losses": None if found.losses is None else _losses(core, found.losses),
-        "unknown_inclusion": np.isnan(core.inclusion).any(),
-        "estimates": _estimates(found, core),
-        "layers": {
-            "n_layers": int((numbers >= 0).sum()),
-            "n_bins": int((numbers < 0).sum()),
-            "n_certain": int((core.inclusion >= 1).sum()),
-            "rows": [_layer(found, core, name, mine) for name, mine in rows],
-        },
-        "weights": _weights(core),
-        "effective": effective_size(core.weights),
-    }
-
-
-def _reasons(found: Findings, core: Coreset) -> dict[str, Any]:
-    """List the rows with the largest losses, the features that make them large, and what bars show."""
-    losses = found.losses
-    if losses is None:
-        return {}
-    rows = largest_losses(losses, core.ids, _SUSPECTS)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            reasons = reasons_of(core, rows, found.columns, found.label)
-    except Exception as error:  # a custom loss may fail in any way
-        return {"reasons": shorten(error)}
-    show, whole_name = _REASONS[reasons.kind]
-    listed = []
-    for place, row in enumerate(rows.tolist()):
-        beneath = [] if core.y is None else [f"{shorten(found.label, 24)} {found.label_text(core.y[row])}"]
-        beneath += [] if core.suspected[row] else ["not suspected"]
-        listed.append(
+    def suspects(self) -> dict[str, Any]:
+        """List the rows with the largest losses, the features that make them large, and what bars show."""
+        core, losses = self.core, self.losses
+        rows = largest_losses(losses, core.ids, _SUSPECTS)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                reasons = reasons_of(core, rows, self.columns, self.label)
+        except Exception as error:  # a custom loss may fail in any way
+            return {"failure": shorten(error)}
+        show, whole_name = _REASONS[reasons.kind]
+        listed = [
             {
-                "id": found.ids[row],
-                "beneath": ", ".join(beneath),
+                "id": self.ids[row],
+                "label": None if core.y is None else self.label_text(core.y[row]),
+                "suspected": core.suspected[row],
                 "loss": losses[row],
                 "weight": core.weights[row],
-                "whole_name": whole_name,
                 "whole": reasons.whole[place],
                 **_why(reasons, place),
             }
+            for place, row in enumerate(rows.tolist())
+        ]
+        return {"rows": listed, "show": show, "whole_name": whole_name}
+
+    def picture(self) -> tuple[Markup | None, str]:
+        """Draw the rows, or explain why that is not possible."""
+        core, losses = self.core, self.losses
+
+        def describe(row: int) -> str:
+            loss = "" if losses is None else f", loss {short(losses[row])}"
+            return f"{self.ids[row]}{loss}, weight {short(core.weights[row])}"
+
+        columns = [shorten(name, 60) for name in self.columns]
+        try:
+            return scatter(scene_of(core, _DOTS, 0, columns, self.label, self.label_text), describe), ""
+        except ValueError as error:  # sparse rows of too many columns
+            return None, shorten(error, 300)
+
+    def loss_chart(self) -> dict[str, Any] | None:
+        """Draw the losses at the anchor; None if there are none to draw."""
+        core, losses = self.core, self.losses
+        valid = np.isfinite(losses) & (losses >= 0)
+        if not valid.any():
+            return None
+        drawing = histogram(
+            losses[valid],
+            core.weights[valid],
+            core.suspected[valid],
+            "Histogram of the losses at the anchor, by weight",
+            "loss at the anchor",
+            core.threshold if 0 <= core.threshold < math.inf else None,
         )
-    return {"reasons": listed, "bars_show": show}
+        names = ("Median", "90% of the weight below", "99% below", "Largest")
+        at = weighted_quantiles(losses, core.weights, np.array([0.5, 0.9, 0.99, 1.0]))
+        quantiles = list(zip(names, map(short, at), strict=True))
+        return {"drawing": drawing, "left_out": int(np.count_nonzero(~valid)), "quantiles": quantiles}
+
+    def weight_chart(self) -> Markup | None:
+        """Draw the weights; None if all are equal."""
+        core = self.core
+        if core.weights.min() == core.weights.max():
+            return None
+        ones = np.ones(len(core))
+        return histogram(core.weights, ones, core.suspected, "Histogram of the weights", "weight of a row")
+
+    def estimates(self) -> list[tuple[str, ...]]:
+        """List f_z at the anchor with its error bar, in total and per unit of kept weight."""
+        kept = large(self.core.total_weight - self.core.n_outliers)
+        named = {"Trimmed objective, f_z": self.estimate, f"Per unit of kept weight ({kept})": self.mean_loss}
+        listed: list[tuple[str, ...]] = []
+        for name, one in named.items():
+            if one is not None and math.isnan(one.std_error):
+                listed.append((name, large(one.value), "unknown", "unknown", "unknown"))
+            elif one is not None:
+                relative = percent(one.std_error / one.value) if one.value else "0%"
+                value, between = interval(one).partition(" ± ")[0], f"{large(one.low)} to {large(one.high)}"
+                listed.append((name, value, short(one.std_error), relative, between))
+        return listed
+
+    @property
+    def n_groups(self) -> tuple[int, int]:
+        """The numbers of layers, and of bins of suspected loss."""
+        layers = np.unique(self.core.groups) >= 0
+        return int(layers.sum()), int((~layers).sum())
+
+    def layers(self) -> list[dict[str, Any]]:
+        """Describe the layers, then the bins of suspected loss; if there are many, the last ones together."""
+        core, found = self.core, []
+        for kind, keys in (("layer", core.groups), ("suspected", -core.groups)):
+            numbers = np.unique(keys[keys >= (kind == "suspected")])
+            alone = _MAX_GROUPS - 1
+            for some in [*numbers[:alone, None], numbers[alone:]]:
+                if len(some):
+                    name = f"{some[0]} to {some[-1]}" if len(some) > 1 else f"{some[0]}"
+                    found.append(self._layer(f"{kind} {name}", np.isin(keys, some)))
+        return found
+
+    def _layer(self, name: str, mine: Array) -> dict[str, Any]:
+        core, weight = self.core, float(self.core.weights[mine].sum())
+        return {
+            "name": name,
+            "kind": "suspect" if name.startswith("suspected") else "usual",
+            "count": int(mine.sum()),
+            "of_rows": mine.sum() / len(core),
+            "weight": weight,
+            "of_weight": weight / (core.total_weight or 1.0),
+            "inclusion": _range(core.inclusion[mine], percent),
+            "loss": "unknown" if self.losses is None else _range(self.losses[mine], short),
+        }
+
+
+def _losses(core: Coreset, report: Any) -> tuple[Array | None, str]:
+    """Compute the losses at the anchor, or explain why that is not possible."""
+    if core.anchor is None:
+        why = f": {report.reason}" if report is not None and report.reason else ""
+        return None, f"There is no anchor yet{why}, so no losses are known."
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            losses = np.asarray(core.loss.values(core.anchor.theta, core.X, core.y), dtype=np.float64)
+    except Exception as error:  # a custom loss may fail in any way
+        return None, f"The losses at the anchor could not be computed: {shorten(error)}."
+    if losses.shape != (len(core),):
+        return None, f"The loss returned values of shape {losses.shape} for {len(core):,} rows."
+    return losses, ""
+
+
+def _columns(core: Coreset, encoding: Any) -> tuple[str, ...]:
+    names = getattr(encoding, "names", None) or ()
+    encoded = core.columns is None and len(names) == core.points.n_columns
+    return tuple(map(str, names if encoded else display.feature_names(core)))
+
+
+def _note(value: Any) -> str:
+    try:
+        return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)
+    except (TypeError, ValueError):
+        return short_repr(value)
 
 
 def _why(reasons: Reasons, place: int) -> dict[str, Any]:
     """List the features with the largest parts, and all others together."""
     top, parts = reasons.top(place, _FEATURES), reasons.parts[place]
     largest = float(np.abs(parts[top]).max(initial=0.0))
-    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
     features = [
         {
             "name": reasons.features[k],
             "value": reasons.values[place][k],
-            "beside": beside,
             "usual": reasons.usual[place][k],
             "part": _part(parts[k], largest, reasons.signed),
         }
@@ -308,7 +397,8 @@ def _why(reasons: Reasons, place: int) -> dict[str, Any]:
     rest = None
     if len(top) < len(parts) or reasons.signed:
         rest = _part(np.delete(parts, top).sum() + reasons.rest[place], largest, reasons.signed)
-    return {"features": features, "rest": rest}
+    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
+    return {"features": features, "rest": rest, "beside": beside}
 
 
 def _part(part: float, largest: float, signed: bool) -> dict[str, Any]:
@@ -322,81 +412,23 @@ def _part(part: float, largest: float, signed: bool) -> dict[str, Any]:
     return {"share": share / 2, "kind": kind, "left": left, "text": f"+{text}" if part > 0 else text}
 
 
-def _picture(found: Findings, core: Coreset) -> tuple[Markup | None, str]:
-    """Draw the rows, or explain why that is not possible."""
-
-    def describe(row: int) -> str:
-        loss = "" if found.losses is None else f", loss {short(found.losses[row])}"
-        return f"{found.ids[row]}{loss}, weight {short(core.weights[row])}"
-
-    columns = [shorten(name, 60) for name in found.columns]
-    try:
-        return scatter(scene_of(core, _DOTS, 0, columns, found.label, found.label_text), describe), ""
-    except ValueError as error:  # sparse rows of too many columns
-        return None, shorten(error, 300)
-
-
-def _losses(core: Coreset, losses: Array) -> dict[str, Any] | None:
-    """Draw the losses at the anchor; None if there are none to draw."""
-    valid = np.isfinite(losses) & (losses >= 0)
-    if not valid.any():
-        return None
-    drawing = histogram(
-        losses[valid],
-        core.weights[valid],
-        core.suspected[valid],
-        "Histogram of the losses at the anchor, by weight",
-        "loss at the anchor",
-        core.threshold if 0 <= core.threshold < math.inf else None,
-    )
-    names = ("Median", "90% of the weight below", "99% below", "Largest")
-    at = weighted_quantiles(losses, core.weights, np.array([0.5, 0.9, 0.99, 1.0]))
-    quantiles = list(zip(names, map(short, at), strict=True))
-    return {"drawing": drawing, "left_out": int(np.count_nonzero(~valid)), "quantiles": quantiles}
-
-
-def _estimates(found: Findings, core: Coreset) -> list[tuple[str, ...]]:
-    """List f_z at the anchor with its standard error and interval, in total and per unit of kept weight."""
-    kept = large(core.total_weight - core.n_outliers)
-    named = {
-        "Trimmed objective, f_z": found.estimate,
-        f"Per unit of kept weight ({kept})": found.mean_loss,
-    }
-    return [(name, *_estimate_cells(one)) for name, one in named.items() if one is not None]
-
-
-def _estimate_cells(estimate: Estimate) -> tuple[str, str, str, str]:
-    if math.isnan(estimate.std_error):
-        return large(estimate.value), "unknown", "unknown", "unknown"
-    relative = percent(estimate.std_error / estimate.value) if estimate.value else "0%"
-    between = f"{large(estimate.low)} to {large(estimate.high)}"
-    return interval(estimate).partition(" ± ")[0], short(estimate.std_error), relative, between
-
-
 def _probes(certificate: Certificate) -> dict[str, Any]:
-    """List the errors found by comparing the coreset with the data, by kind of probe."""
-    kinds = dict.fromkeys(certificate.kinds.tolist())
-    groups = [(kind, certificate.errors[certificate.kinds == kind]) for kind in kinds]
+    """List the errors found by comparing the coreset with the data, by kind of probe, and draw them."""
+    errors, kinds = certificate.errors, certificate.kinds
     rows = [
-        (kind, f"{len(errors):,}", *map(percent, np.quantile(errors, [0.5, 0.9, 1.0], method="inverted_cdf")))
-        for kind, errors in groups
+        (kind, f"{len(some):,}", *map(percent, np.quantile(some, [0.5, 0.9, 1.0], method="inverted_cdf")))
+        for kind in dict.fromkeys(kinds.tolist())
+        for some in [errors[kinds == kind]]
     ]
-    return {"drawing": strips(groups, "Errors by kind of probe", "relative error"), "rows": rows}
-
-
-def _layer(found: Findings, core: Coreset, name: str, mine: Array) -> dict[str, Any]:
-    """Describe a sampled stratum."""
-    count, weight = int(mine.sum()), float(core.weights[mine].sum())
-    return {
-        "name": name,
-        "kind": "suspect" if name.startswith("suspected") else "usual",
-        "count": count,
-        "of_rows": count / len(core),
-        "weight": weight,
-        "of_weight": weight / (core.total_weight or 1.0),
-        "inclusion": _range(core.inclusion[mine], percent),
-        "loss": "unknown" if found.losses is None else _range(found.losses[mine], short),
-    }
+    finite = np.isfinite(errors)
+    drawing = histogram(
+        errors[finite],
+        np.ones(finite.sum()),
+        kinds[finite] == "adversarial",
+        "Histogram of the errors",
+        "relative error",
+    )
+    return {"drawing": drawing, "rows": rows}
 
 
 def _range(values: Array, write: Callable[[float], str]) -> str:
@@ -404,27 +436,12 @@ def _range(values: Array, write: Callable[[float], str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _weights(core: Coreset) -> Markup | None:
-    """Draw the weights; None if all are equal."""
-    if core.weights.min() == core.weights.max():
-        return None
-    ones = np.ones(len(core))
-    return histogram(core.weights, ones, core.suspected, "Histogram of the weights", "weight of a row")
-
-
-def _event_cells(event: Any) -> tuple[str, ...]:
-    points = "" if event.n_points is None else f"{event.n_points:,}"  # a recovered store does not know them
+def _cells(event: Any) -> tuple[str, ...]:
+    """Describe an event of the anchor's history, its ISO 8601 time for readers."""
+    day, mark, rest = shorten(event.time, 40).partition("T")
+    time = (
+        f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else shorten(event.time, 40)
+    )
+    points = "" if event.n_points is None else f"{event.n_points:,}"
     moved = "" if event.moved is None else short(event.moved)
-    return _time_text(event.time), shorten(event.what), points, short(event.radius), moved
-
-
-def _time_text(time: str) -> str:
-    """Format an ISO 8601 time for readers.
-
-    Examples
-    --------
-    >>> _time_text("2025-03-01T09:12:00+00:00"), _time_text("yesterday")
-    ('2025-03-01 09:12:00 UTC', 'yesterday')
-    """
-    day, mark, rest = shorten(time, 40).partition("T")
-    return f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else shorten(time, 40)
+    return time, shorten(event.what), points, short(event.radius), moved

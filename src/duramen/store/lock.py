@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, final
 
-from duramen.store.errors import StoreLockedError
+from duramen.store.connection import StoreLockedError
 
 open_files: set[Any] = set()  # each with its ``inode``
 _inherited: set[tuple[int, int]] = set()  # files that were open in the parent at a fork
@@ -26,11 +26,6 @@ def refuse_inherited(path: Path) -> None:
             f"{path} was open when this process was forked, so SQLite cannot open it here; start the process "
             "by spawn or forkserver, or fork before the store is opened"
         )
-
-
-def is_open(path: Path) -> bool:
-    """Return whether a file is open in this process."""
-    return inode(path) in {file.inode for file in list(open_files)}
 
 
 def inode(path: Path) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.ball import Anchor, distance
+from duramen.ball import distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
@@ -32,8 +32,8 @@ from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.errors import StoreLockedError, damage_errors, damaged
-from duramen.store.file import Content, StoreFile, refuse_foreign, resolve
+from duramen.store.connection import StoreLockedError, damage_errors, damaged
+from duramen.store.file import Content, StoreFile, resolve
 from duramen.store.lock import WriterLock, now, refuse_inherited
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class Store(DynamicCoreset):
     >>> folder.cleanup()
     """
 
-    def __init__(
-        self, file: StoreFile, lock: WriterLock | None, loss: Any = None, sampler: Any = None
-    ) -> None:
+    def __init__(self, file: StoreFile, lock: WriterLock | None, given: dict[str, Any]) -> None:
         self._file, self._pid = file, os.getpid()
         self._closed = self._lost_file = False
         self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
@@ -90,13 +88,15 @@ class Store(DynamicCoreset):
         self._notes: dict[str, Any] = {}
         with self._snapshot():
             content = self._read()
+            settings = content.metadata["settings"]
             try:
-                settings = settings_from_json(content.metadata["settings"], loss, sampler)
+                known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
             except (LossMismatchError, TypeError) as error:
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(f"{file.path} {error}") from None
-            super().__init__(**settings)
+            super().__init__(**known)
             self._restore(content)
+        _check_settings(self, content.metadata, given)
         self._finalizer = weakref.finalize(self, _close_file, file, lock, self._pid)
 
     # what a store has beyond a dynamic coreset
@@ -182,7 +182,7 @@ class Store(DynamicCoreset):
                 self.check_invariants()
             except AssertionError as error:
                 raise damaged(self.path, f"an invariant is broken: {error}") from error
-            n_blocks = self._file.blocks.n_blocks
+            n_blocks = self._file.blocks.totals["n_blocks"]
             last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
             return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
 
@@ -305,7 +305,7 @@ class Store(DynamicCoreset):
             notes = {**self._notes, name: _json_round_trip(name, value)}
             self._changed = self._file.log_has_traces = True
             self._notes = {key: one for key, one in notes.items() if one is not None}
-            self._file.metadata.put("notes", self._notes)
+            self._file.put("notes", self._notes)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -322,30 +322,28 @@ class Store(DynamicCoreset):
         with self.transaction():
             numbers = super().insert(X, y, sample_weight, ids)
             self._note_anchor(self._origin)
-            if len(numbers):
-                self._write_points(numbers)
+            self._write_points(numbers)
             return numbers
 
     def delete(self, ids: Any) -> None:
         with self.transaction():
-            slots = self._find(ids)
-            if not len(slots):
-                return
-            state = self._sound()
-            numbers = state.slots.ids[slots]
-            given = numbers if state.ids.names is None else state.ids.names_of(numbers)
-            super().delete(numbers)
-            self._file.remove(numbers)
-            if self._audit:
-                self._file.note_forgotten(given.tolist(), now())
+            points = self._sound()
+            numbers = points.slots.ids[self._find(ids)]
+            if len(numbers):
+                given = numbers if points.ids.names is None else points.ids.names_of(numbers)
+                super().delete(numbers)
+                self._file.remove(numbers)
+                self._write_sample(numbers)
+                if self._audit:
+                    self._file.note_forgotten(given.tolist(), now())
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
-            slots = self._find(ids)
-            numbers = self._state.slots.ids[slots]
+            numbers = self._state.slots.ids[self._find(ids)]
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
                 self._file.replace(self._block(numbers))
+                self._write_sample(numbers)
 
     def set_outliers(self, n_outliers: float) -> None:
         with self.transaction():
@@ -358,6 +356,7 @@ class Store(DynamicCoreset):
                 super().merge(other)
             finally:
                 self._origin = "the first"
+            self._file.put("given", anchor_to_json(self._settings.given))
             return self
 
     def reanchor(self, theta: Any = None) -> None:
@@ -429,9 +428,8 @@ class Store(DynamicCoreset):
         with damage_errors(self.path):
             self._free_memory()
             metadata, n = content.metadata, content.n_points
+            state, saved, sample = metadata["state"], metadata["anchor"], content.sample
             restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
-            state, saved = metadata["state"], metadata["anchor"]
-            anchor = None if saved is None else anchor_of({**saved, "ids": np.sort(content.sample).tolist()})
             if len(content.names or ()) != (n if state.get("named", False) else 0):
                 raise ValueError("names are missing")
             changed = np.zeros(n, dtype=bool)
@@ -440,19 +438,18 @@ class Store(DynamicCoreset):
                 state,
                 n,
                 _parts(content, changed),
-                anchor=anchor,
+                anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
                 names=content.names,
-                sample=content.sample,
+                sample=sample,
                 changed=changed,
                 order=content.places,
             )
             self._notes, self._audit = metadata["notes"], bool(metadata["audit"])
             self._history = tuple(AnchorEvent(*event) for event in metadata["history"])
-            self._written_anchor: Anchor | None = self.anchor
-            self._written_given = self._settings.given
+            self._written_anchor = self.anchor
             if self._tree is not None:
                 self._tree.touched = set()
-            self._changed, self._has_spare_state = False, False
+            self._changed = False
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
@@ -478,7 +475,7 @@ class Store(DynamicCoreset):
             self._restore(self._read())
         content = self._file.read()
         with damage_errors(self.path):
-            agree = [self._pack(block) == self._pack(self._block(block.ids)) for block in content.blocks]
+            agree = [self._is_in_memory(block) for block in content.blocks]
         self._file.check()
         if not all(agree):
             raise damaged(self.path, "a block holds points that differ from those in memory")
@@ -488,11 +485,11 @@ class Store(DynamicCoreset):
         if not same or content.metadata["notes"] != self._notes:
             raise damaged(self.path, "its state or its notes differ from those in memory")
 
-    def _pack(self, block: Block) -> bytes:
-        """Pack a block, with epochs replaced by whether each point changed since the anchor."""
-        return self._file.blocks.layout.pack(
-            block._replace(epochs=block.epochs == self._file.totals["epoch"])
-        )
+    def _is_in_memory(self, block: Block) -> bool:
+        """Return whether memory holds the same points, and knows which changed since the anchor."""
+        block = {**block, "epochs": np.maximum(block["epochs"], self._file.totals["epoch"] - 1)}
+        pack = self._file.blocks.layout.pack
+        return pack(block) == pack(self._block(block["ids"]))
 
     # from memory to the file
 
@@ -513,14 +510,7 @@ class Store(DynamicCoreset):
         if self._memory_version() == before:
             self._file.rollback()
             return
-        state = state_to_json(self)
-        self._file.metadata.put("state", state)
-        if self._settings.given is not self._written_given:
-            self._file.metadata.put("given", anchor_to_json(self._settings.given))
-            self._written_given = self._settings.given
-        if state["gate"] is not None and not self._has_spare_state:
-            self._file.spare.put("spare-state", state)
-            self._has_spare_state = True
+        self._file.put("state", state_to_json(self))
         self._write_places()
         self._file.commit()
         self._changed = False
@@ -538,26 +528,32 @@ class Store(DynamicCoreset):
     def _write_places(self) -> None:
         """Write the places of a tree whose points have changed."""
         tree = self._tree
-        if tree is None:
-            return
-        order, touched = tree.order, tree.touched  # None: it was never written
-        places = np.arange(len(order)) if touched is None else np.array(sorted(touched), dtype=np.int64)
-        places = places[places < len(order)]
-        slots = np.array([order[place] for place in places.tolist()], dtype=np.int64)
-        ids = self._sound().slots.ids[slots]
-        self._file.set_places(places, ids, len(order), all_places=touched is None)
-        tree.touched = set()
+        if tree is not None:
+            order, touched = tree.order, tree.touched  # None: it was never written
+            changed = range(len(order)) if touched is None else sorted(touched)
+            places = [place for place in changed if place < len(order)]
+            ids = self._state.slots.ids[np.array([order[place] for place in places], dtype=np.int64)]
+            self._file.set_places(np.array(places, dtype=np.int64), ids, len(order))
+            tree.touched = set()
+
+    def _write_sample(self, gone: Array | None = None) -> None:
+        """Write which points the anchor was found on, or which of them are gone."""
+        sample = self._sound().sample
+        if gone is None or len(sample) < self._file.totals["sample"][0]:
+            self._file.set_sample(sorted(sample), gone)
 
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
-        state = self._sound()
-        points, single = state.slots, len(numbers) == 1
-        slots = points.find(numbers)
-        epochs = np.full(len(slots), self._file.totals["epoch"] - 1)
-        epochs += points.changed[slots]
-        labels = None if points.y is None else points.y[slots]
-        rows = points.row(int(slots[0]))[None] if single else points.rows(slots)
-        return Block(points.ids[slots], epochs, points.weights[slots], labels, rows)
+        state, epoch = self._sound(), self._file.totals["epoch"] - 1
+        slots = state.slots.find(numbers)
+        points = state.slots.points(slots)
+        block = {
+            "ids": points.ids,
+            "epochs": epoch + state.slots.changed[slots],
+            "weights": points.weights,
+            "rows": points.X,
+        }
+        return block if points.y is None else {**block, "labels": points.y}
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:
         """Write an anchor that is new, or at which all points were scored again."""
@@ -569,26 +565,19 @@ class Store(DynamicCoreset):
             moved = distance(old.theta, anchor.theta)
         self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
         self._file.totals["epoch"] += 1
-        self._file.set_sample(sorted(self._sound().sample))
-        self._file.metadata.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.metadata.put("history", [list(event) for event in self._history])
+        self._write_sample()
+        self._file.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+        self._file.put("history", [list(event) for event in self._history])
         self._written_anchor = anchor
-
-    def _continue_from(self, state: dict[str, Any]) -> None:
-        """Take over the state of another store besides the points: the next id, and the columns."""
-        self._skip_ids(int(state["next_id"]))
-        if self._state.validator.n_columns:
-            columns = state["gate"]["columns"]
-            self._state.validator.columns = None if columns is None else tuple(columns)
 
 
 def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
     start, epoch = 0, content.metadata["ledger"]["epoch"]
-    for ids, epochs, weights, labels, rows in content.blocks:
-        end = start + len(ids)
-        changed[start:end] = (epochs == epoch) & (epoch > 0)
-        yield ids, weights, labels, rows
+    for block in content.blocks:
+        end = start + len(block["ids"])
+        changed[start:end] = block["epochs"] == epoch
+        yield block["ids"], block["weights"], block.get("labels"), block["rows"]
         start = end
 
 
@@ -706,23 +695,22 @@ def open_store(
         raise ValueError("create and read_only contradict each other; leave one of them out")
     _check_place(place, create, not read_only)
     is_new = create and not (place.exists() and place.stat().st_size > 0)
-    fresh = _new_coreset(given) if is_new else None  # raises before there is a file
+    fresh = _first_metadata(given) if is_new else None  # raises before there is a file
     with ExitStack() as on_error:
         lock = None if read_only else WriterLock(place)
         if lock is not None:
             on_error.callback(lock.release)
         file = StoreFile(place, read_only=read_only, synchronous=synchronous)
         on_error.callback(file.close)
-        if not read_only and file.is_blank:
+        if file.is_blank:
             if not create:
                 raise ValueError(
-                    f"{place} is empty: its creation was interrupted; dm.open_store(path, create=True, "
-                    "loss=...) completes it"
+                    f"{place} is empty: it is being created, or its creation was interrupted; "
+                    "dm.open_store(path, create=True, loss=...) completes it"
                 )
-            file.create(_first_metadata(fresh or _new_coreset(given), bool(audit)))
+            file.create(fresh or _first_metadata(given))
         file.open()
-        store = Store(file, lock, loss, sampler)
-        _check_settings(store, given)
+        store = Store(file, lock, given)
         on_error.pop_all()
     return store
 
@@ -732,55 +720,45 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
     refuse_inherited(place)
-    if not place.exists():
-        if not create:
-            raise FileNotFoundError(
-                f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
-            )
-        if not place.parent.is_dir():
-            raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
-    elif writing:
-        if place.stat().st_nlink > 1:
+    if place.exists():
+        if writing and place.stat().st_nlink > 1:
             raise ValueError(
                 f"{place} has several names (hard links), and SQLite would keep a log under each; "
                 "remove all but one"
             )
-        refuse_foreign(place)  # before anything is written to it
+    elif not create:
+        raise FileNotFoundError(
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
+        )
+    elif not place.parent.is_dir():
+        raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
 
 
-def _new_coreset(given: dict[str, Any]) -> DynamicCoreset:
+def _first_metadata(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a new store with these settings."""
     if "loss" not in given:
         raise ValueError("a new store needs a loss; pass loss=, such as loss=dm.LogisticLoss()")
-    return DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
-
-
-def _first_metadata(fresh: DynamicCoreset, audit: bool) -> dict[str, Any]:
+    fresh = DynamicCoreset(**{name: value for name, value in given.items() if name != "audit"})
     return {
         "settings": settings_to_json(fresh),
         "given": anchor_to_json(fresh._settings.given),
         "state": state_to_json(fresh),
         "anchor": None,
-        "audit": audit,
+        "audit": bool(given.get("audit")),
         "notes": {},
         "history": [],
     }
 
 
-def _check_settings(store: Store, given: dict[str, Any]) -> None:
+def _check_settings(store: Store, metadata: dict[str, Any], given: dict[str, Any]) -> None:
     """Raise ValueError if a setting contradicts what the store was made with."""
+    other = _first_metadata({"loss": store.loss, **given})
+    mine, theirs = ({**one, **one["settings"]} for one in (metadata, other))
     given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
     if not is_whole(given.get("random_state")):
         given.pop("random_state", None)  # a generator does not reveal its seed
-    settings = {name: value for name, value in given.items() if name not in ("audit", "anchor")}
-    other, metadata = DynamicCoreset(**{"loss": store.loss, **settings}), store._file.metadata
-    mine = {**metadata.get("settings"), "anchor": metadata.get("given"), "audit": store.audit}
-    theirs = {
-        **settings_to_json(other),
-        "anchor": anchor_to_json(given.get("anchor")),
-        "audit": given.get("audit"),
-    }
     for name in sorted(given):
-        key = "seed" if name == "random_state" else name
+        key = {"random_state": "seed", "anchor": "given"}.get(name, name)
         if mine[key] != theirs[key]:
             raise ValueError(
                 f"{store.path} was made with a different {name} than {given[name]!r}; leave it out, or "

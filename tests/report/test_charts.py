@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.report.markup import percent, short
-from duramen.report.svg import axis_of, histogram, linear_ticks, strips
+from duramen.report.charts import axis_of, histogram, linear_ticks, percent, short
 from tests.report.cores import Page
 
 VALUES = st.lists(st.floats(0, 1e12) | st.floats(0, 1) | st.just(0.0), min_size=1, max_size=30)
@@ -72,12 +71,6 @@ def test_any_histogram_is_well_formed(values):
     Page(drawing)
     assert "nan" not in drawing
     assert len(bars(drawing)) >= 1
-
-
-def test_strips_have_a_dot_for_each_finite_value():
-    drawing = strips([("a", np.array([0.1, np.inf, 0.2])), ("<b>", np.zeros(1))], "t", "x")
-    Page(drawing)
-    assert drawing.count("<circle") == 3
 
 
 @given(st.floats(0, 2), st.floats(-1e300, 1e300))

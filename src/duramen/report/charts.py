@@ -1,19 +1,25 @@
-"""Charts as inline SVG: a histogram with a threshold, errors as dots, and the picture of the coreset."""
+"""Charts as inline SVG, templates that escape all values, and numbers formatted for readers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import markupsafe
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from duramen.arrays import Array
+from duramen.coreset.display import interval, number, short_repr
 from duramen.coreset.plot import Scene
-from duramen.report.markup import template
+from duramen.text import shorten
 
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear axis would be empty
 _DECADES = 9.0  # of a logarithmic axis, at most
 _LEAST = 0.002  # share of the values that may be drawn at its lower end
@@ -22,7 +28,6 @@ _WIDTH, _HEIGHT = 560, 250  # of a chart; charts.html has the same numbers
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 26, 40
 _BARS = 44
 _LEAST_HEIGHT = 2.0  # of a bar that is not empty
-_STRIP, _STRIP_LEFT = 46, 110
 
 _PICTURE = np.array([860, 500])
 _EDGE, _SIDE = 22, 30
@@ -33,6 +38,85 @@ _SHAPES = {  # around (0, 0)
     "centre": "M0,-6L6,0L0,6L-6,0Z",
 }
 _ARROW_TURNS = (180, 0, 90, 270)  # degrees, for left, right, below, above
+
+
+def escape(text: Any) -> Markup:
+    """Make text safe in HTML, between tags and in attributes; characters that HTML forbids are replaced.
+
+    Examples
+    --------
+    >>> print(escape('<script>"a" & b</script>'))
+    &lt;script&gt;&#34;a&#34; &amp; b&lt;/script&gt;
+    >>> print(escape(Markup("<b>bold</b>")))
+    <b>bold</b>
+    """
+    if isinstance(text, Markup):
+        return text
+    return markupsafe.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
+
+
+def short(value: float, digits: int = 4) -> str:
+    """Format a number for a table: about four digits, thousands separators, a true minus sign.
+
+    Examples
+    --------
+    >>> short(12345.6), short(0.0123456), short(-2.5), short(float("nan"))
+    ('12,346', '0.01235', '−2.5', 'unknown')
+    """
+    if math.isnan(value):
+        return "unknown"
+    text = f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+    return ("−" + text[1:]) if text.startswith("-") else text
+
+
+def large(value: float) -> str:
+    """Format a number for a headline: about six digits."""
+    return "unknown" if math.isnan(value) else number(value).replace("-", "−", 1)
+
+
+def percent(share: float) -> str:
+    """Format a share as a percentage, to two digits or whole percents.
+
+    Examples
+    --------
+    >>> percent(0.5), percent(0.0213), percent(0.00004), percent(0.0), percent(1.0)
+    ('50%', '2.1%', '< 0.01%', '0%', '100%')
+    """
+    if math.isnan(share):
+        return "unknown"
+    if math.isinf(share):
+        return "infinite"
+    if 0 < share < 1e-4:
+        return "< 0.01%"
+    return f"{100 * share:,.0f}%" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun or verb.
+
+    Examples
+    --------
+    >>> plural(1, "row"), plural(2500, "row"), plural(2, "has", "have")
+    ('1 row', '2,500 rows', '2 have')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def place(value: float) -> str:
+    """Format a coordinate of a drawing, to a tenth of a pixel."""
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates, which escapes everything."""
+    found = Environment(
+        loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
+    )
+    filters = (shorten, short, large, percent, plural, short_repr, interval, place)
+    found.filters |= {function.__name__: function for function in filters}
+    found.filters["lines"] = str.splitlines
+    return found
 
 
 @dataclass(frozen=True)
@@ -108,7 +192,8 @@ def _log_ticks(low: float, high: float, n: int) -> list[float]:
 
 def _chart(kind: str, **shown: Any) -> Markup:
     """Render a chart."""
-    return Markup(getattr(template("charts.html", shapes=_SHAPES), kind)(**shown))
+    macros = environment().get_template("charts.html").make_module({"shapes": _SHAPES})
+    return Markup(getattr(macros, kind)(**shown))
 
 
 def histogram(
@@ -148,20 +233,6 @@ def histogram(
             bars.append({"kind": kind, "low": edges[k], "high": edges[k + 1], "share": part[k], **box})
     shown = {"title": title, "name": name, "grid": grid, "bars": bars, "threshold": threshold}
     return _chart("histogram", axis=axis, floor=floor, height=_HEIGHT, **shown)
-
-
-def strips(groups: Sequence[tuple[str, Array]], title: str, name: str) -> Markup:
-    """Draw values as dots, one line per group; infinite ones are not drawn."""
-    finite = [(group, values[np.isfinite(values)]) for group, values in groups]
-    axis = axis_of(np.concatenate([values for _, values in finite]), _STRIP_LEFT, _WIDTH - _RIGHT)
-    drawn = []
-    for place, (group, values) in enumerate(finite):
-        y = 12 + _STRIP * (place + 0.5)
-        golden = np.arange(len(values)) * (math.sqrt(5) - 1) / 2  # spreads dots, so that equal ones show
-        heights = y + 20 * (golden % 1.0 - 0.5) * (len(values) > 1)
-        dots = list(zip(axis.place(values).tolist(), heights.tolist(), strict=True))
-        drawn.append({"name": group, "y": y, "dots": dots})
-    return _chart("strips", axis=axis, floor=12 + _STRIP * len(finite), title=title, name=name, groups=drawn)
 
 
 def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:

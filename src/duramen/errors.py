@@ -1,0 +1,107 @@
+"""Errors about rows of data: they know their row, so that callers can number or place it in their own way.
+
+>>> error = RowError("X has {value} in {row}", 3, value="NaN")
+>>> str(error), str(error.moved(1000)), str(error.at(lambda row: f"line {row + 2}"))
+('X has NaN in row 3', 'X has NaN in row 1003', 'X has NaN in line 1005')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+HINTS: dict[str, str] = {}
+"""What to do, by the name of a hint; the command line has its own words for them."""
+
+
+class RowError(ValueError):
+    """A value that cannot be used: a ValueError that knows the row and the column.
+
+    Parameters
+    ----------
+    text : str
+        The message, with places in braces: ``{row}``, ``{earlier}``, and the names of ``values``.
+    row : int, optional
+        The row, from 0; None if the error is about a whole column.
+    column : str, optional
+        The name of the column, for hints.
+    hint : str
+        A key of :data:`HINTS`: advice that is appended to the message.
+    earlier : int, optional
+        Another row that the message names, such as the first of two equal ids.
+    prefix : str
+        What the message begins with, such as the file.
+    places : dict
+        How rows are shown, by default as "row 3".
+    values
+        What the places in the text stand for.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        row: int | None = None,
+        *,
+        column: Any = None,
+        hint: str = "",
+        earlier: int | None = None,
+        prefix: str = "",
+        places: Mapping[str, str] | None = None,
+        **values: Any,
+    ) -> None:
+        self.text, self.row, self.column, self.hint = text, row, column, hint
+        self.earlier, self.prefix, self.places, self.values = earlier, prefix, places or {}, values
+        super().__init__(self.message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = ("row", "column", "hint", "earlier", "prefix", "places")
+        state = {name: getattr(self, name) for name in names}
+        return partial(type(self), self.text, **state, **self.values), ()
+
+    def message(self, hints: Mapping[str, str] = HINTS) -> str:
+        """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
+        rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
+        advice = f"; {hints[self.hint].format(column=self.column)}" if self.hint else ""
+        return self.prefix + self.text.format(**rows, **self.values) + advice
+
+    def _changed(self) -> RowError:
+        self.args = (self.message(),)
+        return self
+
+    def moved(self, before: int) -> RowError:
+        """Add ``before`` to the numbers of rows; change and return the error."""
+        self.row = None if self.row is None else self.row + before
+        self.earlier = None if self.earlier is None else self.earlier + before
+        return self._changed()
+
+    def at(self, place: Callable[[int], str]) -> RowError:
+        """Show rows by a function of their numbers; change and return the error."""
+        rows = {"row": self.row, "earlier": self.earlier}
+        self.places = {name: place(row) for name, row in rows.items() if row is not None}
+        return self._changed()
+
+    def inside(self, prefix: str) -> RowError:
+        """Begin the message with ``prefix``; change and return the error."""
+        self.prefix = prefix + self.prefix
+        return self._changed()
+
+
+@contextmanager
+def rows_from(before: int) -> Iterator[None]:
+    """Add ``before``, the number of rows before a batch, to the row in an error about it.
+
+    Examples
+    --------
+    >>> with rows_from(1000):
+    ...     raise RowError("X has NaN in {row}", 3)
+    Traceback (most recent call last):
+    ...
+    duramen.errors.RowError: X has NaN in row 1003
+    """
+    try:
+        yield
+    except RowError as error:
+        error.moved(before)
+        raise

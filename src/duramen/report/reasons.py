@@ -1,0 +1,112 @@
+"""Which rows have the largest losses at the anchor, and which features make them large.
+
+Such a loss is a function of a sum over features: the predictor of a linear
+loss, the squared distance to a centre. Each feature's share of that sum is its
+part in the row's loss; parts and the rest add up to the whole. For a linear
+predictor a part is the difference from a usual row: the feature minus its mean
+over the rows that are not suspected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from duramen.arrays import Array, Rows
+from duramen.coreset.coreset import Coreset
+from duramen.coreset.plot import FAR, dense, usual_rows
+from duramen.losses.base import Explanation
+
+_SAME = 1e-12  # of the mean: a smaller standard deviation is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """What makes the losses of n rows large, feature by feature.
+
+    Attributes
+    ----------
+    kind : str
+        What is decomposed: "margin" (how far a row is on the wrong side of its
+        label), "residual" (its size), "predictor" (in the direction in which the
+        loss grows), "classes" (the strongest other class's predictor, minus the
+        label's), "distance" (squared, to the nearest centre), "divergence" (from
+        it), or "spread" (the squared distance from the usual mean, in standard
+        deviations, which is not about the loss).
+    features : tuple of str
+        The p columns; for a residual also the label, last.
+    values, usual : arrays (n, p)
+        What each row has, and what it is compared with: the usual mean or the nearest centre.
+    parts : array (n, p)
+        What each feature adds to the whole; above zero, it makes the loss larger.
+    rest : array (n,)
+        What a usual row already has.
+    """
+
+    kind: str
+    features: tuple[str, ...]
+    values: Array
+    usual: Array
+    parts: Array
+    rest: Array
+
+    @property
+    def whole(self) -> Array:
+        """The sum of the parts and the rest."""
+        return self.parts.sum(axis=1) + self.rest
+
+    @property
+    def signed(self) -> bool:
+        """Whether parts can be negative."""
+        return self.kind in ("margin", "residual", "predictor", "classes")
+
+    def top(self, row: int, n: int) -> Array:
+        """Find the n features with the largest parts of a row, by size; parts of zero are left out."""
+        size = np.abs(self.parts[row])
+        order = np.argsort(-size, kind="stable")[:n]
+        return order[size[order] > 0]
+
+
+def largest_losses(losses: Array, ids: Array, n: int) -> Array:
+    """Find the n rows with the largest losses, largest first, ties by id; NaN comes last.
+
+    Examples
+    --------
+    >>> largest_losses(np.array([1.0, 3.0, np.nan, 3.0]), np.array([4, 9, 1, 2]), 3)
+    array([3, 1, 0])
+    """
+    return np.lexsort((ids, np.where(np.isnan(losses), np.inf, -losses)))[:n]
+
+
+def reasons_of(core: Coreset, rows: Array, columns: tuple[str, ...], label: str = "y") -> Reasons:
+    """Decompose the losses of some rows at the anchor, in float64."""
+    assert core.anchor is not None
+    X, y = dense(core.X[rows]), None if core.y is None else np.asarray(core.y)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        usual = usual_rows(core.suspected, core.weights)
+        weights = core.weights[usual] if core.weights.any() else np.ones(len(core))
+        shares = weights / weights.sum()
+        mean, deviation = _moments(core.X[usual], shares)
+        centre = mean if y is None else np.append(mean, y[usual] @ shares)
+        found = core.loss.explain(core.anchor.theta, X, None if y is None else y[rows], centre)
+        if found is None:
+            unit = np.where(deviation > _SAME * np.abs(mean), deviation, 1.0)
+            parts = np.square((X - mean) / unit)
+            found = Explanation("spread", np.broadcast_to(mean, X.shape), parts, np.zeros(len(X)))
+    if found.kind == "residual" and y is not None:
+        columns, X = (*columns, label), np.column_stack([X, y[rows]])
+    return Reasons(found.kind, columns, X, found.usual, found.parts, found.rest)
+
+
+def _moments(X: Rows, shares: Array) -> tuple[Array, Array]:
+    """Compute the weighted mean and standard deviation of each column."""
+    if not sparse.issparse(X):
+        X = dense(X)
+        mean = shares @ X
+        return mean, np.sqrt(shares @ np.square(X - mean))
+    X = X.astype(np.float64)
+    X.data = X.data.clip(-FAR, FAR)
+    mean = shares @ X
+    return mean, np.sqrt(np.maximum(shares @ X.multiply(X).tocsr() - mean**2, 0.0))

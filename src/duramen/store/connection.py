@@ -1,0 +1,153 @@
+"""Connections to a store's file, whose errors say what to do.
+
+ValueError
+    DamagedStoreError    the file differs from what was written
+OSError
+    StoreLockedError     another process is writing
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+WAIT = 5.0  # seconds for a reader, or for another program
+_CACHE = 16 << 10  # KiB of pages
+
+
+class DamagedStoreError(ValueError):
+    """The file differs from what was written: bytes were changed or lost outside of this library."""
+
+
+class StoreLockedError(OSError):
+    """Another process, or another part of this one, has the store open for writing."""
+
+
+def damaged(path: Path, reason: str) -> DamagedStoreError:
+    """Return the error for a damaged file, with what to do."""
+    return DamagedStoreError(f"{path} is damaged: {reason}; {_way_out(path)}")
+
+
+def _way_out(path: Path) -> str:
+    return (
+        f'restore a backup, or try `sqlite3 {path.name} ".recover" | sqlite3 saved.duramen` and then '
+        "`duramen store check saved.duramen`"
+    )
+
+
+_KNOWN = (  # words of SQLite's message, the error raised instead, its number and message
+    (
+        ("disk is full",),
+        OSError,
+        errno.ENOSPC,
+        "the disk is full, and nothing was changed; free some space and try again",
+    ),
+    (
+        ("readonly", "read-only", "unable to open"),
+        PermissionError,
+        errno.EACCES,
+        "the file or its folder is not writable, and nothing was changed; change the permissions, or open it "
+        "with read_only=True",
+    ),
+    (
+        ("locked", "busy"),
+        StoreLockedError,
+        errno.EAGAIN,
+        "another program is writing to the file; wait for it, or stop it",
+    ),
+    (
+        ("disk I/O",),
+        OSError,
+        errno.EIO,
+        "the disk failed (disk I/O error), and nothing was changed; try again",
+    ),
+)
+
+
+def _translate(path: Path, error: sqlite3.Error) -> OSError | ValueError:
+    no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
+    text = "disk is full" if no_space else str(error)
+    for words, kind, number, message in _KNOWN:
+        if any(word in text for word in words):
+            return kind(number, message, str(path))
+    if "not a database" in text:
+        return DamagedStoreError(
+            f"{path} is not a store, or its first page is damaged; check the path, {_way_out(path)}"
+        )
+    return damaged(path, text)
+
+
+@contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into errors that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translate(path, error) from error
+    except UnicodeDecodeError as error:  # of text in the file
+        raise damaged(path, "it holds text that is not valid UTF-8") from error
+
+
+_INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@contextmanager
+def damage_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors, and any that reveal inconsistent content, into such errors."""
+    try:
+        with sqlite_errors(path):
+            yield
+    except DamagedStoreError:
+        raise
+    except _INCONSISTENT as error:
+        raise damaged(path, str(error)) from error
+
+
+class Connection(sqlite3.Connection):
+    """An open file; ``run`` and ``run_many`` translate SQLite's errors."""
+
+    path: Path
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement, and return its rows."""
+        with sqlite_errors(self.path):
+            return self.execute(statement, values).fetchall()
+
+    def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement for each row of values."""
+        with sqlite_errors(self.path):
+            self.executemany(statement, rows)
+
+    def number(self, statement: str) -> int:
+        """Return the one number that a statement gives."""
+        return int(self.run(statement)[0][0])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the file is empty: it was never filled, or its creation was interrupted."""
+        return not self.number("SELECT count(*) FROM sqlite_master")
+
+
+def connect(path: Path, options: str, *pragmas: str) -> Connection:
+    """Open a file by its address, with options such as ``mode=ro``."""
+    address = f"file://{quote(bytes(path.absolute()))}?{options}"
+    with sqlite_errors(path):
+        connection = sqlite3.connect(
+            address, WAIT, isolation_level=None, check_same_thread=False, factory=Connection, uri=True
+        )
+    connection.path = path
+    no_files = "temp_store = MEMORY"  # keeps rows out of temporary files
+    common = (f"cache_size = {-_CACHE}", no_files, "trusted_schema = OFF", "cell_size_check = ON")
+    try:
+        for pragma in (*pragmas, *common):
+            connection.run(f"PRAGMA {pragma}")
+        _ = connection.is_blank  # reads its first page
+    except BaseException:
+        connection.close()
+        raise
+    return connection
