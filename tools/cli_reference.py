@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from duramen.cli import make_parser
-from duramen.cli.parser import walk
+from duramen.cli.options import walk
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 BEGIN = "<!-- reference: begin (made by tools/cli_reference.py) -->"

@@ -14,11 +14,11 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.ticker
 import numpy as np
+from duramen.coreset.suspects import split_at
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import duramen as dm
-from duramen.coreset.suspects import split_at
 from duramen.dynamic.tree import Tree
 from duramen.samplers.base import AnchoredPoints, freeze, strata_of
 from duramen.samplers.ranks import smallest, uniforms

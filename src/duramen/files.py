@@ -1,14 +1,18 @@
-"""Files written completely or not at all."""
+"""Files written completely or not at all, and JSON with a checksum in them."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 
 @contextmanager
@@ -30,3 +34,23 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def checksum(state: Mapping[str, Any], arrays: Iterable[Any] = ()) -> int:
+    """Compute the CRC-32 of JSON types, apart from a checksum among them, and of arrays."""
+    content = {name: part for name, part in state.items() if name != "crc32"}
+    total = zlib.crc32(json.dumps(content, sort_keys=True, allow_nan=False).encode())
+    for array in arrays:
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        total = zlib.crc32(np.ascontiguousarray(little).tobytes(), total)
+    return total
+
+
+def json_types(value: Any, what: str) -> Any:
+    """Return a value as JSON will return it; raise TypeError or ValueError if JSON cannot hold it."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"JSON cannot hold {what} ({error}); pass finite numbers, strings, lists and dicts of them"
+        ) from None

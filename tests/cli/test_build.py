@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.data import read_core
+from duramen.cli.files import core_names, encoding_in, read_core
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
@@ -33,15 +33,15 @@ def test_it_is_the_coreset_that_the_library_makes(core):
     ids = numbers_of(names)
     again = dm.robust_coreset(
         X, y.astype(float), ids=ids, loss=dm.LogisticLoss(), size=400, n_outliers=0.02,
-        anchor=file.core.anchor, random_state=0,
+        anchor=file.anchor, random_state=0,
     )  # fmt: skip
-    assert file.core.columns == file.encoding.names
-    assert file.core.columns == ("age", "income", "colour=blue", "colour=green", "colour=red")
-    np.testing.assert_array_equal(again.ids, file.core.ids)
-    np.testing.assert_allclose(again.weights, file.core.weights, rtol=1e-9)
-    assert_identical_coreset(dm.load_coreset(core), file.core)
+    assert file.columns == encoding_in(file.metadata).names
+    assert file.columns == ("age", "income", "colour=blue", "colour=green", "colour=red")
+    np.testing.assert_array_equal(again.ids, file.ids)
+    np.testing.assert_allclose(again.weights, file.weights, rtol=1e-9)
+    assert_identical_coreset(dm.load_coreset(core), file)
     place = dict(zip(ids.tolist(), names, strict=True))
-    assert all(place[int(one)] == file.name_of(int(one)) for one in file.core.ids)
+    assert all(place[int(one)] == core_names(file)[int(one)] for one in file.ids)
 
 
 def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
@@ -51,7 +51,7 @@ def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
         write(rows.slice(start, (1000, 1, 1999)[number]), tmp_path / "parts" / f"{number}.parquet")
     for source in (tmp_path / "parts", tmp_path / "parts" / "*.parquet"):
         assert run("build", source, "-o", made, *LEARN, *SMALL, "--force", "--quiet").code == 0
-        assert_same_coreset(read_core(core).core, read_core(made).core)
+        assert_same_coreset(read_core(core), read_core(made))
     assert "absent: no such file" in run("build", tmp_path / "absent", "-o", made, *LEARN, "--force").err
 
 
@@ -108,7 +108,7 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     assert not made.exists()
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--impute", "mean").code == 0
     mean = np.mean([age for age in ages if age is not None])
-    assert read_core(made).encoding.parts[0].fill == pytest.approx(mean, rel=1e-12)
+    assert encoding_in(read_core(made).metadata).parts[0].fill == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
         ("kmeans --k 2 --label two", "--loss kmeans takes no labels"),
         ("logistic --label two --k 2", "--k is for kmeans and kmedian and bregman, not for logistic"),
         ("logistic --label tow", "'tow'"),
-        ("logistic --label three", "has 3 classes, but --loss logistic is for two; use --loss softmax"),
+        ("logistic --label three", "has 3 classes, but 2 were expected"),
         ("softmax --label three --classes 2", "has 3 classes, but 2 were expected"),
         ("softmax --label value", "more than 1,000 values, too many for classes"),
         ("kmeans --k 2 --outliers 5000", "n_outliers"),
@@ -151,12 +151,12 @@ def test_outputs_are_checked_before_anything_takes_time(files, core, run, refuse
 
 def test_damage_is_an_error_or_does_no_harm(core):
     whole, raw = read_core(core), core.read_bytes()
-    start = raw.index(b"duramen-encoding")  # from here on, metadata: the encoding is there twice
+    start = raw.index(b'{"anchor"')  # from here on, metadata
     places = np.random.default_rng(0).integers(start, len(raw), 150)
     harmless, errors = flip_bits(core, places, read_core)
     for found in harmless:
-        assert (found.encoding, found.names) == (whole.encoding, whole.names)
-        np.testing.assert_array_equal(found.core.weights, whole.core.weights)
+        assert found.metadata == whole.metadata
+        np.testing.assert_array_equal(found.weights, whole.weights)
     assert len(errors) > 20
 
 

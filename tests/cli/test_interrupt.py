@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from duramen.cli import data
+from duramen.cli import files as read
 from duramen.cli.output import check_interrupt, defer_interrupts, note_interrupts
 from duramen.store import open_store
 from tests.cli.conftest import LEARN, SMALL
@@ -98,7 +98,7 @@ def test_all_or_none(empty, run, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_python_discards_is_not_lost(files, run, tmp_path, monkeypatch):
-    def opened(path, usual=data.open_data):
+    def opened(path, usual=read.open_data):
         class Thing:
             def __del__(self):
                 signal.raise_signal(signal.SIGINT)
@@ -106,7 +106,7 @@ def test_an_interrupt_that_python_discards_is_not_lost(files, run, tmp_path, mon
         Thing()
         return usual(path)
 
-    monkeypatch.setattr(data, "open_data", opened)
+    monkeypatch.setattr(read, "open_data", opened)
     done = run("build", files / "rows.parquet", "-o", tmp_path / "core.parquet", *LEARN, *SMALL)
     assert (done.code, done.out) == (130, "")
     assert not (tmp_path / "core.parquet").exists()

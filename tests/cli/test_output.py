@@ -10,8 +10,8 @@ import pytest
 
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
+from duramen.cli.options import walk
 from duramen.cli.output import Output, bar, describe_error, naming
-from duramen.cli.parser import walk
 from duramen.store import StoreLockedError
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal
@@ -80,7 +80,7 @@ def test_the_traceback_can_be_seen(run, monkeypatch):
     [
         ("", "required: COMMAND"),
         ("dance", "invalid choice: 'dance'"),
-        ("build", "the following arguments are required: DATA, -o/--output, --loss"),
+        ("build", "the following arguments are required: -o/--output, DATA, --loss"),
         ("build a -o b --loss dance", "invalid choice: 'dance'"),
         ("build a -o b --loss logistic --siz 3", "unrecognized arguments: --siz"),
         ("build a -o b --loss logistic --outliers some", "'some' is not a number; pass a fraction"),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from duramen.cli import make_parser
-from duramen.cli.parser import walk
+from duramen.cli.options import walk
 from tests.cli.running import PAGE, schema
 from tests.io.files import write
 

@@ -163,7 +163,7 @@ def test_bytes_of_layers_are_bounded_too():
     chosen = {"loss": dm.KMeansLoss(1), "size": 50, "n_outliers": 100, "random_state": 0}
     step = second(points, **chosen, sampler="layered")
     summary = summarize(points, step)
-    assert len(summary.to_bytes()) <= 8 * 5 * (51 * len(summary.body.inliers.numbers) + 151) + 4000
+    assert len(summary.to_bytes()) <= 8 * 5 * (51 * len(summary.body.numbers) + 151) + 4000
 
 
 def test_what_does_not_go_together_is_refused():

@@ -177,6 +177,22 @@ def test_a_loss_that_contradicts_the_file_is_refused(tmp_path):
     assert round_trip(numbers, tmp_path).loss == numbers.loss
 
 
+def test_metadata_is_saved_in_the_same_file(tmp_path):
+    path, metadata = tmp_path / "core.parquet", {"names": {"7": "Größe"}, "more": [1, None, 0.5]}
+    logistic_core().save(path, metadata=metadata)
+    core = dm.load_coreset(path)
+    assert core.metadata == metadata
+    assert round_trip(core, tmp_path).metadata == metadata  # kept, and left out with an empty one
+    core.save(path, metadata={})
+    assert dm.load_coreset(path).metadata == {}
+    assert round_trip(logistic_core(), tmp_path).metadata is None
+    core.save(path, metadata={2: 10, 10: 2})
+    assert dm.load_coreset(path).metadata == {"2": 10, "10": 2}
+    for wrong in ({"a": np.zeros(2)}, {"a": float("nan")}):
+        with pytest.raises((TypeError, ValueError), match="JSON cannot hold this metadata"):
+            core.save(path, metadata=wrong)
+
+
 def test_other_readers_see_the_rows(path):
     core = logistic_core(columns=("age", "age", "duramen:weight"))
     core.save(path)

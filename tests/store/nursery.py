@@ -256,10 +256,11 @@ class Nursery:
         self._said = {}
         self._errors = (folder / f"errors-{os.urandom(4).hex()}").open("w+b")
         single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "DURAMEN_NUM_THREADS"), "1")
+        where = os.pathsep.join((str(ROOT), str(Path(dm.__file__).parents[1])))  # this duramen, no other
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.store.nursery"],
             cwd=ROOT,
-            env={**os.environ, **single, "PYTHONPATH": str(ROOT), **environment},
+            env={**os.environ, **single, "PYTHONPATH": where, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -50,13 +50,17 @@ def test_packing_is_undone_to_the_bit(n, n_columns, single, labelled, seed):
     rows = one["rows"]
     rows.flat[: len(EXTREMES)] = np.array(EXTREMES[: rows.size]).astype(dtype)
     content = layout.pack(one)
-    assert_same(layout.unpack(content, n), one)
+
+    def unpacked(content, n):
+        return layout.unpack(7, n, block_checksum(7, content), content)
+
+    assert_same(unpacked(content, n), one)
     for wrong in (n - 1, n + 1):
         if len(layout.pack(take(one, slice(0, wrong)))) != len(content) or wrong < 1:
             with pytest.raises(ValueError, match="bytes are not"):
-                layout.unpack(content, wrong)
+                unpacked(content, wrong)
     with pytest.raises(ValueError, match="bytes are not"):
-        layout.unpack(content[:-1], n)
+        unpacked(content[:-1], n)
 
 
 def test_a_checksum_is_of_the_number_and_of_every_byte():

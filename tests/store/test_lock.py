@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import json
 import os
 import signal
 import socket
@@ -47,12 +46,12 @@ def test_a_store_that_was_not_closed_is_closed_with_its_last_reference(path):
     dm.open_store(path).close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', "\x00\xff" * 50])
+@pytest.mark.parametrize("text", ["", '{"pid": 7}', "\x00\xff" * 50])
 def test_a_lock_file_that_cannot_be_read_is_harmless(path, text):
     lock = path.parent / "a.duramen-lock"
     lock.write_text(text)
     with dm.open_store(path) as store:
-        assert json.loads(lock.read_text())["pid"] == os.getpid()
+        assert lock.read_text().startswith(f"process {os.getpid()} on ")
         lock.write_text(text)
         with pytest.raises(dm.StoreLockedError, match="another process has it open"):
             dm.open_store(path)

@@ -11,15 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from duramen.cli.options import check_output
+from duramen.cli.options import Parser, Result, add_command, add_group, check_output, walk
 from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
-from duramen.cli.parser import Parser, add_group, walk
 
 __all__ = ["main", "make_parser"]
 
 _ERROR, _BUG, _INTERRUPTED = 2, 1, 130
 _CLOSED_PIPE = 141  # as a shell reports a program ended by a closed pipe
-_SHELLS = ("bash", "zsh", "fish", "tcsh")
+_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Namespace) -> int:
-    options.talk = Output(json=getattr(options, "json", False), quiet=getattr(options, "quiet", False))
+    options.talk = Output(json=options.json, quiet=options.quiet)
     try:
         with warnings.catch_warnings(), note_interrupts():
             _print_warnings(options.talk)
-            if hasattr(options, "output"):
+            if options.suffixes:
                 check_output(options)
-            options.run(options)
+            options.talk.result(options.command, *options.run(options))
     except BrokenPipeError:
         raise
     except KeyboardInterrupt as error:
@@ -74,7 +73,7 @@ def _print_warnings(output: Output) -> None:
         output.warn(str(message))
 
     warnings.simplefilter("default")
-    for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
+    for kind in _FOR_DEVELOPERS:
         warnings.simplefilter("ignore", kind)
     warnings.showwarning = show
 
@@ -92,31 +91,27 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"duramen {version('duramen')}")
     below = add_group(parser)
-    commands.add_build_fit_predict_certify(below)
-    store.add_parser(below)
-    commands.add_report(below)
-    demo.add_parser(below)
-    completion = below.add_parser(
-        "completion",
-        help="print a script that completes commands, options and files in a shell",
-        description="Print a completion script. To use it in every shell, put into ~/.bashrc: "
-        'eval "$(duramen completion bash)"; into ~/.zshrc, after compinit: eval "$(duramen completion zsh)"; '
-        "into ~/.config/fish/config.fish: duramen completion fish | source. Needs shtab: "
-        "pip install 'duramen[completion]'.",
-        epilog='example: eval "$(duramen completion bash)"',
-    )
-    completion.add_argument("shell", choices=_SHELLS, help="the shell")
-    completion.set_defaults(run=_complete)
+    commands.add_commands(below)
+    store.add_commands(below)
+    add_command(below, demo.demo, "--rows", "--outliers", "--size", "--seed", "--picture")
+    add_command(below, completion, "shell")
     return parser
 
 
-def _complete(options: Namespace) -> None:
-    """Print the completion script of a shell."""
+def completion(options: Namespace) -> Result:
+    """Print a script that completes commands, options and files in a shell.
+
+    To use it in every shell, put into ~/.bashrc: eval "$(duramen completion bash)"; into ~/.zshrc,
+    after compinit: eval "$(duramen completion zsh)"; into ~/.config/fish/config.fish: duramen
+    completion fish | source. Needs shtab: pip install 'duramen[completion]'.
+
+    example: eval "$(duramen completion bash)"
+    """
     from duramen.extras import needed
 
     shtab = needed("shtab", "duramen completion", "completion")
     parser = make_parser()
-    files = (one for command in walk(parser) for one in command._actions if one.type is Path)
-    for action in files:
+    for action in (one for command in walk(parser) for one in command._actions if one.type is Path):
         action.complete = shtab.FILE  # type: ignore[attr-defined]
-    write(shtab.complete(parser, options.shell) + "\n")
+    script = shtab.complete(parser, options.shell)
+    return script, {"shell": options.shell, "script": script}

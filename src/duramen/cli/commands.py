@@ -15,42 +15,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.certificate import certify
-from duramen.cli.data import (
+from duramen import certificate
+from duramen.cli.files import (
     KINDS,
-    CoreFile,
+    Model,
     advance,
     build_core,
     core_facts,
+    core_names,
     core_of,
+    encoding_in,
     kind_of,
     learn_data,
+    make_model,
     open_data,
-    options_of,
     read_core,
     read_data,
-    write_core,
+    read_model,
+    write_model,
 )
-from duramen.cli.model import Model, make_model, predict_rows, read_model, write_model
 from duramen.cli.options import (
     BUILDING,
     COLUMNS,
-    add_columns,
-    add_data,
-    add_loss,
-    add_output,
-    add_sampling,
-    add_seed,
-    at_least,
+    Result,
+    add_command,
     check_loss,
     check_same_loss,
     check_source,
     column_settings,
-    number,
     refuse_options,
 )
 from duramen.cli.output import Output, bar, fields_of, naming, standard_output
-from duramen.cli.parser import add_command
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
@@ -60,89 +55,44 @@ from duramen.store.store import open_store
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
-    from duramen.coreset.estimate import Estimate
+    from duramen.coreset.coreset import Coreset
     from duramen.solvers.problem import Solution
 
-_LEARNING = "duramen build and fit, which learn"
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
-def add_build_fit_predict_certify(commands: Any) -> None:
-    """Add the commands on coresets and models to the parser."""
-    parser = add_command(commands, "build", build)
-    add_data(parser)
-    add_output(parser, "the coreset to write, a Parquet file", ".parquet")
-    add_loss(parser, required=True)
-    add_columns(parser)
-    add_sampling(parser)
-
-    parser = add_command(commands, "fit", fit)
-    parser.add_argument("source", type=Path, metavar="CORE|STORE|DATA", help="what to learn from")
-    add_output(parser, "the model to write, a JSON file (default: none)", ".json", required=False)
-    add = parser.add_argument_group("solver").add_argument
-    add("--l2", type=number, default=0.0, metavar="L", help="penalty on the coefficients (default: 0)")
-    add("--starts", type=at_least(1), default=1, metavar="N", help="number of starts (default: 1)")
-    add("--max-iter", type=at_least(1), default=300, metavar="N", help="iterations per start (default: 300)")
-    add("--tol", type=number, metavar="SHARE", help="stop when an iteration gains less than this share")
-    top = "how many of the rows set aside to list (default: 10)"
-    parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help=top)
-    add_loss(parser, required=False)
-    add_columns(parser)
-    add_sampling(parser)
-
-    parser = add_command(commands, "predict", predict)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a model written by duramen fit")
-    add_data(parser)
-    predictions = "the file to write: .parquet, .csv, or - for CSV on standard output"
-    add_output(parser, predictions, ".parquet", ".csv", "-")
-
-    parser = add_command(commands, "certify", run_certify)
-    parser.add_argument("core", type=Path, metavar="CORE", help="a coreset written by duramen build")
-    add_data(parser, "the data that it was built from")
-    add = parser.add_argument
-    add("--radius", type=number, metavar="R", help="how far from the anchor to search (default: its radius)")
-    add("--probes", type=at_least(1), default=64, metavar="N", help="random parameters to try (default: 64)")
-    add("--steps", type=at_least(0), default=20, metavar="N", help="ascent steps (default: 20)")
-    add_seed(parser)
-    add_columns(parser)
+def add_commands(below: Any) -> None:
+    """Add the commands to the parser."""
+    learning = ("learning problem", "columns", "coreset")
+    add_command(below, build, "data", *learning, needs=("--loss", "--output"), writes=(".parquet",))
+    add_command(below, fit, "source", "--top", "solver", *learning, writes=(".json",))
+    add_command(below, predict, "model", "data", needs=("--output",), writes=(".parquet", ".csv", "-"))
+    searching = ("--radius", "--probes", "--steps", "--seed", "columns")
+    add_command(below, certify, "core", "data", *searching)
+    shown = ("--data", "--certify", "--title", "--seed")
+    add_command(below, report, "subject", *shown, needs=("--output",), writes=(".html", ".htm"))
 
 
-def add_report(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser = add_command(commands, "report", report)
-    parser.add_argument("source", type=Path, metavar="STORE|CORE", help="a store, or a coreset's file")
-    add_output(parser, "the page to write, an HTML file", ".html", ".htm")
-    parser.add_argument(
-        "--data", type=Path, help="the data of the coreset, to certify it; must fit in memory"
-    )
-    parser.add_argument("--certify", action="store_true", help="certify a store even if it has many points")
-    parser.add_argument("--title", help="the title of the page (default: the name of the file)")
-    add_seed(parser)
+def build(options: Namespace) -> Result:
+    """Build a coreset of data.
 
-
-def build(options: Namespace) -> None:
-    """Build a coreset of a file.
-
-    The file is read in batches, twice. The coreset is a small set of weighted rows that
+    The data are read in batches, twice. The coreset is a small set of weighted rows that
     represents all of them; its file also stores how columns became numbers.
 
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
+             duramen build 'parts/*.csv' -o core.parquet --loss kmeans --k 8
     """
     check_loss(options)
     start = time.perf_counter()
-    file = build_core(options.data, options)
-    write_core(options.output, file)
+    core = build_core(options.data, options)
+    with naming(str(options.output)):
+        core.save(options.output)
     seconds = time.perf_counter() - start
-    options.talk.result(
-        "build",
-        f"{file.core!r}\nwritten to {options.output} in {seconds:.1f} seconds",
-        core=options.output,
-        seconds=seconds,
-        **core_facts(file.core),
-    )
+    text = f"{core!r}\nwritten to {options.output} in {seconds:.1f} seconds"
+    return text, {"core": options.output, "seconds": seconds, **core_facts(core)}
 
 
-def fit(options: Namespace) -> None:
+def fit(options: Namespace) -> Result:
     """Fit a model to a coreset, a store or data.
 
     The outliers are set aside and listed. From data, a coreset is built first, as by duramen
@@ -150,12 +100,13 @@ def fit(options: Namespace) -> None:
 
     example: duramen fit core.parquet -o model.json
     """
+    from duramen.coreset.display import interval
     from duramen.solvers.solve import solve
 
     start = time.perf_counter()
-    kind, file = _load_core(options.source, options)
+    kind, core = _load_core(options.source, options)
     solution = solve(
-        file.core,
+        core,
         n_outliers=None if kind == "data" else options.outliers,
         l2=options.l2,
         n_starts=options.starts,
@@ -164,29 +115,33 @@ def fit(options: Namespace) -> None:
         tol=options.tol,
     )
     share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
-    estimate = file.core.estimate(solution.theta, share)
-    model = make_model(file, solution, estimate, options.l2)
+    estimate = core.estimate(solution.theta, share)
+    model = make_model(core, solution, estimate, options.l2)
+    value = f"{interval(estimate, ' +- ')}, estimated from the coreset (standard error)"
+    lines = [repr(solution), f"  f_z on all the data: {value}"]
+    aside = _set_aside(core, solution, options.top)
+    if aside:
+        lines += ["set aside, largest loss first:", f"  {'id':<24}{'weight':>12}{'loss':>14}"]
+        lines += [f"  {one['id']!s:<24}{one['weight']:>12.6g}{one['loss']:>14.6g}" for one in aside]
+        if len(aside) < len(solution.outliers):
+            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (see --top)")
     if options.output is not None:
         write_model(options.output, model)
-    aside = _set_aside(file, solution, options.top)
-    options.talk.result(
-        "fit",
-        _describe_fit(options, solution, estimate, aside),
-        source=options.source,
-        kind=kind,
-        model=options.output,
-        loss=repr(solution.loss),
-        theta=solution.theta,
-        columns=model.columns,
-        classes=model.classes,
-        n_set_aside=len(solution.outliers),
-        set_aside=aside,
-        seconds=time.perf_counter() - start,
+        lines.append(f"written to {options.output}")
+    return "\n".join(lines), {
+        "source": options.source,
+        "kind": kind,
+        "model": options.output,
+        "loss": repr(solution.loss),
+        **fields_of(model, "theta", "columns", "classes"),
+        "n_set_aside": len(solution.outliers),
+        "set_aside": aside,
+        "seconds": time.perf_counter() - start,
         **{name: value for name, value in model.facts.items() if name != "made_by"},
-    )
+    }
 
 
-def _load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
+def _load_core(path: Path, options: Namespace) -> tuple[str, Coreset]:
     """Load a coreset from its file or a store, or build it from data; return the kind of source, too."""
     kind = kind_of(path)
     if kind == "model":
@@ -197,92 +152,76 @@ def _load_core(path: Path, options: Namespace) -> tuple[str, CoreFile]:
         check_loss(options)
         return kind, build_core(path, options)
     refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, whose columns and size are fixed")
+    core = _saved_core(path, kind)
+    check_same_loss(options, core.loss, path)
+    return kind, core
+
+
+def _saved_core(path: Path, kind: str) -> Coreset:
+    """Load a coreset from its file or a store."""
     if kind == "core":
-        file = read_core(path)
-    else:
-        with open_store(path, read_only=True) as store:
-            file = core_of(store)
-    check_same_loss(options, file.core.loss, path)
-    return kind, file
+        return read_core(path)
+    with open_store(path, read_only=True) as store:
+        return core_of(store)
 
 
-def _set_aside(file: CoreFile, solution: Solution, top: int) -> list[dict[str, Any]]:
+def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
     """List the rows that were set aside, largest loss first: id, weight and loss."""
-    core, ids = file.core, solution.outliers[:top]
+    ids = solution.outliers[:top]
     if not len(ids):
         return []
-    place = {int(one): row for row, one in enumerate(core.ids)}
-    points = core.points.take([place[int(one)] for one in ids])
-    losses = core.loss.values(solution.theta, points.X, points.y)
+    points = core.points.take(np.searchsorted(core.ids, ids))  # its rows are sorted by id
+    losses, names = core.loss.values(solution.theta, points.X, points.y), core_names(core)
     return [
-        {"id": file.name_of(int(one)), "weight": float(weight), "loss": float(loss)}
+        {"id": names.get(int(one), int(one)), "weight": float(weight), "loss": float(loss)}
         for one, weight, loss in zip(ids, solution.aside, losses, strict=False)
     ]
 
 
-def _describe_fit(
-    options: Namespace, solution: Solution, estimate: Estimate, aside: list[dict[str, Any]]
-) -> str:
-    from duramen.coreset.display import interval
-
-    about = (
-        f"  f_z on all the data: {interval(estimate, ' +- ')}, estimated from the coreset (standard error)"
-    )
-    lines = [repr(solution), about]
-    if aside:
-        lines += ["set aside, largest loss first:", f"  {'id':<24}{'weight':>12}{'loss':>14}"]
-        lines += [f"  {one['id']!s:<24}{one['weight']:>12.6g}{one['loss']:>14.6g}" for one in aside]
-        if len(aside) < len(solution.outliers):
-            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (see --top)")
-    if options.output is not None:
-        lines.append(f"written to {options.output}")
-    return "\n".join(lines)
-
-
-def predict(options: Namespace) -> None:
+def predict(options: Namespace) -> Result:
     """Predict every row of a file with a model.
 
     The file is read in batches, and one line is written per row: its id, and a class with
     probabilities, a value, or a cluster with the distance to its centre. Labels are not needed.
+    -o - writes CSV to standard output.
 
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
     check_source(options.model)
     to_stdout = str(options.output) == "-"
-    if to_stdout:
-        if sys.stdout is None or options.json:
-            why = "where --json also prints" if options.json else "which is closed"
-            raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
-        options.talk.aside = True
+    if to_stdout and (sys.stdout is None or options.json):
+        why = "where --json also prints" if options.json else "which is closed"
+        raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
+    options.talk.aside = to_stdout
     model = read_model(options.model)
     data = _data_for(model, options.data, options.talk)
-    n_rows = 0
-    columns: dict[str, Any] = {}
+    facts = {"predictions": options.output, "model": options.model, "n_rows": 0, "columns": []}
+    with bar(options.talk, "predicting") as shown:
+        batches = _predictions(model, data, shown, facts)
+        if to_stdout:
+            _write_csv(sys.stdout, batches, standard_output)
+        else:
+            _write_file(options.output, batches, model.classes)
+    to_file = "" if to_stdout else f", written to {options.output}"
+    return f"{facts['n_rows']:,} rows predicted{to_file}", facts
 
-    def predictions(shown: Bar) -> Iterator[dict[str, list[Any]]]:
-        nonlocal n_rows, columns
-        for batch, rows in data.encoding.read(data.table):
-            ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
-            columns = {"id": ids, **predict_rows(model, rows.X)}
-            yield {
-                name: part.tolist() if isinstance(part, np.ndarray) else list(part)
-                for name, part in columns.items()
-            }
-            n_rows += len(batch)
-            advance(shown, batch)
-        if not n_rows:
-            raise ValueError(f"{options.data} has no rows to predict")
 
-    with bar(options.talk, "predicting") as shown, options_of(_LEARNING):
-        _write(options.output, predictions(shown), model.classes)
-    options.talk.result(
-        "predict",
-        f"{n_rows:,} rows predicted{'' if to_stdout else f', written to {options.output}'}",
-        predictions=options.output,
-        model=options.model,
-        n_rows=n_rows,
-        columns=list(columns),
-    )
+Batches = Iterator[dict[str, list[Any]]]
+
+
+def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, Any]) -> Batches:
+    """Read and predict batch by batch; note the columns and the number of rows among the facts."""
+    for batch, rows in data.encoding.read(data.table):
+        ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
+        columns = {"id": ids, **model.predict(rows.X)}
+        yield {
+            name: part.tolist() if isinstance(part, np.ndarray) else list(part)
+            for name, part in columns.items()
+        }
+        facts |= {"n_rows": batch.first + len(batch), "columns": list(columns)}
+        advance(shown, batch)
+    if not facts["n_rows"]:
+        raise ValueError(f"{data.table.path} has no rows to predict")
 
 
 def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
@@ -299,14 +238,8 @@ def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
     return data
 
 
-Batches = Iterator[dict[str, list[Any]]]
-
-
-def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
+def _write_file(output: Path, batches: Batches, classes: list[Any] | None) -> None:
     """Write predictions batch by batch; the file appears only once it is complete."""
-    if str(output) == "-":
-        _write_csv(sys.stdout, batches, standard_output)
-        return
     with naming(str(output)), replacing(output) as file:
         if output.suffix.lower() == ".csv":
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
@@ -340,7 +273,7 @@ def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> No
             writer.write_table(table.cast(writer.schema))
 
 
-def run_certify(options: Namespace) -> None:
+def certify(options: Namespace) -> Result:
     """Measure how far a coreset is from its data.
 
     The objective on the coreset is compared with that on the data, at random parameters around
@@ -349,50 +282,38 @@ def run_certify(options: Namespace) -> None:
     example: duramen certify core.parquet rows.parquet
     """
     check_source(options.core)
-    file = read_core(options.core)
-    if file.encoding is not None:
+    core = read_core(options.core)
+    if encoding_in(core.metadata) is not None:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
-    certificate = _certify_on_data(
-        options,
-        file,
-        column_settings(options),
-        radius=options.radius,
-        n_probes=options.probes,
-        ascent_steps=options.steps,
-    )
+    settings = {"radius": options.radius, "n_probes": options.probes, "ascent_steps": options.steps}
+    found = _certify_on_data(options, core, column_settings(options), **settings)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
-    facts = fields_of(certificate, *names)
-    options.talk.result(
-        "certify",
-        repr(certificate),
-        core=options.core,
-        data=options.data,
-        n_probes=len(certificate.errors),
-        **facts,
-    )
+    facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
+    return repr(found), {**facts, **fields_of(found, *names)}
 
 
 def _certify_on_data(
-    options: Namespace, file: CoreFile, columns: dict[str, Any], **settings: Any
+    options: Namespace, core: Coreset, columns: dict[str, Any], **settings: Any
 ) -> Certificate:
     """Certify a coreset on the data of a file, which are encoded like the coreset's."""
-    core = file.core
     if core.anchor is None:
         raise ValueError(
             "the coreset has no anchor to certify around; duramen build finds one, as does "
             "duramen store reanchor for a store"
         )
-    data = read_data(options.data, file.encoding, columns, options.talk, core.loss)
-    with options_of(_LEARNING) if file.encoding else nullcontext(), bar(options.talk, "reading") as shown:
+    data = read_data(options.data, encoding_in(core.metadata), columns, options.talk, core.loss)
+    with bar(options.talk, "reading") as shown:
         found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
     parts = sorted(part for one in found for part in one.items())
     if not parts:
         raise ValueError(f"{options.data} has no rows")
     points = WeightedPoints.concat([part for _, part in parts])
-    return certify(core, points.X, points.y, points.weights, random_state=options.seed, **settings)
+    return certificate.certify(
+        core, points.X, points.y, points.weights, random_state=options.seed, **settings
+    )
 
 
-def report(options: Namespace) -> None:
+def report(options: Namespace) -> Result:
     """Write an HTML page about a coreset or a store.
 
     The page needs no network. It shows contents, layers, threshold, weights, a picture, which
@@ -401,49 +322,41 @@ def report(options: Namespace) -> None:
 
     example: duramen report customers.duramen -o report.html
     """
-    kind = kind_of(options.source)
+    source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):
-        raise ValueError(
-            f"{options.source} is neither a store nor a coreset; duramen build makes a coreset of data"
-        )
+        raise ValueError(f"{source} is neither a store nor a coreset; duramen build makes a coreset of data")
     html = _page(options, kind).encode()
     with naming(str(options.output)), replacing(options.output) as file:
         file.write(html)
-    options.talk.result(
-        "report",
-        f"written to {options.output}",
-        report=options.output,
-        source=options.source,
-        kind=kind,
-        n_bytes=len(html),
-    )
+    facts = {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
+    return f"written to {options.output}", facts
 
 
 def _page(options: Namespace, kind: str) -> str:
     from duramen.report import report_html
 
-    opened = open_store(options.source, read_only=True) if kind == "store" else nullcontext()
+    opened = open_store(options.subject, read_only=True) if kind == "store" else nullcontext()
     with opened as store:
-        file = read_core(options.source) if store is None else core_of(store)
+        core = read_core(options.subject) if store is None else core_of(store)
         return report_html(
-            file.core if store is None else store,
-            title=options.title or options.source.name,
-            certificate=_certificate(options, file, store),
-            encoding=file.encoding,
-            names=file.names,
+            core if store is None else store,
+            title=options.title or options.subject.name,
+            certificate=_certificate(options, core, store),
+            encoding=encoding_in(core.metadata),
+            names=core_names(core) or None,
         )
 
 
-def _certificate(options: Namespace, file: CoreFile, store: Any) -> Certificate | None:
+def _certificate(options: Namespace, core: Coreset, store: Any) -> Certificate | None:
     """Certify on --data, or a store on its own points if that is quick or requested."""
     if options.data is not None:
-        if file.core.anchor is not None:
-            return _certify_on_data(options, file, {})
-        options.talk.warn(f"{options.source} has no anchor yet to certify around; no certificate")
-    if file.core.anchor is None or store is None:
+        if core.anchor is not None:
+            return _certify_on_data(options, core, {})
+        options.talk.warn(f"{options.subject} has no anchor yet to certify around; no certificate")
+    if core.anchor is None or store is None:
         return None
-    if len(store) * file.core.points.n_columns > _QUICK and not options.certify:
+    if len(store) * core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was skipped; pass --certify")
         return None
     points = store.points()
-    return certify(file.core, points.X, points.y, points.weights, random_state=options.seed)
+    return certificate.certify(core, points.X, points.y, points.weights, random_state=options.seed)

@@ -1,17 +1,21 @@
-"""Options that several commands share, their values, and the losses by their names."""
+"""The parser of the command line, the options of all commands in one table, and their values."""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import inspect
 import math
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
+from duramen.cli.output import write
 from duramen.losses import (
     BregmanLoss,
     HuberLoss,
@@ -26,6 +30,9 @@ from duramen.losses import (
     TruthDiscoveryLoss,
 )
 
+Result: TypeAlias = tuple[str, dict[str, Any]]  # of a command: text for people, and fields for JSON
+Command: TypeAlias = Callable[[Namespace], Result]
+
 LOSSES: dict[str, type[Loss]] = {
     "logistic": LogisticLoss,
     "hinge": SmoothHingeLoss,
@@ -38,107 +45,25 @@ LOSSES: dict[str, type[Loss]] = {
     "bregman": BregmanLoss,
     "truth": TruthDiscoveryLoss,
 }
-CLASSIFIERS = ("logistic", "hinge", "softmax")
 _FIELDS = {  # options, and the fields of a loss that they set
-    "k": "k",
-    "classes": "n_classes",
-    "huber_delta": "delta",
-    "divergence": "divergence",
-    "no_intercept": "fit_intercept",
+    "--k": "k",
+    "--classes": "n_classes",
+    "--huber-delta": "delta",
+    "--divergence": "divergence",
+    "--no-intercept": "fit_intercept",
 }
-COLUMNS = ("label", "features", "weight", "id", "one_hot", "impute")
-BUILDING = (*COLUMNS, "size", "sampler", "suspects", "no_calibrate")
+COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
+BUILDING = (*COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
 """Options that decide how a coreset is built from data."""
 
-
-def add_output(parser: ArgumentParser, help: str, *suffixes: str, required: bool = True) -> None:
-    """Add -o, where the result is written; and --force, which replaces an existing file."""
-    parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
-    parser.set_defaults(suffixes=suffixes)
-    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
-
-
-def add_data(parser: ArgumentParser, help: str = "the rows") -> None:
-    """Add the file of rows."""
-    help += ": a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
-    parser.add_argument("data", type=Path, metavar="DATA", help=help)
-
-
-def add_loss(parser: ArgumentParser, *, required: bool) -> None:
-    """Add the learning problem."""
-    add = parser.add_argument_group("learning problem").add_argument
-    add("--loss", choices=tuple(LOSSES), required=required, help="the learning problem")
-    add("--k", type=at_least(1), help="number of centres (kmeans, kmedian, bregman)")
-    add("--classes", type=at_least(2), help="number of classes (softmax; default: as in the data)")
-    add("--huber-delta", type=number, metavar="D", help="where the huber loss turns linear (default: 1.35)")
-    add("--divergence", choices=("kl", "itakura-saito", "squared"), help="for bregman (default: kl)")
-    add("--no-intercept", action="store_true", help="do not fit an intercept (losses with labels)")
-
-
-def add_columns(parser: ArgumentParser) -> None:
-    """Add the roles of the columns of a file, and how they become numbers."""
-    add = parser.add_argument_group("columns").add_argument
-    lists: dict[str, Any] = {"type": names, "action": "extend", "metavar": "NAMES"}
-    add("--label", metavar="NAME", help="the column of labels")
-    add("--features", **lists, help="the columns to learn from, as a,b,c (default: all others)")
-    add("--weight", metavar="NAME", help="the column of weights (default: every row has weight 1)")
-    add("--id", metavar="NAME", help="the column of ids (default: row numbers)")
-    add("--one-hot", **lists, help="columns to encode as 0 and 1 per category; auto: all columns of text")
-    methods = ("mean", "median", "zero")
-    add("--impute", choices=methods, help="what replaces missing values (default: they are an error)")
-
-
-def add_sampling(parser: ArgumentParser) -> None:
-    """Add how a coreset is built."""
-    group = parser.add_argument_group("coreset")
-    add = group.add_argument
-    add("--size", type=at_least(1), metavar="N", help="rows of the coreset (default: 4000)")
-    add("--outliers", type=outliers, metavar="Z", help="to set aside: 2%%, 0.02, or a count (default: none)")
-    samplers = ("auto", "uniform", "layered", "leverage", "sensitivity")
-    add("--sampler", choices=samplers, help="how the rows are sampled (default: auto)")
-    times = "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)"
-    add("--suspects", type=suspects, metavar="TIMES", help=times)
-    add("--no-calibrate", action="store_true", help="leave the weights uncalibrated, as they were sampled")
-    add_seed(group)
-
-
-def add_seed(parser: Any) -> None:
-    """Add the seed: the same one gives the same result."""
-    parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="random seed (default: 0)")
-
-
-def sampling_settings(options: Namespace) -> dict[str, Any]:
-    """Return the options of :func:`add_sampling` as the library's arguments."""
-    return {
-        "size": options.size or 4000,
-        "n_outliers": options.outliers or 0,
-        "sampler": options.sampler or "auto",
-        "suspects": "auto" if options.suspects is None else options.suspects,
-        "calibrate": not options.no_calibrate,
-        "random_state": options.seed,
-    }
-
-
-def column_settings(options: Namespace) -> dict[str, Any]:
-    """Return the options of :func:`add_columns` as arguments of ``learn_encoding``."""
-    settings = {name: getattr(options, name) for name in COLUMNS}
-    one_hot = tuple(options.one_hot or ())
-    return {**settings, "one_hot": "auto" if one_hot == ("auto",) else one_hot}
-
-
-def refuse_options(options: Namespace, names: tuple[str, ...], why: str) -> None:
-    """Raise ValueError if any of these options was given."""
-    given = [_flag(name) for name in names if _is_given(options, name)]
-    if given:
-        raise ValueError(f"{why}; leave {' and '.join(given)} out")
-
-
-def _is_given(options: Namespace, name: str) -> bool:
-    return getattr(options, name) not in (None, False)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+GROUPS = {
+    "learning problem": ("--loss", *_FIELDS),
+    "columns": COLUMNS,
+    "coreset": ("--size", "--outliers", "--sampler", "--suspects", "--no-calibrate", "--seed"),
+    "solver": ("--l2", "--starts", "--max-iter", "--tol"),
+    "reading": ("--batch", "--atomic", "--skip"),
+}
+"""Options that are added together, by the title of their group."""
 
 
 def names(text: str) -> list[str]:
@@ -196,8 +121,257 @@ def at_least(least: int) -> Any:
     return whole
 
 
+_FILES = "a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
+# how a value is read (bool: it is a flag; a tuple: the choices), its name, the help, and the default
+_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "data": (Path, "DATA", f"the rows: {_FILES}"),
+    "source": (Path, "CORE|STORE|DATA", "what to learn from"),
+    "subject": (Path, "STORE|CORE", "a store, or a coreset's file"),
+    "core": (Path, "CORE", "a coreset written by duramen build"),
+    "model": (Path, "MODEL", "a model written by duramen fit"),
+    "store": (Path, "STORE", "the store"),
+    "ids": (str, "ID", "the ids of the rows"),
+    "outliers": (outliers, "OUTLIERS", "2%%, 0.02, or a count"),
+    "copy": (Path, "PATH", "the copy to write; it must not exist"),
+    "shell": (("bash", "zsh", "fish", "tcsh"), "", "the shell"),
+    "--json": (bool, "", "print one JSON object and nothing else"),
+    "--quiet": (bool, "", "print nothing but errors"),
+    "--force": (bool, "", "replace the output file if it exists"),
+    "--loss": (tuple(LOSSES), "", "the learning problem"),
+    "--k": (at_least(1), "K", "number of centres (kmeans, kmedian, bregman)"),
+    "--classes": (at_least(2), "N", "number of classes (softmax; default: as in the data)"),
+    "--huber-delta": (number, "D", "where the huber loss turns linear (default: 1.35)"),
+    "--divergence": (("kl", "itakura-saito", "squared"), "", "for bregman (default: kl)"),
+    "--no-intercept": (bool, "", "do not fit an intercept (losses with labels)"),
+    "--label": (str, "NAME", "the column of labels"),
+    "--features": (names, "NAMES", "the columns to learn from, as a,b,c (default: all others)"),
+    "--weight": (str, "NAME", "the column of weights (default: every row has weight 1)"),
+    "--id": (str, "NAME", "the column of ids (default: row numbers)"),
+    "--one-hot": (names, "NAMES", "columns to encode as 0 and 1 per category; auto: all columns of text"),
+    "--impute": (("mean", "median", "zero"), "", "what replaces missing values (default: they are an error)"),
+    "--size": (at_least(1), "N", "rows of the coreset (default: 4000)"),
+    "--outliers": (outliers, "Z", "to set aside: 2%%, 0.02, or a count (default: none)"),
+    "--sampler": (
+        ("auto", "uniform", "layered", "leverage", "sensitivity"),
+        "",
+        "how the rows are sampled (default: auto)",
+    ),
+    "--suspects": (
+        suspects,
+        "TIMES",
+        "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)",
+    ),
+    "--no-calibrate": (bool, "", "leave the weights uncalibrated, as they were sampled"),
+    "--seed": (at_least(0), "N", "random seed (default: 0)", 0),
+    "--l2": (number, "L", "penalty on the coefficients (default: 0)", 0.0),
+    "--starts": (at_least(1), "N", "number of starts (default: 1)", 1),
+    "--max-iter": (at_least(1), "N", "iterations per start (default: 300)", 300),
+    "--tol": (number, "SHARE", "stop when an iteration gains less than this share"),
+    "--top": (at_least(0), "N", "how many of the rows set aside to list (default: 10)", 10),
+    "--radius": (number, "R", "how far from the anchor to search (default: its radius)"),
+    "--probes": (at_least(1), "N", "random parameters to try (default: 64)", 64),
+    "--steps": (at_least(0), "N", "ascent steps (default: 20)", 20),
+    "--data": (Path, "DATA", "the data of the coreset, to certify it; must fit in memory"),
+    "--certify": (bool, "", "certify a store even if it has many points"),
+    "--title": (str, "TITLE", "the title of the page (default: the name of the file)"),
+    "--from": (Path, "DATA", "a file to learn the columns from"),
+    "--audit": (bool, "", "keep the id and the time of every deletion"),
+    "--engine": (("auto", "ranked", "tree"), "", "data structure (default: auto)", "auto"),
+    "--batch": (
+        at_least(1),
+        "ROWS",
+        "rows per transaction (default: as many as 8 MB hold, at most 65536)",
+    ),
+    "--atomic": (bool, "", "all rows in one transaction: all or none"),
+    "--skip": (at_least(0), "ROWS", "skip this many rows of the file", 0),
+    "--ids-from": (
+        Path,
+        "FILE",
+        "a table with one column, or text with one id per line; - is standard input",
+    ),
+    "--rows": (at_least(5000), "N", "how many rows to make (default: 1,000,000)", 1_000_000),
+    "--picture": (
+        Path,
+        "FILE",
+        "where to save the picture (default: duramen-demo.png; needs the plot extra)",
+        Path("duramen-demo.png"),
+    ),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and which does not accept abbreviated options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Help, **settings})
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout and message:
+            write(message)  # the base class ignores errors
+        else:
+            super()._print_message(message, file)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"duramen: {message}; see {self.prog} --help\n")
+
+
+class _Help(argparse.HelpFormatter):
+    """Keeps the lines of an example as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
+def add_group(parser: argparse.ArgumentParser) -> Any:
+    """Add a group of subcommands to a parser."""
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+
+
+def add_command(
+    commands: Any, run: Command, *options: str, needs: tuple[str, ...] = (), writes: tuple[str, ...] = ()
+) -> None:
+    """Add a command with the name of ``run``, whose docstring, ending in an example, is its help.
+
+    Parameters
+    ----------
+    commands : group of subcommands
+    run : function
+    *options : str
+        From the table, or the titles of groups.
+    needs : tuple of str
+        Options that are required.
+    writes : tuple of str
+        Which suffixes an output file may have; without any, there is no output file.
+    """
+    text, _, example = (inspect.getdoc(run) or "").partition("\n\nexample: ")
+    summary, name = text.partition("\n\n")[0].rstrip("."), run.__name__.replace("_", "-")
+    help = summary[:1].lower() + summary[1:]
+    parser: Parser = commands.add_parser(name, help=help, description=text, epilog=f"example: {example}")
+    parser.set_defaults(run=run, command=parser.prog.partition(" ")[2], suffixes=writes)
+    form = parser.add_mutually_exclusive_group()
+    _add(form, "--json", needs)
+    _add(form, "--quiet", needs)
+    if writes:
+        help = f"the file to write: {' or '.join(writes)}"
+        required = "--output" in needs
+        parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
+        _add(parser, "--force", needs)
+    for option in options:
+        group = parser.add_argument_group(option) if option in GROUPS else parser
+        for one in GROUPS.get(option, (option,)):
+            _add(group, one, needs)
+
+
+def _add(parser: Any, option: str, needs: tuple[str, ...]) -> None:
+    """Add an option of the table."""
+    kind, metavar, help, *default = _OPTIONS[option]
+    settings: dict[str, Any] = {"help": help, "default": default[0] if default else None}
+    if kind is bool:
+        settings = {"help": help, "action": "store_true"}
+    elif isinstance(kind, tuple):
+        settings["choices"] = kind
+    else:
+        settings |= {"type": kind, "metavar": metavar}
+    if kind is names:
+        settings["action"] = "extend"
+    if option == "ids":
+        settings["nargs"] = "*"
+    if option in needs:
+        settings["required"] = True
+    parser.add_argument(option, **settings)
+
+
+def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Iterate over a parser and the parsers of all its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from walk(below)
+
+
+def value_of(options: Namespace, option: str) -> Any:
+    """Return the value of an option; None if it was not given."""
+    value = getattr(options, option.lstrip("-").replace("-", "_"))
+    return None if value is False else value
+
+
+def sampling_settings(options: Namespace) -> dict[str, Any]:
+    """Return the options of the coreset as the library's arguments."""
+    return {
+        "size": options.size or 4000,
+        "n_outliers": options.outliers or 0,
+        "sampler": options.sampler or "auto",
+        "suspects": "auto" if options.suspects is None else options.suspects,
+        "calibrate": not options.no_calibrate,
+        "random_state": options.seed,
+    }
+
+
+def column_settings(options: Namespace) -> dict[str, Any]:
+    """Return the options of the columns as arguments of ``learn_encoding``."""
+    settings = {name: getattr(options, name) for name in ("label", "features", "weight", "id", "impute")}
+    one_hot = tuple(options.one_hot or ())
+    return {**settings, "one_hot": "auto" if one_hot == ("auto",) else one_hot}
+
+
+def refuse_options(options: Namespace, refused: Iterable[str], why: str) -> None:
+    """Raise ValueError if any of these options was given."""
+    given = [one for one in refused if value_of(options, one) is not None]
+    if given:
+        raise ValueError(f"{why}; leave {' and '.join(given)} out")
+
+
+def _takes(name: str, field: str) -> bool:
+    """Return whether a loss has a field."""
+    return field in {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
+
+
+def check_loss(options: Namespace) -> None:
+    """Refuse options that the loss does not take, and labels that are missing or unexpected."""
+    name = options.loss
+    for option, field in _FIELDS.items():
+        if not _takes(name, field):
+            takers = " and ".join(one for one in LOSSES if _takes(one, field))
+            refuse_options(options, (option,), f"{option} is for {takers}, not for {name}")
+    if _takes(name, "k") and options.k is None:
+        raise ValueError(f"--loss {name} needs the number of centres; pass --k")
+    if not LOSSES[name].needs_labels:
+        refuse_options(options, ("--label",), f"--loss {name} takes no labels; pass --features")
+    elif options.label is None:
+        raise ValueError(f"--loss {name} needs labels; name their column with --label")
+
+
+def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
+    """Make the loss of the options; ``classes`` are those of the data, where they are known."""
+    settings = _loss_settings(options)
+    if _takes(options.loss, "n_classes"):
+        n_classes = settings.setdefault("n_classes", len(classes or ()))
+        if not n_classes:
+            raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
+    return LOSSES[options.loss](**settings)
+
+
+def _loss_settings(options: Namespace) -> dict[str, Any]:
+    """Return the fields of a loss that the options set."""
+    given = {field: value_of(options, option) for option, field in _FIELDS.items()}
+    if options.no_intercept:
+        given["fit_intercept"] = False
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
+    """Refuse options of a loss that differ from the loss in a file."""
+    same = options.loss is None or LOSSES[options.loss] is type(loss)
+    for field, value in _loss_settings(options).items():
+        found = getattr(loss, field, None)
+        same = same and value == getattr(found, "name", found)
+    if not same:
+        raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")
+
+
 def check_output(options: Namespace) -> None:
-    """Refuse an output of :func:`add_output` that cannot be written, before anything takes time."""
+    """Refuse an output that cannot be written, before anything takes time."""
     if options.output is None or str(options.output) in options.suffixes:
         return
     inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
@@ -235,57 +409,3 @@ def check_source(*sources: Path) -> None:
             raise IsADirectoryError(f"{source} is a folder; name a file in it")
         if not source.exists():
             raise FileNotFoundError(f"{source}: no such file")
-
-
-def _takes(name: str, field: str) -> bool:
-    """Return whether a loss has a field; one with an intercept has labels."""
-    return field in {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
-
-
-def check_loss(options: Namespace) -> None:
-    """Refuse options that the loss does not take, and labels that are missing or unexpected."""
-    name = options.loss
-    for option, field in _FIELDS.items():
-        if not _takes(name, field):
-            takers = " and ".join(one for one in LOSSES if _takes(one, field))
-            refuse_options(options, (option,), f"{_flag(option)} is for {takers}, not for {name}")
-    if _takes(name, "k") and options.k is None:
-        raise ValueError(f"--loss {name} needs the number of centres; pass --k")
-    labelled = _takes(name, "fit_intercept")
-    if options.label is not None and not labelled:
-        raise ValueError(f"--loss {name} takes no labels; leave --label out, and pass --features")
-    if options.label is None and labelled:
-        raise ValueError(f"--loss {name} needs labels; name their column with --label")
-
-
-def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
-    """Make the loss of the options; ``classes`` are those of the data, where they are known."""
-    settings = _loss_settings(options)
-    if options.loss == "softmax":
-        n_classes = settings.setdefault("n_classes", len(classes or ()))
-        if not n_classes:
-            raise ValueError("--loss softmax needs the number of classes here; pass --classes")
-    return LOSSES[options.loss](**settings)
-
-
-def _loss_settings(options: Namespace) -> dict[str, Any]:
-    """Return the fields of a loss that the options set."""
-    given = {field: getattr(options, one) for one, field in _FIELDS.items() if _is_given(options, one)}
-    if options.no_intercept:
-        given["fit_intercept"] = False
-    return given
-
-
-def name_of(loss: Loss) -> str:
-    """Return the name of a loss on the command line."""
-    return next((name for name, known in LOSSES.items() if known is type(loss)), "")
-
-
-def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
-    """Refuse options of a loss that differ from the loss in a file."""
-    same = options.loss in (None, name_of(loss))
-    for field, value in _loss_settings(options).items():
-        found = getattr(loss, field, None)
-        same = same and value == getattr(found, "name", found)
-    if not same:
-        raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")

@@ -44,11 +44,11 @@ class Output:
         if not self.quiet:
             print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
-    def result(self, command: str, text: str, **fields: Any) -> None:
+    def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
         """Print the result of a command: text for the user, or one JSON object."""
         self.say(text)
         if self.json:
-            found = {"command": command, **plain(fields), "warnings": self.warnings}
+            found = {"command": command, **plain(facts), "warnings": self.warnings}
             write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
 
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from duramen.arrays import column_names, is_frame, refuse_nonfinite
-from duramen.ball import Anchor
+from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
 from duramen.coreset.anchor_sample import anchor_sample
-from duramen.coreset.choose import assemble, choose_by_black_box, choose_inliers, choose_suspects
+from duramen.coreset.choose import ArrayCandidates, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
-from duramen.coreset.settings import ByDeltaSample, BySize, Settings, SizeRule, plan_of
-from duramen.coreset.suspects import split_at
-from duramen.coreset.view import (
-    anchored_points,
-    check_finite,
-    check_points,
-    complete_anchor,
-    find_anchor_and_sampler,
-    is_built_in,
-)
+from duramen.coreset.settings import ByDeltaSample, Settings, plan_of
+from duramen.coreset.view import View, check_points, complete_view, find_view, largest_losses
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import NOWHERE, AnchoredPoints, RankedSampler, Sampler, freeze
+from duramen.samplers.base import NOWHERE, AnchoredPoints, Sampler
 from duramen.samplers.layered import UniformSampler
 from duramen.trimming import outlier_weight
 
@@ -141,51 +131,19 @@ def robust_coreset(
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
         return _scanned_coreset(X, size=size, beta=beta, suspects=suspects, **options)
-    plan = plan_of(size, epsilon, beta, eta, suspects)
-    settings = Settings.of(plan=plan, **options)
-    seed = settings.seed
+    rule = plan_of(size, epsilon, beta, eta, suspects)
+    settings = Settings.of(plan=rule, **options)
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
-    checked = anchor is None and (is_frame(X) or isinstance(plan, ByDeltaSample))
+    checked = anchor is None and (is_frame(X) or isinstance(rule, ByDeltaSample))
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
     z = outlier_weight(n_outliers, points.total_weight)
-    if settings.chooser is not None:
-        settings.chooser.check(loss, points)
-    calibrates, cache = bool(calibrate and plan.calibrates), None
-    needs_anchor = anchor is not None or not isinstance(plan, ByDeltaSample)  # Theorem 1 needs none
-    if needs_anchor:
-        place, chooser = _find_anchor_and_sampler(settings, points, z)
-        anchored, cache = anchored_points(place, points, loss, cached=calibrates)
-    else:
-        anchored, chooser = AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), UniformSampler()
-    split = split_at(points, anchored.losses, plan.suspected_weight(anchored, z))
-    outer, n_outer = split.rows, len(split.rows)
-    inner = replace(anchored, points=points.with_weights(split.inner))
-    check_finite(inner)
-    if isinstance(chooser, RankedSampler) and split.weight < points.total_weight:
-        inner = freeze(chooser, inner)
-    sizes = plan.sizes(inner, split, z, chooser)
-    _warn_if_all(plan, sizes, n_outer, split.n_inner)
-    suspected = choose_suspects(
-        points.ids[outer], anchored.losses[outer], points.weights[outer], sizes[0], seed
-    )
-    if isinstance(chooser, RankedSampler):
-        others, calibrated = choose_inliers(chooser, inner, split.n_inner, cache, sizes[1], seed, calibrates)
-    else:
-        others, calibrated = choose_by_black_box(chooser, inner, sizes[1], seed), False
-    return assemble(
-        points,
-        [suspected._replace(rows=outer[suspected.rows]), others],
-        loss=loss,
-        anchor=inner.anchor if needs_anchor else None,
-        threshold=split.threshold,
-        n_points=split.n_inner + n_outer,
-        n_suspected=n_outer,
-        n_outliers=z,
-        sampler=repr(chooser),
-        calibrated=calibrated,
-        seed=seed,
-        columns=tuple(column_names(X)) if is_frame(X) else None,
-    )
+    view = _find_view(settings, points, z)
+
+    def suspect(anchored: AnchoredPoints) -> Array:
+        return largest_losses(anchored.losses, points.ids, points.weights, rule.suspected_weight(anchored, z))
+
+    candidates = ArrayCandidates(points, view.score(points, suspect))
+    return choose(candidates, view, n_outliers=z, columns=tuple(column_names(X)) if is_frame(X) else None)
 
 
 def refuse_beside_scan(**given: Any) -> None:
@@ -214,7 +172,7 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
     if isinstance(X, WeightedPoints):
         raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
     _refuse_unread(X)
-    make = WeightedPoints if checked or not is_built_in(loss) else WeightedPoints._unvalidated
+    make = WeightedPoints if checked or not loss.finds_nonfinite else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
     check_points(points, loss)
     if not points.total_weight > 0:
@@ -222,26 +180,18 @@ def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: 
     return points
 
 
-def _find_anchor_and_sampler(settings: Settings, points: WeightedPoints, z: float) -> tuple[Anchor, Sampler]:
-    """Find the anchor on a sample, with all that the sampler freezes, unless a complete one was given."""
-    complete = complete_anchor(settings, points.n_columns)
-    if complete is not None:
-        return complete
+def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
+    """Find the view on a sample; the anchor given, if it is complete, and none at all for Theorem 1."""
+    if settings.chooser is not None:
+        settings.chooser.check(settings.loss, points)
+    if settings.given is None and isinstance(settings.plan, ByDeltaSample):
+        return View(settings, NOWHERE, UniformSampler(), None)
+    view = complete_view(settings, points)
+    if view is not None:
+        return view
     n_points, sample = int(np.count_nonzero(points.weights)), anchor_sample(points, settings.seed)
     try:
-        return find_anchor_and_sampler(settings, sample, z, points.total_weight, n_points)
+        return find_view(settings, sample, z, points.total_weight, n_points)
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise
-
-
-def _warn_if_all(plan: SizeRule, sizes: tuple[float, float], n_outer: int, n_inner: int) -> None:
-    """Warn if a theorem requires as many points as there are, or more."""
-    if isinstance(plan, BySize) or sizes[0] < n_outer or sizes[1] < n_inner:
-        return
-    required = f"{sum(sizes):,.0f}" if np.isfinite(sum(sizes)) else "infinitely many"
-    warnings.warn(
-        f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are kept; pass "
-        "a larger epsilon or beta, an anchor with a smaller radius, or a size",
-        stacklevel=3,
-    )

@@ -58,6 +58,8 @@ class Coreset:
         The seed of all random choices.
     columns : tuple of str, or None
         The names of the columns, where the data had them.
+    metadata : dict, or None
+        What was saved beside it, and :func:`duramen.load_coreset` read: JSON types.
     """
 
     points: WeightedPoints
@@ -75,6 +77,7 @@ class Coreset:
     calibrated: bool
     seed: int
     columns: tuple[str, ...] | None = None
+    metadata: dict[str, Any] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -182,7 +185,7 @@ class Coreset:
 
         Areas show weights, and colours show labels if these are few; suspected
         rows are crosses. The plane and the frame are those of the rows that are
-        not suspected; rows far outside are drawn on the frame, with an arrow.
+        not suspected; rows far outside are squares on the frame.
         A single column is spread out at random, or plotted against y.
 
         Parameters
@@ -200,7 +203,7 @@ class Coreset:
         """
         return plot.draw(self, ax, max_points, random_state)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Save the coreset as a Parquet file, for :func:`duramen.load_coreset`; needs ``duramen[frames]``.
 
         Any Parquet reader shows the rows: one column per feature, and our own, whose
@@ -208,10 +211,17 @@ class Coreset:
         custom loss or divergence cannot be saved: the file has its repr, and
         loading needs it as an argument. An existing file is replaced only when all
         is written; after an error it is unchanged.
+
+        Parameters
+        ----------
+        path : str or path
+        metadata : dict, optional
+            Names and values of JSON types to save in the same file: a loaded coreset
+            has them as ``metadata``. By default this coreset's own.
         """
         from duramen.coreset.save import write
 
-        write(self, path)
+        write(self, path, self.metadata if metadata is None else metadata)
 
     def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
         z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)

@@ -13,20 +13,20 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.anchor_sample import SAMPLE
-from duramen.coreset.candidates import Candidates, Collector, InlierState, choose
+from duramen.coreset.candidates import Collected, Collector, MergedCandidates
+from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums, sums_from_bytes, sums_to_bytes
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, anchored_points, find_anchor_and_sampler
+from duramen.coreset.view import View, find_view
 from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
 from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.calibration import calibration_features
 from duramen.trimming import outlier_weight
 
 
@@ -78,11 +78,11 @@ class Summary:
     Attributes
     ----------
     plan : Plan
-    body : FirstPassResult or Candidates
+    body : FirstPassResult or Collected
     """
 
     plan: Plan
-    body: FirstPassResult | Candidates = field(repr=False)
+    body: FirstPassResult | Collected = field(repr=False)
 
     @property
     def n_rows(self) -> int:
@@ -107,19 +107,14 @@ class Summary:
         if isinstance(body, FirstPassResult):
             facts |= {"kind": "census", "form": body.form, "classes": body.classes}
             return pack(facts, {"weight": _sums_to_array([body.weight]), **_pack_kept(body.kept)})
-        inliers = body.inliers
-        facts |= {"kind": "selection", "stratified": inliers.stratified}
-        arrays = {
-            "strata": inliers.numbers,
-            "counts": inliers.counts,
-            "weights": _sums_to_array(inliers.weights),
-        }
-        if inliers.totals is not None:
-            arrays["totals"] = _sums_to_array(inliers.totals.units, inliers.totals.infinities)
-        arrays |= _pack_kept(inliers.kept)
-        if inliers.kept is not None and inliers.stratified:
-            short = np.int16 if len(inliers.numbers) <= np.iinfo(np.int16).max else np.int32
-            arrays["places"] = np.searchsorted(inliers.numbers, inliers.kept.strata).astype(short)
+        facts |= {"kind": "selection"}
+        arrays = {"strata": body.numbers, "counts": body.counts, "weights": _sums_to_array(body.weights)}
+        if body.totals is not None:
+            arrays["totals"] = _sums_to_array(body.totals.units, body.totals.infinities)
+        arrays |= _pack_kept(body.kept)
+        if body.kept is not None and len(body.numbers) > 1:
+            short = np.int16 if len(body.numbers) <= np.iinfo(np.int16).max else np.int32
+            arrays["places"] = np.searchsorted(body.numbers, body.kept.strata).astype(short)
         if body.suspects is not None:
             arrays |= packed_points(body.suspects.points, "suspects")
             arrays["losses"] = np.asarray(body.suspects.losses)
@@ -152,11 +147,11 @@ class Summary:
         if "totals" in arrays:
             totals = ExactSums.of(*sums_from_bytes(arrays["totals"].tobytes()))
         weights, _ = sums_from_bytes(arrays["weights"].tobytes())
-        inliers = InlierState(strata, arrays["counts"], weights, totals, facts["stratified"], kept)
         suspects, outer = None, unpacked_points(arrays, "suspects")
         if outer is not None and view is not None:
             suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
-        return cls(plan, Candidates(n_rows, n_points, suspects, inliers))
+        counts = arrays["counts"]
+        return cls(plan, Collected(n_rows, n_points, suspects, strata, counts, weights, totals, kept))
 
 
 _OTHER_PLAN = (
@@ -321,10 +316,10 @@ def finish(summary: Summary) -> Plan | Coreset:
             f"{plan.number} had {body.n_rows:,} and {body.n_points:,}; every pass must read the same points"
         )
     z = outlier_weight(plan.problem.n_outliers, first.total)
-    core = choose(body, view, n_outliers=z, columns=plan.columns)
-    if core is not None:
-        return core
-    return Plan(plan.number + 1, plan.problem, plan.columns, first, replace(view, floor=-np.inf))
+    weight = 0.0 if body.suspects is None else body.suspects.points.total_weight
+    if view.floor > -np.inf and weight < view.suspected:  # the floor was too high to decide who is suspected
+        return Plan(plan.number + 1, plan.problem, plan.columns, first, replace(view, floor=-np.inf))
+    return choose(MergedCandidates(body, view), view, n_outliers=z, columns=plan.columns)
 
 
 class Reducer(Protocol):
@@ -395,14 +390,12 @@ def _check_summary(found: Any) -> None:
 def _plan_second_pass(plan: Plan, first: FirstPassResult) -> Plan:
     """Find the anchor, and plan to compute losses there."""
     problem, sample, total = plan.problem, first.sample(), first.total
-    loss, rule = problem.loss, problem.by_size
     z = outlier_weight(problem.n_outliers, total)
-    anchor, sampler = find_anchor_and_sampler(problem, sample, z, total, first.n_points)
-    features = calibration_features(loss, anchor, rule.size, sample) if problem.calibrate else None
-    suspected = rule.suspected_of(z, total)
-    losses = anchored_points(anchor, sample, loss, cached=False)[0].losses
-    floor = _floor(losses, sample, suspected / total)
-    view = View(loss, anchor, _check_ranked(sampler), problem.seed, rule, suspected, floor, features)
+    view = find_view(problem, sample, z, total, first.n_points)
+    _check_ranked(view.sampler)
+    suspected = problem.by_size.suspected_of(z, total)
+    floor = _floor(view.anchored(sample)[0].losses, sample, suspected / total)
+    view = replace(view, suspected=suspected, floor=floor)
     return Plan(2, problem, plan.columns, replace(first, kept=None), view)
 
 

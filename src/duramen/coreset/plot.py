@@ -30,9 +30,11 @@ _INK = 3e4  # points squared that all rows cover together, about a third of a us
 _AREAS = (3.0, 220.0)
 _TAIL = 0.005  # of the weight on each side; the frame holds the rest, and what is near it
 _BEYOND = 0.3  # of that range, which the frame may add on each side for rows that lie there
-_ARROWS = ("<", ">", "v", "^")
-_LOOKS = {"o": {"linewidths": 0.0, "alpha": 0.5}, "x": {"linewidths": 1.1, "alpha": 0.8}}
-_SMALLEST = {"x": 14.0, "o": 0.0}  # areas: a smaller cross is just a dot
+_LOOKS = {  # of rows, suspected rows, rows beyond the frame; a smaller cross is just a dot
+    "o": {"least": 0.0, "linewidths": 0.0, "alpha": 0.5},
+    "x": {"least": 14.0, "linewidths": 1.1, "alpha": 0.8},
+    "s": {"least": 28.0, "linewidths": 0.0, "alpha": 0.5},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,10 +134,13 @@ class Scene:
     axes: tuple[str, str]
 
     @property
-    def sides(self) -> Array:
-        """The side of the frame beyond which each row lies: -1 none, else left, right, below, above."""
-        over = np.stack([self.places < self.low, self.places > self.high], axis=2).reshape(-1, 4)
-        return np.where(over.any(axis=1), over.argmax(axis=1), -1)
+    def beyond(self) -> Array:
+        """Whether each row lies beyond the frame: it is drawn on its edge."""
+        return np.any((self.places < self.low) | (self.places > self.high), axis=1)
+
+    def shares(self, places: Array) -> Array:
+        """Compute where places are in the frame, from 0 to 1 along each axis."""
+        return (np.clip(places, self.low, self.high) - self.low) / (self.high - self.low)
 
 
 def scene_of(
@@ -237,8 +242,8 @@ def draw(core: Coreset, ax: Any, max_points: int, random_state: Any, plane: Plan
     for group, colour in zip(scene.groups, colours, strict=False):
         handles += _draw_rows(axes, scene, group, colour, "o")
     handles += _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
-    if beyond := int(np.count_nonzero(scene.sides >= 0)):
-        handles += _legend_mark(axes, f"beyond the frame ({beyond:,})", marker=">", color="#7f7f7f")
+    if beyond := int(np.count_nonzero(scene.beyond)):
+        handles += _legend_mark(axes, f"beyond the frame ({beyond:,})", marker="s", color="#7f7f7f")
     if len(scene.centres):
         axes.scatter(*scene.centres.T, s=150, c="black", marker="*", edgecolors="white", zorder=3)
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
@@ -256,16 +261,16 @@ def draw(core: Coreset, ax: Any, max_points: int, random_state: Any, plane: Plan
 
 
 def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> list[Any]:
-    """Draw a group's rows, the heavy ones below, those beyond the frame as arrows; return its legend mark."""
+    """Draw rows, the heavy ones below, those beyond the frame as squares; return the legend's mark."""
     rows = np.flatnonzero(group.rows)
     if not len(rows):
         return []
     rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
     places = np.clip(scene.places[rows], scene.low, scene.high)
-    for side, shape in enumerate((marker, *_ARROWS), start=-1):
-        here = scene.sides[rows] == side
-        areas = np.maximum(scene.areas[rows[here]], _SMALLEST.get(shape, 28.0))
-        axes.scatter(*places[here].T, s=areas, c=colour, marker=shape, **_LOOKS.get(shape, _LOOKS["o"]))
+    for shape, here in ((marker, ~scene.beyond[rows]), ("s", scene.beyond[rows])):
+        look = dict(_LOOKS[shape])
+        areas = np.maximum(scene.areas[rows[here]], look.pop("least"))
+        axes.scatter(*places[here].T, s=areas, c=colour, marker=shape, **look)
     return _legend_mark(axes, f"{group.label} ({len(rows):,})", marker=marker, color=colour)
 
 

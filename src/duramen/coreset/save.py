@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import os
-import zlib
+from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from duramen.ball import Anchor
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import OURS, feature_names
 from duramen.extras import needed
-from duramen.files import replacing
+from duramen.files import checksum, json_types, replacing
 from duramen.losses import Loss
 from duramen.losses.base import check_loss
 from duramen.losses.bregman import Divergence, divergence_of
@@ -29,13 +29,23 @@ from duramen.points import WeightedPoints
 
 FORMAT = 1
 _KEY = b"duramen"
+_KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
 _BUILT_IN: dict[str, type[Loss]] = {
     name: kind
     for name, kind in vars(losses).items()
     if inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
 }
-_BESIDE = {"suspected": "suspected", "own_weight": "own_weights", "inclusion": "inclusion", "group": "groups"}
+_COLUMNS = {  # beside the features, without the prefix: the fields of a coreset
+    "y": "y",
+    "id": "ids",
+    "weight": "weights",
+    "suspected": "suspected",
+    "own_weight": "own_weights",
+    "inclusion": "inclusion",
+    "group": "groups",
+}
+_POINTS = ("y", "weight", "id")
 _SCALARS = {  # the fields beside rows, loss and anchor, with their types
     "threshold": float,
     "n_points": int,
@@ -53,33 +63,27 @@ class LossMismatchError(ValueError):
 
 def loss_state(loss: Loss) -> dict[str, Any]:
     """Return a loss in JSON types: a built-in one completely, of a custom one only its repr."""
-    if _BUILT_IN.get(type(loss).__name__) is type(loss):
-        state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
-        if None not in state.values():
-            return {"class": type(loss).__name__, "fields": state}
-    try:
-        text = " ".join(repr(loss).split())[:300]
-    except Exception:  # saving must not fail because of it: it is only for a message
-        text = type(loss).__name__
-    return {"class": None, "repr": text}
+    name = type(loss).__name__
+    if _BUILT_IN.get(name) is type(loss):
+        with suppress(ValueError):
+            state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
+            return {"class": name, "fields": state}
+    with suppress(Exception):  # saving must not fail because of it: it is only for a message
+        name = " ".join(repr(loss).split())[:300]
+    return {"class": None, "repr": name}
 
 
 def _field_state(value: Any) -> Any:
-    """Return a field of a loss in JSON types; None for a custom divergence."""
+    """Return a field of a loss in JSON types; raise ValueError for a custom divergence."""
     if not isinstance(value, Divergence):
         return value.item() if isinstance(value, np.generic) else value
-    try:
-        return value.name if divergence_of(value.name) == value else None
-    except ValueError:  # the name is not known
-        return None
+    if divergence_of(value.name) != value:
+        raise ValueError("a custom divergence")
+    return value.name
 
 
 def loss_of(
-    state: dict[str, Any],
-    given: Loss | None,
-    anchor: Anchor | None,
-    n_columns: int,
-    how: str = "dm.load_coreset(path, loss=...)",
+    state: dict[str, Any], given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)"
 ) -> Loss:
     """Restore a loss from its state, or return the one given if it is a custom loss.
 
@@ -88,25 +92,19 @@ def loss_of(
     LossMismatchError
         If the loss given differs from that of the file, or one is needed.
     """
-    saved, name = None, state["class"]
-    if name is not None:
-        if name not in _BUILT_IN:
-            raise ValueError(f"its loss {name!r} is unknown")
-        saved = _BUILT_IN[name](**state["fields"])
-    if saved is not None and given is not None and given != saved:
+    name = state["class"]
+    if name is None:
+        if given is None:
+            raise LossMismatchError(
+                f"was made with a custom loss, {state['repr']}, which cannot be saved; pass it: {how}"
+            )
+        return given
+    if name not in _BUILT_IN:
+        raise ValueError(f"its loss {name!r} is unknown")
+    saved = _BUILT_IN[name](**state["fields"])
+    if given not in (None, saved):
         raise LossMismatchError(f"was made for {saved!r}, not for loss={given!r}; leave loss out")
-    loss = given if saved is None else saved
-    if loss is None:
-        raise LossMismatchError(
-            f"was made with a custom loss, {state['repr']}, which cannot be saved; pass it: {how}"
-        )
-    shape = loss.parameter_shape(n_columns)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise LossMismatchError(
-            f"has an anchor of shape {anchor.theta.shape}; {loss!r} on {n_columns} columns needs "
-            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
-        )
-    return loss
+    return saved if given is None else given
 
 
 def anchor_state(anchor: Anchor) -> dict[str, Any]:
@@ -136,45 +134,55 @@ def _array(state: dict[str, Any]) -> Array:
     return np.array(state["values"], dtype=np.float64).reshape(state["shape"])
 
 
-def write(core: Coreset, path: Any, **more: bytes) -> None:
-    """Save a coreset, with more metadata if given; an existing file is replaced only when all is written."""
+def write(core: Coreset, path: Any, metadata: dict[str, Any] | None) -> None:
+    """Save a coreset; an existing file is replaced only when all is written."""
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
-    state = {"format": FORMAT, "version": version("duramen"), **_row_state(core), **_metadata(core)}
-    state["crc32"] = _checksum(core.points, vars(core), _text(state))
-    metadata = {_KEY: _text(state).encode(), **{name.encode(): text for name, text in more.items()}}
-    table = _table(core, state).replace_schema_metadata(metadata)
+    beside = _columns(core)
+    state = _state(core, beside, metadata)
+    state["crc32"] = checksum(state, _arrays(core.X, beside))
+    text = json.dumps(state, sort_keys=True, allow_nan=False)
+    table = _table(core, beside, state).replace_schema_metadata({_KEY: text})
     with replacing(Path(path)) as file:
         # numbers that rarely repeat gain nothing from a dictionary
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
-def _metadata(core: Coreset) -> dict[str, Any]:
-    """Return all fields of a coreset beside its rows in JSON types."""
+def _columns(core: Coreset) -> dict[str, Array]:
+    """Return our own columns by their names in the file, without the prefix."""
+    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def _state(core: Coreset, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """Describe the rows, and return all other fields of a coreset, in JSON types."""
+    is_sparse = sparse.issparse(core.X)
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     for name in ("threshold", "n_outliers"):
         scalars[name] = scalars[name] if math.isfinite(scalars[name]) else repr(scalars[name])
     return {
-        "loss": loss_state(core.loss),
-        "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": None if core.columns is None else [str(name) for name in core.columns],
-        **scalars,
-    }
-
-
-def _row_state(core: Coreset) -> dict[str, Any]:
-    """Describe the rows in JSON types: their number, their columns, and all dtypes."""
-    is_sparse = sparse.issparse(core.X)
-    return {
+        "format": FORMAT,
+        "version": version("duramen"),
         "n_rows": len(core),
         "n_columns": core.points.n_columns,
         "sparse": is_sparse,
         "index_type": core.X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
-        "types": {"X": core.X.dtype.str, **{name: part.dtype.str for name, part in _columns(core).items()}},
+        "types": {name: part.dtype.str for name, part in {"X": core.X, **beside}.items()},
+        "loss": loss_state(core.loss),
+        "anchor": None if core.anchor is None else anchor_state(core.anchor),
+        "columns": None if core.columns is None else [str(name) for name in core.columns],
+        **scalars,
+        **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
 
 
-def _table(core: Coreset, state: dict[str, Any]) -> Any:
+def _arrays(X: Rows, beside: dict[str, Array]) -> list[Array]:
+    """List the arrays of a coreset in the order of its checksum."""
+    rows = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
+    return [*rows, *(beside[name] for name in dict.fromkeys([*_POINTS, *_COLUMNS]) if name in beside)]
+
+
+def _table(core: Coreset, beside: dict[str, Array], state: dict[str, Any]) -> Any:
     pa = needed("pyarrow", "Coreset.save", "frames")
     if state["sparse"]:
         starts = pa.array(core.X.indptr.astype(np.int64))
@@ -184,17 +192,10 @@ def _table(core: Coreset, state: dict[str, Any]) -> Any:
         }
     else:
         table = {name: pa.array(core.X[:, column].copy()) for column, name in enumerate(state["features"])}
-    for name, part in _columns(core).items():  # in a dtype that every reader knows; the state has its own
+    for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
         wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
         table[OURS + name] = pa.array(part.astype(wide))
     return pa.table(table)
-
-
-def _columns(core: Coreset) -> dict[str, Array]:
-    """Return our own columns by their names in the file, without the prefix."""
-    labels = {} if core.y is None else {"y": core.y}
-    beside = {name: getattr(core, field) for name, field in _BESIDE.items()}
-    return {**labels, "id": core.ids, "weight": core.weights, **beside}
 
 
 def file_names(names: list[str]) -> list[str]:
@@ -213,23 +214,6 @@ def file_names(names: list[str]) -> list[str]:
             safe = f"{safe} [{column}]"
         found[safe] = None
     return list(found)
-
-
-def _checksum(points: WeightedPoints, rows: dict[str, Any], text: str) -> int:
-    """Compute the CRC-32 of all that is saved."""
-    X = points.X
-    parts = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
-    parts += [points.y, points.weights, points.ids, *(rows[name] for name in _BESIDE.values())]
-    total = zlib.crc32(text.encode())
-    for part in parts:
-        if part is not None:
-            little = part.astype(part.dtype.newbyteorder("<"), copy=False)
-            total = zlib.crc32(np.ascontiguousarray(little).tobytes(), total)
-    return total
-
-
-def _text(state: dict[str, Any]) -> str:
-    return json.dumps(state, sort_keys=True, allow_nan=False)
 
 
 def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Coreset:
@@ -281,25 +265,48 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
 
 
 def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
-    n, types = state["n_rows"], state["types"]
-    if table.num_rows != n:
-        raise ValueError(f"it has {table.num_rows:,} rows where {n:,} were saved")
-    columns = {name: _column(table, OURS + name, types[name]) for name in types if name != "X"}
-    X = _sparse_rows(table, state) if state["sparse"] else _dense_rows(table, state)
-    points = WeightedPoints(X, columns.get("y"), columns["weight"], columns["id"])
-    beside: dict[str, Any] = {field: columns[name] for name, field in _BESIDE.items()}
-    text = _text({name: part for name, part in state.items() if name != "crc32"})
-    if _checksum(points, beside, text) != state["crc32"]:
+    types, columns = state["types"], state["columns"]
+    if table.num_rows != state["n_rows"]:
+        raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
+    beside = {name: _column(table, OURS + name, types[name]) for name in types if name != "X"}
+    X = (_sparse_rows if state["sparse"] else _dense_rows)(table, state, np.dtype(types["X"]))
+    points = WeightedPoints(X, *(beside.get(name) for name in _POINTS))
+    if checksum(state, _arrays(X, beside)) != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
-    anchor, names = anchor_of(state["anchor"]), state["columns"]
+    anchor = anchor_of(state["anchor"])
+    arrays: Any = {field: beside[name] for name, field in _COLUMNS.items() if name not in _POINTS}
     return Coreset(
         points=points,
-        **beside,
-        loss=loss_of(state["loss"], loss, anchor, points.n_columns),
+        **arrays,
+        loss=_fitting_loss(state["loss"], loss, anchor, points.n_columns),
         anchor=anchor,
-        columns=None if names is None else tuple(str(name) for name in names),
+        columns=None if columns is None else tuple(str(name) for name in columns),
+        metadata=state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     )
+
+
+def _fitting_loss(state: dict[str, Any], given: Loss | None, anchor: Anchor | None, n_columns: int) -> Loss:
+    """Restore a loss; refuse one that does not fit the anchor."""
+    loss = loss_of(state, given)
+    shape = loss.parameter_shape(n_columns)
+    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
+        raise LossMismatchError(
+            f"has an anchor of shape {anchor.theta.shape}; {loss!r} on {n_columns} columns needs "
+            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
+        )
+    return loss
+
+
+def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
+    """Read the metadata that the command line of version 0.1 wrote, with their own checksum."""
+    text = table.schema.metadata.get(_KEY_0_1)
+    if text is None:
+        return None
+    state = json.loads(text)
+    if checksum(state) != state["crc32"]:
+        raise ValueError("its encoding differs from what was saved (checksum mismatch)")
+    return {name: state[name] for name in ("encoding", "names")}
 
 
 def _read_table(source: Path) -> Any:
@@ -329,7 +336,7 @@ def _read_state(source: Path, table: Any) -> dict[str, Any]:
             "and dm.robust_coreset builds a coreset from data"
         )
     try:
-        state = json.loads(text)
+        state = dict(json.loads(text))
         form = int(state["format"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(source, f"its metadata cannot be read ({type(error).__name__})") from None
@@ -337,7 +344,7 @@ def _read_state(source: Path, table: Any) -> dict[str, Any]:
         raise ValueError(
             f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
         )
-    return dict(state)
+    return state
 
 
 def _damaged(source: Path, why: str) -> ValueError:
@@ -345,55 +352,46 @@ def _damaged(source: Path, why: str) -> ValueError:
 
 
 def _arrow_column(table: Any, name: str) -> Any:
-    column = table.schema.get_field_index(name)
-    if column < 0:
+    if name not in table.column_names:
         raise ValueError(f"its column {name!r} is missing")
-    return table.column(column)
+    column = table[name].combine_chunks()
+    return column.chunk(0) if hasattr(column, "chunk") else column  # pyarrow 14 keeps a single chunk
 
 
-def _flat(column: Any, name: str) -> Array:
+def _flat(column: Any, name: str, dtype: Any) -> Array:
+    """Return an Arrow array of numbers in a dtype."""
     values = np.asarray(column)
     if column.null_count or values.dtype.kind not in "biuf":
         raise ValueError(f"its column {name!r} has missing values, or is not numeric")
-    return values
-
-
-def _column(table: Any, name: str, dtype: str) -> Array:
-    values = _flat(_arrow_column(table, name), name)
     with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it
         return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 
-def _dense_rows(table: Any, state: dict[str, Any]) -> Array:
+def _column(table: Any, name: str, dtype: Any) -> Array:
+    return _flat(_arrow_column(table, name), name, dtype)
+
+
+def _dense_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Array:
     features = state["features"]
     if len(features) != state["n_columns"]:
         raise ValueError(f"it names {len(features)} features where {state['n_columns']} were saved")
-    rows = np.empty((state["n_rows"], len(features)), dtype=np.dtype(state["types"]["X"]))
+    rows = np.empty((state["n_rows"], len(features)), dtype=dtype)
     for column, name in enumerate(features):
-        rows[:, column] = _column(table, name, state["types"]["X"])
+        rows[:, column] = _column(table, name, dtype)
     return rows
 
 
-def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
-    lengths, indices = _lists(table, OURS + "features")
-    other_lengths, values = _lists(table, OURS + "values")
+def _sparse_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Rows:
+    lists = {name: _arrow_column(table, OURS + name) for name in ("features", "values")}
+    lengths, other_lengths = (_flat(part.value_lengths(), name, np.int64) for name, part in lists.items())
     if not np.array_equal(lengths, other_lengths):
         raise ValueError("its lists of features and of values differ in length")
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    integer = np.dtype(state["index_type"])
-    data = values.astype(np.dtype(state["types"]["X"]), casting="same_kind")
-    parts = (data, indices.astype(integer, casting="same_kind"), starts.astype(integer, casting="same_kind"))
-    rows = sparse.csr_array(parts, shape=(state["n_rows"], state["n_columns"]))
+    integer = state["index_type"]
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(integer)
+    indices, data = (
+        _flat(part.flatten(), name, kind)
+        for (name, part), kind in zip(lists.items(), (integer, dtype), strict=True)
+    )
+    rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
     rows.check_format(full_check=True)
     return rows
-
-
-def _lists(table: Any, name: str) -> tuple[Array, Array]:
-    """Read a column of lists: the length of each, and all their entries one after the other."""
-    column = _arrow_column(table, name)
-    parts = [(chunk.value_lengths(), chunk.flatten()) for chunk in column.chunks]
-    lengths, entries = (
-        [_flat(part, name) if len(part) else np.empty(0, dtype=np.int64) for part in side]
-        for side in zip(*parts, strict=True)
-    )
-    return np.concatenate(lengths), np.concatenate(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -12,7 +13,6 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array, check_count, is_number
 from duramen.ball import Anchor, Ball
-from duramen.coreset.suspects import Split
 from duramen.losses.base import Loss, MissingPropertyError, check_loss
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.default import as_sampler, default_sampler
@@ -41,12 +41,8 @@ class SizeRule(ABC):
         """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
 
     @abstractmethod
-    def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        """Choose how many rows represent the suspected points, and how many the others.
-
-        ``inner`` are all points, with weight zero for the suspected ones. A size may
-        exceed the number of points.
-        """
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        """Choose how many rows represent the suspected points and the others, if there are as many."""
 
 
 @final
@@ -67,8 +63,8 @@ class BySize(SizeRule):
         """Choose how much of a total weight to suspect."""
         return min(self.suspects * z, (z + total) / 2)  # some must be left
 
-    def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        return self.shares(len(split.rows), split.n_inner)
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        return self.shares(len(candidates.suspects().rows), int(candidates.strata().counts.sum()))
 
     def shares(self, n_outer: int, n_inner: int) -> tuple[int, int]:
         """Share the size out between the suspected and the others."""
@@ -121,13 +117,16 @@ class ByTheorem(SizeRule):
         )
         return theory.n_suspected(z, epsilon0)
 
-    def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        outer: float = len(split.rows)
-        if self.beta and outer:
-            delta = self.beta * z / split.weight  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        inner, suspects = candidates.scored.inner, candidates.suspects()
+        outer: float = len(suspects.rows)
+        if self.beta and outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
+            delta = self.beta * z / float(suspects.weights.sum())
             dimension = _vc_dimension(inner.loss, inner.points.n_columns)
             outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
-        return outer, self._inner_size(inner, sampler) if inner.points.total_weight else 0
+        sizes = outer, self._inner_size(inner, view.sampler) if inner.points.total_weight else 0
+        _warn_if_all(candidates, *sizes)
+        return sizes
 
     def _inner_size(self, inner: AnchoredPoints, sampler: Sampler) -> float:
         """Compute the size of an epsilon/4-coreset of the inliers, by the better theorem."""
@@ -174,12 +173,13 @@ class ByDeltaSample(SizeRule):
             )
         return 0.0
 
-    def sizes(self, inner: AnchoredPoints, split: Split, z: float, sampler: Sampler) -> tuple[float, float]:
-        points = inner.points
-        dimension = _vc_dimension(inner.loss, points.n_columns)
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        points = candidates.scored.inner.points
+        dimension = _vc_dimension(view.loss, points.n_columns)
         size = theory.uniform_size(
             self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
         )
+        _warn_if_all(candidates, 0, size)
         return 0, size
 
 
@@ -226,6 +226,18 @@ def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
         raise ValueError(
             f"{name}={value!r} must be a number {'above' if above_zero else 'from'} 0 and below 1"
         )
+
+
+def _warn_if_all(candidates: Any, outer: float, inner: float) -> None:
+    """Warn if a theorem requires as many points as there are, or more."""
+    if outer < len(candidates.suspects().rows) or inner < candidates.strata().counts.sum():
+        return
+    required = f"{outer + inner:,.0f}" if np.isfinite(outer + inner) else "infinitely many"
+    warnings.warn(
+        f"the theorem requires {required} points and there are {candidates.n_points:,}, so all are kept; "
+        "pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
+        stacklevel=6,
+    )
 
 
 def _vc_dimension(loss: Loss, n_columns: int) -> float:

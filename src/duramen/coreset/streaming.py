@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.coreset.view import largest_losses
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
 
@@ -140,15 +142,11 @@ class LargestLosses:
         points, losses = anchored.points, anchored.losses
         if not self._weight:
             return np.empty(0, dtype=np.intp)
-        if self._edge is None:
-            rows = np.flatnonzero(losses >= self._floor)
-        else:
-            loss, last_id = self._edge
-            rows = np.flatnonzero(losses >= loss)
-            rows = rows[(losses[rows] > loss) | (points.ids[rows] > last_id)]
-        rows = rows[points.weights[rows] > 0]
+        loss, last_id = self._edge or (self._floor, -math.inf)
+        rows = np.flatnonzero(losses >= loss)
+        rows = rows[((losses[rows] > loss) | (points.ids[rows] > last_id)) & (points.weights[rows] > 0)]
         if float(points.weights[rows].sum()) > self._enough:
-            rows = np.sort(rows[self._largest(losses[rows], points.ids[rows], points.weights[rows])])
+            rows = rows[largest_losses(losses[rows], points.ids[rows], points.weights[rows], self._enough)]
         return rows
 
     def add(self, anchored: AnchoredPoints) -> AnchoredPoints | None:
@@ -170,12 +168,12 @@ class LargestLosses:
         if not self._parts:
             return None
         kept = self._joined()
-        points = kept.points
         self._parts, self._n_waiting, self._n_kept = [kept], 0, len(kept)
-        if not float(points.weights.sum()) > self._enough:
+        if not kept.points.total_weight > self._enough:
             return None
-        top = self._largest(kept.losses, points.ids, points.weights)
-        self._edge = float(kept.losses[top[-1]]), int(points.ids[top[-1]])
+        ids, losses = kept.points.ids, kept.losses
+        top = largest_losses(losses, ids, kept.points.weights, self._enough)
+        self._edge = min(zip(losses[top].tolist(), ids[top].tolist(), strict=True))
         if len(top) == len(kept):
             return None
         self._parts, self._n_kept = [kept.take_unchecked(top)], len(top)
@@ -190,9 +188,3 @@ class LargestLosses:
         points = concatenate_points([part.points for part in self._parts])
         losses = np.concatenate([part.losses for part in self._parts])
         return AnchoredPoints(points, first.loss, first.anchor, losses)
-
-    def _largest(self, losses: Array, ids: Array, weights: Array) -> Array:
-        """Find the largest (loss, id), in descending order, until they weigh enough."""
-        order = np.lexsort((ids, losses))[::-1]
-        weights_above = np.cumsum(weights[order])
-        return order[: int(np.searchsorted(weights_above, self._enough, side="right")) + 1]

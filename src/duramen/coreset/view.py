@@ -1,65 +1,186 @@
-"""The view from an anchor: how to find the anchor, the sampler with what it freezes, and the losses there."""
+"""The view from an anchor: how to find the anchor, the sampler with what it freezes, and scores of points."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from duramen.arrays import Array, refuse_nonfinite
+from duramen.arrays import Array, refuse_nonfinite, scratch_rows
 from duramen.ball import Anchor
-from duramen.coreset.settings import BySize, Settings, as_anchor
-from duramen.coreset.suspects import split_at
+from duramen.coreset.settings import Settings, as_anchor
 from duramen.losses.base import Loss, MissingPropertyError
-from duramen.losses.centres import CentreLoss
-from duramen.losses.linear import PredictorLoss
+from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler, freeze, has_frozen
-from duramen.samplers.calibration import CalibrationFeatures
+from duramen.samplers.base import (
+    NOWHERE,
+    AnchoredPoints,
+    RankedSampler,
+    Sampler,
+    compute_ranks,
+    freeze,
+    has_frozen,
+)
+from duramen.samplers.calibration import CalibrationFeatures, calibration_features
 from duramen.solvers.anchor import _find_anchor
-from duramen.trimming import check_points_and_loss
+from duramen.trimming import check_points_and_loss, kept_weights
+
+_FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
+_PROBES = 4096  # losses that suggest where the threshold is
+
+
+class Scored(NamedTuple):
+    """Points as seen from an anchor.
+
+    Attributes
+    ----------
+    outer : array of positions
+        The points that are suspected.
+    inner : AnchoredPoints
+        All points with their losses; those that are suspected have weight zero.
+    cache : array or None
+        The by-product of the loss.
+    ranks, strata : arrays (n,), or None
+        Of the inliers; ranks are infinite where the weight is zero. No strata mean a single
+        one, and no ranks a sampler that does not rank points.
+    totals : array or None
+        The calibration features, added up over the inliers.
+    """
+
+    outer: Array
+    inner: AnchoredPoints
+    cache: Any
+    ranks: Any = None
+    strata: Any = None
+    totals: Array | None = None
+
+    @property
+    def losses(self) -> Array:
+        """The losses of all points."""
+        return self.inner.losses
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What the second pass needs: the problem, the anchor to compute losses at, and the size.
+    """All that scores depend on: the settings, the anchor, the sampler with what it froze.
 
     Attributes
     ----------
-    loss : Loss
+    settings : Settings
     anchor : Anchor
         With all that the sampler freezes.
-    sampler : RankedSampler
-    seed : int
-    plan : BySize
-    suspected : float
-        The weight to suspect.
-    floor : float
-        A loss below which no point is suspected; minus infinity where it is not known.
+    sampler : Sampler
     features : CalibrationFeatures or None
         What the weights are calibrated to.
+    suspected : float
+        The weight to suspect of all data, where it is collected in passes.
+    floor : float
+        A loss below which no point is suspected; minus infinity where it is not known.
     """
 
-    loss: Loss
+    settings: Settings
     anchor: Anchor
-    sampler: RankedSampler
-    seed: int
-    plan: BySize
-    suspected: float
-    floor: float
+    sampler: Sampler
     features: CalibrationFeatures | None
+    suspected: float = 0.0
+    floor: float = -np.inf
+
+    @property
+    def loss(self) -> Loss:
+        """The learning problem."""
+        return self.settings.loss
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random choices."""
+        return self.settings.seed
+
+    def anchored(self, points: WeightedPoints) -> tuple[AnchoredPoints, Any]:
+        """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
+        loss, theta, cache = self.loss, self.anchor.theta, None
+        if self.anchor is NOWHERE:
+            return AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
+        if self.features is not None:
+            losses, cache = loss.values_and_cache(theta, points.X, points.y)
+        else:
+            losses = loss.values(theta, points.X, points.y)
+        return AnchoredPoints(points, loss, self.anchor, _checked_losses(losses, loss, points)), cache
+
+    def score(
+        self, points: WeightedPoints, suspect: Callable[[AnchoredPoints], Array] | None = None
+    ) -> Scored:
+        """Compute the loss of every point, and rank, stratum and totals of those that are not suspected.
+
+        ``suspect`` returns the positions of the points to suspect, from their losses.
+        """
+        inner, cache = self.anchored(points)
+        outer = np.empty(0, dtype=np.intp) if suspect is None else suspect(inner)
+        if len(outer):
+            weights = np.array(points.weights)
+            weights[outer] = 0.0
+            inner = replace(inner, points=points.with_weights(weights))
+        check_finite(inner)
+        if not isinstance(self.sampler, RankedSampler):
+            return Scored(outer, inner, cache)
+        return Scored(outer, inner, cache, *rank_points(self.sampler, inner, self.seed, cache, self.features))
 
 
-def anchored_points(
-    anchor: Anchor, points: WeightedPoints, loss: Loss, *, cached: bool
-) -> tuple[AnchoredPoints, Any]:
-    """Compute the losses of points at an anchor; also return the loss's cache, if ``cached``."""
-    if cached:
-        losses, cache = loss.values_and_cache(anchor.theta, points.X, points.y)
-    else:
-        losses, cache = loss.values(anchor.theta, points.X, points.y), None
-    return AnchoredPoints(points, loss, anchor, checked_losses(losses, loss, points)), cache
+def rank_points(
+    sampler: RankedSampler,
+    anchored: AnchoredPoints,
+    seed: int,
+    cache: Array | None,
+    features: CalibrationFeatures | None,
+    *,
+    refuse: bool = True,
+) -> tuple[Array, Array | None, Any]:
+    """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
+    points = anchored.points
+    ranks = np.empty(len(points))
+    probe = sampler.strata(anchored.take(slice(0, 1)))
+    strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
+
+    def rank(chunk: slice) -> tuple[Array | float]:
+        part = anchored.take(chunk)
+        ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
+        if strata is not None:
+            strata[chunk] = np.asarray(sampler.strata(part))
+        if features is None:
+            return (0.0,)
+        part_cache = None if cache is None else cache[chunk]
+        return (features.totals(part.points, part.losses, part_cache, part.points.weights),)
+
+    rows = scratch_rows(points.X)  # long chunks: threads hand the interpreter's lock over less often
+    with one_blas_thread() if len(points) > _FEW else nullcontext():
+        (totals,) = sum_over_chunks(rank, len(points), rows)
+    return ranks, strata, totals
+
+
+def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> Array:
+    """Find the points of the largest losses: the fewest that weigh at least ``weight`` together.
+
+    Of equal losses the larger id comes first: the order of table L. A point is
+    never cut in two. Where all weigh less, they are all found.
+
+    Examples
+    --------
+    >>> largest_losses(np.array([3.0, 9.0, 1.0, 9.0]), np.arange(4), np.ones(4), 1)
+    array([3])
+    """
+    total = float(weights.sum())
+    weight = min(weight, total)
+    if not weight > 0:
+        return np.empty(0, dtype=np.intp)
+    probes = losses[:: max(1, len(losses) // _PROBES)]  # first among those above a level that these suggest
+    share = min(1.0, 1.5 * weight / total + 0.01)
+    rows = np.flatnonzero(losses >= np.quantile(probes, 1 - share, method="lower"))
+    if not weight < float(weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
+        rows = np.arange(len(losses))
+    kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
+    return rows[kept < weights[rows]]
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
@@ -94,9 +215,9 @@ def check_points(points: WeightedPoints, loss: Loss) -> None:
         raise ValueError(f"{loss!r} needs labels; pass y, one label per row")
 
 
-def checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
+def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
     """Raise ValueError unless a custom loss returned one number per point, zero or more."""
-    if is_built_in(loss):
+    if loss.finds_nonfinite:
         return losses
     values = np.asarray(losses)
     if values.shape != (len(points),) or values.dtype.kind not in "biuf":
@@ -111,11 +232,6 @@ def checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
             "losses must not be negative"
         )
     return values
-
-
-def is_built_in(loss: Any) -> bool:
-    """Return whether a loss is built in, so that its values need no checks, and it finds NaN itself."""
-    return isinstance(loss, (PredictorLoss, CentreLoss))
 
 
 def check_finite(inner: AnchoredPoints) -> None:
@@ -134,22 +250,27 @@ def refuse_infinite(name: Any, loss: Any) -> NoReturn:
     )
 
 
-def complete_anchor(settings: Settings, n_columns: int) -> tuple[Anchor, Sampler] | None:
-    """Return the anchor given, and the sampler, if nothing has to be found or frozen on a sample."""
-    anchor = given_anchor(settings.given, settings.loss, n_columns)
+def view_from(settings: Settings, anchor: Anchor, sampler: Sampler, points: WeightedPoints) -> View:
+    """Make the view from an anchor that has all that the sampler freezes; ``points`` are any."""
+    features = None
+    if settings.calibrate and settings.plan.calibrates and isinstance(sampler, RankedSampler):
+        features = calibration_features(settings.loss, anchor, settings.by_size.size, points)
+    return View(settings, anchor, sampler, features)
+
+
+def complete_view(settings: Settings, points: WeightedPoints) -> View | None:
+    """Return the view from the anchor given, if nothing has to be found or frozen on a sample."""
+    anchor = given_anchor(settings.given, settings.loss, points.n_columns)
     if anchor is None:
         return None
-    sampler = settings.sampler_at(anchor, n_columns)
-    complete = not isinstance(sampler, RankedSampler) or has_frozen(sampler, anchor)
-    return (anchor, sampler) if complete else None
+    sampler = settings.sampler_at(anchor, points.n_columns)
+    if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
+        return None
+    return view_from(settings, anchor, sampler, points)
 
 
-def find_anchor_and_sampler(
-    settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int
-) -> tuple[Anchor, Sampler]:
-    """Return the anchor given, or one found on a sample, with what the sampler freezes; and the sampler.
-
-    Only for a size is anything frozen on the sample: theorems use all points.
+def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float, n_points: int) -> View:
+    """Find the view: the anchor given, or one found on a sample, with what the sampler freezes there.
 
     Parameters
     ----------
@@ -159,7 +280,7 @@ def find_anchor_and_sampler(
     z, total, n_points
         The weight to set aside, and the weight and number of all points.
     """
-    loss, plan = settings.loss, settings.plan
+    loss, rule = settings.loss, settings.plan
     if settings.chooser is not None:
         settings.chooser.check(loss, sample)
     settings.check_radius()
@@ -175,12 +296,12 @@ def find_anchor_and_sampler(
             refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
             raise
     sampler = settings.sampler_at(anchor, sample.n_columns)
-    if not (isinstance(sampler, RankedSampler) and isinstance(plan, BySize)):
-        return anchor, sampler
-    anchored, _ = anchored_points(anchor, sample, loss, cached=False)
-    weight = sample.total_weight
-    split = split_at(sample, anchored.losses, plan.suspected_of(fraction * weight, weight))
-    inner = np.where(np.isfinite(anchored.losses), split.inner, 0.0)  # in all the data they may be suspected
-    if inner.any():
-        anchored = replace(anchored, points=sample.with_weights(inner))
-    return freeze(sampler, anchored).anchor, sampler
+    if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
+        anchored, _ = View(settings, anchor, sampler, None).anchored(sample)
+        weight = rule.suspected_weight(anchored, fraction * sample.total_weight)
+        inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
+        inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
+        if inner.any():
+            anchored = replace(anchored, points=sample.with_weights(inner))
+        anchor = freeze(sampler, anchored).anchor
+    return view_from(settings, anchor, sampler, sample)

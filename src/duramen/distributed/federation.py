@@ -18,7 +18,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.candidates import Candidates
+from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
@@ -177,16 +177,16 @@ class Federation:
 def _finish(merged: Summary, anchor: Anchor) -> tuple[Coreset | None, Plan]:
     """Return the coreset, or None if the sites sent too few suspects, and the plan to ask with next."""
     plan, body = merged.plan, merged.body
-    assert isinstance(body, Candidates)
+    assert isinstance(body, Collected)
     assert plan.view is not None
-    sent, inliers = body.suspects, body.inliers
-    weight = sum(inliers.weights) + (0 if sent is None else sum_in_units(sent.points.weights))
+    sent = body.suspects
+    weight = sum(body.weights) + (0 if sent is None else sum_in_units(sent.points.weights))
     totals = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
         totals.sample()  # raises an error that says why
     z = outlier_weight(plan.problem.n_outliers, totals.total)
     suspected = plan.problem.by_size.suspected_of(z, totals.total)
-    all_sent, sent_weight = not len(inliers.numbers), 0.0 if sent is None else sent.points.total_weight
+    all_sent, sent_weight = not len(body.numbers), 0.0 if sent is None else sent.points.total_weight
     if suspected and not all_sent and sent_weight < suspected * (1 + _MARGIN):
         return None, _plan_pass(plan, suspected)
     exact = replace(plan.view, anchor=anchor, suspected=suspected, floor=-np.inf)
@@ -207,7 +207,9 @@ def _hide_ids(plan: Plan) -> Plan:
     """Make a plan that does not reveal which rows of other sites its anchor was found on."""
     assert plan.view is not None
     bare, known = _without_ids(plan.view.anchor), plan.view.features
-    view = replace(plan.view, anchor=bare, features=None if known is None else replace(known, anchor=bare))
+    settings = replace(plan.view.settings, given=None)
+    features = None if known is None else replace(known, anchor=bare)
+    view = replace(plan.view, settings=settings, anchor=bare, features=features)
     return _with_settings(replace(plan, view=view), given=None)
 
 

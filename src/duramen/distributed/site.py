@@ -11,16 +11,16 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
-from duramen.coreset.candidates import Candidates, Inliers, InlierState
+from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, complete_anchor
+from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked, Scorer
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
@@ -28,7 +28,7 @@ from duramen.samplers.base import AnchoredPoints
 _MARGIN = 1e-5  # more than what a summary holds beyond the weight to suspect; merging cuts it
 
 
-def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
+def selection_of(rows: DynamicCoreset, view: View) -> Collected | None:
     """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
 
     Parameters
@@ -39,7 +39,7 @@ def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
 
     Returns
     -------
-    Candidates or None
+    Collected or None
         None if anchor, seed, loss or sampler differ, or if a loss is infinite.
 
     Notes
@@ -48,30 +48,33 @@ def selection_of(rows: DynamicCoreset, view: View) -> Candidates | None:
     """
     with rows._lock:
         here = rows._state.current_candidates()
-        if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.scorer, view):
+        if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.view, view):
             return None
         slots, table, engine = rows._sound().slots, here.table, here.engine
         worst, n = _largest(here, slots, view)
         if engine.nonfinite or not np.isfinite(here.scores.losses[worst]).all():
             return None
-        inliers = _inliers(engine, slots, worst[table.n_suspected : n], view)
+        found = _inliers(engine, slots, worst[table.n_suspected : n], view)
         if n < table.n_suspected:
-            inliers = _add_inliers(inliers, _anchored_points(slots, here, worst[n:], view), view)
+            collector = Collector(view)
+            collector.absorb(found)
+            collector.release(_anchored_points(slots, here, worst[n:], view))
+            found = collector.summary()
         suspects = _anchored_points(slots, here, worst[:n], view) if n else None
-        return Candidates(len(slots), len(table), suspects, inliers)
+        return replace(found, n_rows=len(slots), n_points=len(table), suspects=suspects)
 
 
-def _scores_alike(scorer: Scorer, view: View) -> bool:
-    """Return whether points score the same here as in the pass, with all the features it asks for."""
+def _scores_alike(one: View, view: View) -> bool:
+    """Return whether points score the same in one view as in another, with all the features it asks for."""
     known = view.features is None or (
-        scorer.known is not None and scorer.known.n_columns >= view.features.n_columns
+        one.features is not None and one.features.n_columns >= view.features.n_columns
     )
     return (
         known
-        and scorer.seed == view.seed
-        and are_alike(scorer.loss, view.loss)
-        and are_alike(scorer.sampler, view.sampler)
-        and same_anchor(scorer.anchor, view.anchor)
+        and one.seed == view.seed
+        and are_alike(one.loss, view.loss)
+        and are_alike(one.sampler, view.sampler)
+        and same_anchor(one.anchor, view.anchor)
     )
 
 
@@ -111,17 +114,9 @@ def _anchored_points(slots: Slots, here: LiveCandidates, which: Array, view: Vie
     return AnchoredPoints(slots.points(which), view.loss, view.anchor, here.scores.losses[which])
 
 
-def _add_inliers(state: InlierState, points: AnchoredPoints, view: View) -> InlierState:
-    """Add points to the inliers that are suspected here, but not by the pass."""
-    inner = Inliers(view)
-    inner.absorb(state)
-    inner.add_few(points)
-    return inner.state()
-
-
-def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> InlierState:
-    """Return the state of the engine's points, without some of them."""
-    lists, most = engine, view.plan.size + 1
+def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Collected:
+    """Collect the engine's points, without some of them."""
+    lists, most = engine, view.settings.by_size.size + 1
     lost = np.zeros(len(without), dtype=np.int64)
     if engine._scores.strata is not None:
         lost += engine._scores.strata[without]
@@ -142,8 +137,7 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Inlier
         if len(without):
             totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
     kept = _ranked_points(engine, slots, parts, numbers)
-    stratified = kept is not None and engine._scores.strata is not None
-    return InlierState(numbers, counts[counts > 0], weights, totals, stratified, kept)
+    return Collected(0, 0, None, numbers, counts[counts > 0], weights, totals, kept)
 
 
 def _ranked_points(engine: Ranked, slots: Slots, parts: list[Array], numbers: Array) -> RankedPoints | None:
@@ -279,7 +273,7 @@ class Site:
         if body.kept is None or not isinstance(problem.given, Anchor):
             return summary
         points, numbers, places = body.kept
-        if not complete_anchor(problem, points.n_columns):
+        if not complete_view(problem, points):
             return summary
         one = RankedPoints(points.take([0]), numbers[:1], places[:1])  # shows the form of the rows
         return Summary(plan, replace(body, kept=one))
@@ -330,7 +324,7 @@ def rows_in(summary: Summary) -> int:
 def points_in(summary: Summary) -> list[WeightedPoints]:
     """Return the rows that a summary contains."""
     body = summary.body
-    if isinstance(body, Candidates):
-        kept, suspects = body.inliers.kept, body.suspects
+    if isinstance(body, Collected):
+        kept, suspects = body.kept, body.suspects
         return [part.points for part in (kept, suspects) if part is not None]
     return [] if body.kept is None else [body.kept.points]

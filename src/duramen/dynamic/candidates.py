@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Chosen, assemble, choose_suspects, no_rows
+from duramen.coreset.choose import Suspects, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
+from duramen.coreset.view import View
 from duramen.dynamic.anchoring import LiveSettings
-from duramen.dynamic.ranked import Ranked, Scored, Scorer, Scores
+from duramen.dynamic.ranked import Ranked, Scored, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
+from duramen.points import WeightedPoints
+from duramen.samplers.base import Entries, Sampler, Strata
 from duramen.trimming import outlier_weight
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
@@ -196,17 +200,20 @@ class LiveCandidates:
     3. ``total`` is the weight of all points.
     """
 
-    def __init__(self, slots: Slots, scorer: Scorer, settings: LiveSettings, n_outliers: float) -> None:
-        self._slots, self.scorer, self._plan = slots, scorer, settings.by_size
-        self.n_outliers = n_outliers
-        self.scores = Scores(scorer.example)
+    def __init__(
+        self, slots: Slots, view: View, settings: LiveSettings, n_outliers: float, probe: WeightedPoints
+    ) -> None:
+        if settings.tree:  # where a sampler is a black box
+            Scores(view, probe)  # refuses scores that would be refused when a node is built
+            view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
+        self._slots, self.view, self.n_outliers = slots, view, n_outliers
+        self.scores = Scores(view, probe)
         self.table = LossTable(slots, self.scores)
         self.total = ExactSum()
-        self.engine: Ranked | Tree = Ranked(slots, self.scores, scorer)
+        self.engine: Any = Ranked(slots, self.scores)
         if settings.tree:
-            sampler = scorer.sampler.bind(scorer.loss, scorer.anchor)
             shape = settings.bucket_size, settings.height
-            self.engine = Tree(slots, sampler, scorer.seed, self._plan.size, *shape)
+            self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -241,7 +248,7 @@ class LiveCandidates:
         slots = slots[self._slots.weights[slots] > 0]
         if not len(slots):
             return []
-        return [slots] if at_once or isinstance(self.engine, Ranked) else np.split(slots, len(slots))
+        return [slots] if at_once or not isinstance(self.engine, Tree) else np.split(slots, len(slots))
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""
@@ -250,8 +257,9 @@ class LiveCandidates:
 
     def _to_suspect(self) -> float:
         """Compute how much weight to suspect: at most the total."""
-        total, given = self.total.value, self.n_outliers
-        return min(self._plan.suspected_of(given if given >= 1 else given * total, total), total)
+        total, z = self.total.value, self.n_outliers
+        rule = self.view.settings.by_size
+        return min(rule.suspected_of(z if z >= 1 else z * total, total), total)
 
     def _settle(self) -> None:
         """Move the edge to where it must be now, and the points that it passes to the other side."""
@@ -264,46 +272,41 @@ class LiveCandidates:
     def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
         """Choose the coreset of the points that are present."""
         z = outlier_weight(self.n_outliers, self.total.value)
-        n_outer, n_inner = self.table.n_suspected, len(self.engine)
-        sizes = self._plan.shares(n_outer, n_inner)
-        size = min(sizes[1], n_inner)
-        outer, inner = self._choose_suspects(min(sizes[0], n_outer)), self._choose(size)
-        calibrates = isinstance(self.engine, Ranked) and self.scorer.known is not None and 0 < size < n_inner
-        slots, n = np.concatenate([outer.rows, inner.rows]), len(outer.rows)
-        points, places = self._slots.points(slots), np.arange(len(slots))
-        inner = inner._replace(rows=places[n:])
-        if calibrates and isinstance(self.engine, Ranked):
-            inner = self.engine.calibrated(points, inner)
-        return assemble(
-            points,
-            [outer._replace(rows=places[:n]), inner],
-            loss=self.scorer.loss,
-            anchor=self.scorer.anchor,
-            threshold=self.threshold,
-            n_points=len(self.table),
-            n_suspected=n_outer,
-            n_outliers=z,
-            sampler=repr(self.scorer.sampler),
-            calibrated=calibrates,
-            seed=self.scorer.seed,
-            columns=columns,
-        )
+        return choose(self, self.view, n_outliers=z, columns=columns)
 
-    def _choose_suspects(self, size: int) -> Chosen:
+    @property
+    def n_points(self) -> int:
+        """The number of points of positive weight."""
+        return len(self.table)
+
+    def suspects(self) -> Suspects:
+        """Return the suspected outliers."""
         slots = self.table.suspects()
-        ids, weights = self._slots.ids[slots], self._slots.weights[slots]
-        with np.errstate(over="ignore"):  # the rank of a subnormal weight
-            chosen = choose_suspects(ids, self.scores.losses[slots], weights, size, self.scorer.seed)
-        return chosen._replace(rows=slots[chosen.rows])
+        return Suspects(slots, self._slots.ids[slots], self.scores.losses[slots], self._slots.weights[slots])
 
-    def _choose(self, size: int) -> Chosen:
-        if isinstance(self.engine, Ranked):
-            return self.engine.choose(size)
-        if not size:
-            return no_rows()
-        slots, weights = self.engine.choose(size)
-        inclusion = np.full(len(slots), 1.0 if len(slots) == len(self.engine) else np.nan)
-        return Chosen(slots, weights, inclusion, np.zeros(len(slots), dtype=np.int32))
+    def strata(self) -> Strata:
+        """Return the strata of the inliers; one in a tree."""
+        return self.engine.strata()
+
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        """Return the inliers of the smallest ranks."""
+        return self.engine.smallest(pooled, sizes)
+
+    def rest(self, strata: Array, rows: Array) -> float:
+        """Sum the weights of some strata, without those of some slots."""
+        return self.engine.rest(strata, rows)
+
+    def totals(self) -> Array | None:
+        """Return what weights are calibrated to."""
+        return self.engine.totals
+
+    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Take the inliers that a tree has chosen: slots, and weights."""
+        return self.engine.choose(size)
+
+    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
+        """Copy points by slot."""
+        return self._slots.points(np.concatenate([outer, inner]))
 
     @property
     def nbytes(self) -> int:

@@ -184,7 +184,7 @@ class DynamicCoreset:
             first = f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"
             if state.candidates is None:
                 return f"{first}\n  no anchor yet: the coreset is all points"
-            sampler = state.candidates.scorer.sampler
+            sampler = state.candidates.view.sampler
             return (
                 f"{first}\n  size {self.size:,}, {self.engine} by {sampler!r}; weight "
                 f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
@@ -401,12 +401,12 @@ class DynamicCoreset:
         """
         with self._both_locked(other):
             self._check_mergeable(other)
-            theirs, before = other._sound(), self._settings.given
+            theirs, before = other._sound(), self._settings
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
                 self._refuse_common(points.ids)
                 if self.anchor is None and other.anchor is not None:
-                    self._adopt(other.anchor)
+                    self._adopt(replace(before, given=other.anchor))
                 try:
                     ids = points.ids if theirs.ids.names is None else theirs.ids.names_of(points.ids)
                     self.insert(points.X, points.y, points.weights, ids)
@@ -460,9 +460,9 @@ class DynamicCoreset:
         """Reserve all ids below ``after``."""
         self._state.ids.next = max(self._state.ids.next, after)
 
-    def _adopt(self, anchor: Any) -> None:
-        """Use an anchor from elsewhere, in place of a first one."""
-        self._settings = self._state.settings = replace(self._settings, given=anchor)
+    def _adopt(self, settings: LiveSettings) -> None:
+        """Use settings with an anchor from elsewhere, in place of a first one."""
+        self._settings = self._state.settings = settings
 
     # the anchor
 
@@ -490,7 +490,7 @@ class DynamicCoreset:
             state, candidates = self._state, self._state.current_candidates()
             if candidates is None:
                 return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, state.reason)
-            anchor, far = candidates.scorer.anchor, None
+            anchor, far = candidates.view.anchor, None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 far = distance(anchor.theta, match_centres(self.loss, self._solution.theta, anchor.theta))
             changed = int(np.count_nonzero(state.slots.changed))

@@ -13,7 +13,6 @@ from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.settings import as_anchor
 from duramen.dynamic.state import State
-from duramen.dynamic.tree import Tree
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Loss
 from duramen.samplers.base import Sampler
@@ -58,7 +57,7 @@ def settings_from_json(state: dict[str, Any], loss: Loss | None, sampler: Any) -
     plain = ("size", "suspects", "n_outliers", "engine", "calibrate", "bucket_size", "height")
     return {
         **{name: state[name] for name in plain},
-        "loss": loss_of(state["loss"], loss, None, 0, "dm.open_store(path, loss=...)"),
+        "loss": loss_of(state["loss"], loss, "dm.open_store(path, loss=...)"),
         "sampler": _sampler_from_json(state["sampler"], sampler),
     }
 
@@ -111,8 +110,7 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     state, validator = dyn._state, dyn._state.validator
     if not validator.n_columns:
         return {"n_outliers": state.n_outliers, "next_id": state.ids.next, "gate": None}
-    engine = None if state.candidates is None else state.candidates.engine
-    tree = engine if isinstance(engine, Tree) else None
+    tree = state.tree
     return {
         **UNUSED,
         "n_outliers": state.n_outliers,
@@ -173,11 +171,11 @@ def restore(
             raise ValueError("names belong to other points")
         state.ids.names = names
     if anchor is not None:
-        view = state.restore(anchor, sample, int(saved["n_sample"]))
+        state.restore(anchor, sample, int(saved["n_sample"]))
         state.slots.changed[:n] = changed
-        if isinstance(view.engine, Tree):
+        if state.tree is not None:
             slots = state.slots.find(order)
-            if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
+            if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
                 raise ValueError("places in the tree belong to other points")
-            view.engine.restore(slots, *map(int, saved["buckets"]))
+            state.tree.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state

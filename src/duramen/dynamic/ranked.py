@@ -9,19 +9,14 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor
-from duramen.coreset.choose import Chosen, calibrate, no_rows, score_points
 from duramen.coreset.exact import ExactSum, ExactSums
-from duramen.coreset.settings import Settings
-from duramen.coreset.view import anchored_points, refuse_infinite
+from duramen.coreset.view import View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import RankedSampler, Sampler, Strata, allocate_size
-from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.base import Entries, RankedSampler, Strata
 from duramen.samplers.default import SAMPLERS
-from duramen.samplers.ranks import Draw, draw, scale_to_totals
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
@@ -43,70 +38,39 @@ class Scored(NamedTuple):
         """Select points."""
         return Scored(*(None if column is None else column[which] for column in self))
 
-    @staticmethod
-    def concat(parts: list[Scored]) -> Scored:
-        """Join the scores of several batches."""
-        columns = zip(*parts, strict=True)
-        return Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
 
+class Scores:
+    """Scores of points in a view, by slot; a free slot holds zeros. ``probe`` are example points.
 
-class Scorer:
-    """Scores points, as seen from an anchor with all that the sampler froze; ``probe`` are example points."""
+    They are kept for points on both sides: one that changes sides is not scored again.
+    """
 
-    def __init__(self, settings: Settings, anchor: Anchor, sampler: Sampler, probe: WeightedPoints) -> None:
-        self.loss, self.seed, self.anchor, self.sampler = settings.loss, settings.seed, anchor, sampler
-        self.ranked = sampler if isinstance(sampler, RankedSampler) else None
-        self.known: CalibrationFeatures | None = None
-        if settings.calibrate and self.ranked is not None:
-            self.known = calibration_features(self.loss, anchor, settings.by_size.size, probe)
-        self.example = self.score(probe.take(slice(0, 1)))
-        small = bool(np.abs(anchor.theta).max() < moderate(np.float64))
-        self.never_fails = self.loss.never_refuses and type(sampler) in SAMPLERS.values() and small
+    def __init__(self, view: View, probe: WeightedPoints) -> None:
+        self.view = view
+        example = self.score(probe.take(slice(0, 1)))
+        columns: list[Any] = [None if one is None else np.zeros(0, dtype=one.dtype) for one in example]
+        self.losses, self.cache, self.ranks, self.strata = columns
+        moderate_theta = bool(np.abs(view.anchor.theta).max() < moderate(np.float64))
+        known = type(view.sampler) in SAMPLERS.values()
+        self.never_fails = view.loss.never_refuses and known and moderate_theta
 
     def score(self, points: WeightedPoints) -> Scored:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
-        anchored, cache = anchored_points(self.anchor, points, self.loss, cached=self.known is not None)
+        view, ranks, strata = self.view, None, None
+        anchored, cache = view.anchored(points)
+        if isinstance(view.sampler, RankedSampler):
+            ranks, strata, _ = rank_points(view.sampler, anchored, view.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(view.sampler, strata)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        ranks = strata = None
-        if self.ranked is not None:
-            ranks, strata, _ = score_points(self.ranked, anchored, self.seed, None, None, refuse=False)
-            strata = None if strata is None else _checked_strata(self.ranked, strata)
         return Scored(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
-
-
-def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
-    if numbers.dtype.kind not in "biuf":
-        raise ValueError(f"{sampler!r} returned strata of type {numbers.dtype}; they must be whole numbers")
-    if numbers.dtype == np.uint64:
-        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
-            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
-        return numbers.astype(np.int64)
-    return numbers
-
-
-class Scores:
-    """Scores by slot, of points on both sides: one that changes sides is not scored again.
-
-    Invariants
-    ----------
-    1. A slot without a point holds zeros.
-    """
-
-    losses: Array
-    cache: Array | None
-    ranks: Array
-    strata: Array | None
-
-    def __init__(self, example: Scored) -> None:
-        for name, values in example._asdict().items():
-            setattr(self, name, None if values is None else np.zeros(0, dtype=values.dtype))
 
     def write(self, slots: Array, scored: Scored, extent: int) -> None:
         """Store the scores of slots, all below ``extent``."""
         for name, values in scored._asdict().items():
             if values is not None:
-                setattr(self, name, grown(getattr(self, name), extent))
-                getattr(self, name)[slots] = values
+                column = grown(getattr(self, name), extent)
+                column[slots] = values
+                setattr(self, name, column)
 
     def erase(self, slots: Array) -> None:
         """Overwrite the scores of slots."""
@@ -123,7 +87,18 @@ class Scores:
         return sum(column.nbytes for column in self._columns())
 
     def _columns(self) -> list[Array]:
-        return [column for column in vars(self).values() if column is not None]
+        columns = (self.losses, self.cache, self.ranks, self.strata)
+        return [column for column in columns if column is not None]
+
+
+def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"{sampler!r} returned strata of type {numbers.dtype}; they must be whole numbers")
+    if numbers.dtype == np.uint64:
+        if numbers.size and int(numbers.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{sampler!r} gave the stratum {numbers.max()}; numbers must fit in int64")
+        return numbers.astype(np.int64)
+    return numbers
 
 
 @final
@@ -139,12 +114,12 @@ class Ranked:
     3. ``nonfinite`` counts the points without a finite loss and rank, from which no sample can be drawn.
     """
 
-    def __init__(self, slots: Slots, scores: Scores, scorer: Scorer) -> None:
-        self._slots, self._scores, self._scorer = slots, scores, scorer
+    def __init__(self, slots: Slots, scores: Scores) -> None:
+        self._slots, self._scores, features = slots, scores, scores.view.features
         self._lists: dict[int, Ordered] = {}
         self._weights: dict[int, ExactSum] = {}
         self._length = 0
-        self.exact_totals = None if scorer.known is None else ExactSums(scorer.known.n_columns)
+        self.exact_totals = None if features is None else ExactSums(features.n_columns)
         self.nonfinite = 0
 
     def __len__(self) -> int:
@@ -184,61 +159,39 @@ class Ranked:
         return [(int(mine[part[0]]), slots[part]) for part in np.split(order, cuts)]
 
     def strata(self) -> Strata:
-        """Return the numbers of the strata, ascending, with the count and the weight of each."""
+        """Return the numbers of the strata, ascending, with the count and the weight of each.
+
+        Raises
+        ------
+        ValueError
+            If a point has no finite loss or rank: no sample can be drawn.
+        """
+        if self.nonfinite:
+            self._refuse_nonfinite()
         numbers = sorted(self._lists)
         counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
         weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
         return Strata(np.array(numbers, dtype=np.int64), counts, weights)
 
-    def choose(self, size: int) -> Chosen:
-        """Choose the points that represent them all: their slots, with weights as drawn."""
-        if not size or not len(self):
-            return no_rows()
-        if self.nonfinite:
-            self._refuse_nonfinite()
-        assert self._scorer.ranked is not None
-        strata = self.strata()
-        groups, sizes, totals = np.zeros(1, dtype=np.int32), np.array([size]), strata.weights
-        if self._scores.strata is not None:
-            groups, sizes = allocate_size(self._scorer.ranked, strata, size)
-            totals = np.bincount(groups, strata.weights)
-        return self._draw(groups, sizes, totals)
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        """Return the smallest ranks of each stratum: as many as its group needs."""
+        groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
+        parts = [self._lists[number].first(int(sizes[group]) + 1) for number, group in groups.items()]
+        slots, points = np.concatenate(parts), self._slots
+        mine = np.repeat(pooled, [len(part) for part in parts]) if len(sizes) > 1 else None
+        return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
-    def _draw(self, groups: Array, sizes: Array, totals: Array) -> Chosen:
-        """Draw ``sizes[g]`` points from each group of strata."""
-        numbers = sorted(self._lists)
-        parts = [
-            self._lists[number].first(int(sizes[g]) + 1) for number, g in zip(numbers, groups, strict=True)
-        ]
-        slots = np.concatenate(parts)
-        mine = np.repeat(groups, [len(part) for part in parts]) if len(sizes) > 1 else None
-        found = draw(self._scorer.seed, self._scores.ranks[slots], self._slots.ids[slots], mine, sizes)
-        own = self._slots.weights[slots[found.rows]]
-
-        def rest(group: int, kept: Array) -> float:
-            left = ExactSum()
-            left.units = sum(self._weights[one].units for one in itertools.compress(numbers, groups == group))
-            left.add_many(own[kept], -1)
-            return left.value
-
-        weights = scale_to_totals(found, own, totals, rest)
-        return Chosen(slots[found.rows].astype(np.intp), weights, found.inclusion, found.groups)
+    def rest(self, strata: Array, rows: Array) -> float:
+        """Sum the weights of some strata, without those of some slots."""
+        left = ExactSum()
+        left.units = sum(self._weights[one].units for one in itertools.compress(sorted(self._lists), strata))
+        left.add_many(self._slots.weights[rows], -1)
+        return left.value
 
     @property
     def totals(self) -> Array | None:
         """The totals over the points here, of their calibration features."""
         return None if self.exact_totals is None else self.exact_totals.values
-
-    def calibrated(self, points: WeightedPoints, chosen: Chosen) -> Chosen:
-        """Adjust the weights of chosen points to the totals over all."""
-        totals = self.totals
-        assert totals is not None
-        rows, weights, *drawn = chosen
-        features = calibration_features(self._scorer.loss, self._scorer.anchor, len(rows), points)
-        found, weights = calibrate(
-            points, Draw(rows, *drawn), weights, features, totals[: features.n_columns]
-        )
-        return Chosen(found.rows, weights, found.inclusion, found.groups)
 
     @property
     def nbytes(self) -> int:
@@ -268,7 +221,7 @@ class Ranked:
         assert nonfinite == self.nonfinite, f"3: nonfinite is {self.nonfinite}, but {nonfinite} points are"
         for start in range(0, len(slots), _BLOCK):
             block = slots[start : start + _BLOCK]
-            fresh = self._scorer.score(self._slots.points(block))
+            fresh = self._scores.score(self._slots.points(block))
             same = np.isclose(
                 self._scores.ranks[block], fresh.ranks, rtol=1e-9, atol=0
             )  # shapes affect rounding
@@ -283,11 +236,12 @@ class Ranked:
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
-        assert self._scorer.known is not None
-        scores, y = self._scores, None if self._slots.y is None else self._slots.y[slots]
+        scores, features = self._scores, self._scores.view.features
+        assert features is not None
+        y = None if self._slots.y is None else self._slots.y[slots]
         cache = None if scores.cache is None else scores.cache[slots]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            columns = self._scorer.known.columns_of(self._slots.rows(slots), y, scores.losses[slots], cache)
+            columns = features.columns_of(self._slots.rows(slots), y, scores.losses[slots], cache)
             columns *= self._slots.weights[slots, None]
         return columns
 
@@ -313,4 +267,5 @@ class Ranked:
         loss, name = self._scores.losses[first], self._slots.ids[first]
         if not np.isfinite(loss):
             refuse_infinite(name, loss)
-        raise ValueError(f"{self._scorer.sampler!r} gave id {name} no score; scores must be positive numbers")
+        sampler = self._scores.view.sampler
+        raise ValueError(f"{sampler!r} gave id {name} no score; scores must be positive numbers")

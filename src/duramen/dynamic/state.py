@@ -15,19 +15,22 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.ball import Anchor
-from duramen.coreset.choose import Chosen, assemble
+from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
+from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.coreset.view import complete_anchor, given_anchor
-from duramen.dynamic.anchoring import LiveSettings, NoAnchorError, rows_needed, sample_of
+from duramen.coreset.view import View, complete_view, find_view, given_anchor, view_from
+from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.ranked import Scored, Scorer
+from duramen.dynamic.ranked import Scored
 from duramen.dynamic.rows import Slots
+from duramen.dynamic.tree import Tree
 from duramen.dynamic.validation import RowValidator, ValidRows
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
+_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing about others
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
 _WAITING = 128  # points inserted one by one are scored together, which halves the time
@@ -61,9 +64,9 @@ class State:
         self.needed = settings.by_size.size + 1
         self.reason = "there are no points"
         if validator.n_columns:
-            given = given_anchor(settings.given, settings.loss, validator.n_columns)
-            if given is None:
-                self.needed = rows_needed(settings.loss, settings.by_size.size, validator.n_columns)
+            shape = settings.loss.parameter_shape(validator.n_columns) or (1,)
+            if given_anchor(settings.given, settings.loss, validator.n_columns) is None:
+                self.needed = max(self.needed, _ROWS_PER_PARAMETER * int(np.prod(shape)))
             self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
         self.consistent = True
@@ -72,13 +75,19 @@ class State:
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, once there is one."""
-        return None if self.candidates is None else self.candidates.scorer.anchor
+        return None if self.candidates is None else self.candidates.view.anchor
+
+    @property
+    def tree(self) -> Tree | None:
+        """The tree, where that is the engine and there is an anchor."""
+        engine = None if self.candidates is None else self.candidates.engine
+        return engine if isinstance(engine, Tree) else None
 
     def current_candidates(self) -> LiveCandidates | None:
         """Return the candidates, with every point scored; None before there is an anchor."""
         if self.waiting and self.candidates is not None:
             slots, consistent = np.array(list(self.waiting)), self.consistent
-            scored = self.candidates.scorer.score(self.slots.points(slots))
+            scored = self.candidates.scores.score(self.slots.points(slots))
             self.consistent = False
             self.waiting = {}
             self.candidates.add(slots, scored)
@@ -146,8 +155,8 @@ class State:
         That is where their order does not matter and scoring never fails, so that the result is the same.
         """
         assert self.candidates is not None
-        scorer = self.candidates.scorer
-        return None if moderate and scorer.never_fails and not self.settings.tree else scorer.score(new)
+        scores = self.candidates.scores
+        return None if moderate and scores.never_fails and not self.settings.tree else scores.score(new)
 
     def _add(self, points: WeightedPoints, scored: Scored | None) -> None:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
@@ -185,59 +194,66 @@ class State:
         """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
         if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
-        candidates = self.current_candidates()
+        old = self.current_candidates()
         slots = self.slots.repacked()
-        if candidates is not None:
-            self.candidates = self._scored(slots, candidates.scorer)
+        if old is not None:
+            probe = slots.points(slots.in_use()[:1])
+            self.candidates = LiveCandidates(slots, old.view, self.settings, self.n_outliers, probe)
+            _score_all(slots, self.candidates)
         self.slots = slots
 
     # the anchor
 
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
-        total = self.total.value
+        total, settings = self.total.value, replace(self.settings, given=given)
         if not self.n_weighted:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
             )
-        sample = sample_of(self.slots, self.settings.seed)
-        z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
-        if z >= 1:
+        z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * total
+        if z >= total:
             raise ValueError(
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be found; insert more rows, or set_outliers"
             )
-        anchor, sampler = replace(self.settings, given=given).anchor(sample, z, self.n_weighted)
-        uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        known = self.slots.find(anchor.ids) >= 0
-        scorer = Scorer(self.settings, anchor, sampler, sample)
-        self._score_from(scorer, sample.ids if uses_sample else anchor.ids[known])
+        sample = self._sample()
+        view = find_view(settings, sample, z, total, self.n_weighted)
+        uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
+        known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
+        self._move_to(self._candidates(view, sample), sample.ids if uses_sample else known)
         self.version += 1
 
-    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> LiveCandidates:
-        """Score all points from the anchor that they were scored from before."""
+    def _sample(self) -> WeightedPoints:
+        """Sample at most 20,000 points of positive weight, in the order of their ids.
+
+        It depends only on the points present: those whose ids have the smallest random numbers.
+        """
+        there = self.slots.in_use()
+        there = there[self.slots.weights[there] > 0]
+        if len(there) <= SAMPLE:
+            return self.slots.points(there)
+        ids, weights = self.slots.ids[there], self.slots.weights[there]
+        rows, heavy = sample_rows(chances(self.settings.seed, ids, weights), ids, weights)
+        return self.slots.points(there[rows]).with_weights(heavy)
+
+    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+        """Score all points from the anchor that they were scored from before, in a tree in any order."""
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
-        candidates = self._score_from(Scorer(self.settings, anchor, sampler, probe), sample, at_once=True)
+        view = view_from(self.settings, anchor, sampler, probe)
+        self._move_to(self._candidates(view, probe), sample, at_once=True)
         self.n_sample = n_sample
-        return candidates
 
-    def _score_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
+    def _candidates(self, view: View, probe: WeightedPoints) -> LiveCandidates:
+        return LiveCandidates(self.slots, view, self.settings, self.n_outliers, probe)
+
+    def _move_to(self, candidates: LiveCandidates, sample: Array, *, at_once: bool = False) -> None:
         """Score all points; the old candidates stay until the new ones are complete."""
-        self.candidates, self.waiting = self._scored(self.slots, scorer, at_once=at_once), {}
+        _score_all(self.slots, candidates, at_once=at_once)
+        self.candidates, self.waiting = candidates, {}
         self.slots.changed[:] = False
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
-        return self.candidates
-
-    def _scored(self, slots: Slots, scorer: Scorer, *, at_once: bool = False) -> LiveCandidates:
-        """Score the points in these slots."""
-        candidates = LiveCandidates(slots, scorer, self.settings, self.n_outliers)
-        there = slots.in_use()
-        starts = range(0, len(there), _BLOCK)
-        parts = [scorer.score(slots.points(there[start : start + _BLOCK])) for start in starts]
-        if parts:
-            candidates.add(there, Scored.concat(parts), at_once=at_once)
-        return candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
         """Insert points while there is no anchor, and find a first one if they complete what it needs.
@@ -247,27 +263,35 @@ class State:
         say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
-        before, scorer, try_at, reason = len(new), None, self.try_at, self.reason
-        given = self.settings.given
-        if isinstance(given, Anchor) and complete_anchor(self.settings, new.n_columns) is not None:
+        before, view, try_at, reason = len(new), None, self.try_at, self.reason
+        if isinstance(self.settings.given, Anchor) and complete_view(self.settings, new) is not None:
             try_at = 1  # nothing has to be found
-        while scorer is None and steps[-1] >= try_at:
+        while view is None and steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._all_with(new.take(slice(0, before)))
             try:
-                scorer = self._first_scorer(sample)
-            except NoAnchorError as error:
+                view = self._first_view(sample)
+            except ValueError as error:
+                if self.settings.given is not None:
+                    raise
                 before, try_at = len(new), 2 * try_at
                 reason = f"with {len(sample):,} points: {error}"
-        rest = new.take(slice(before, None))
-        scored = scorer.score(rest) if scorer is not None else None
+        rest, found, scored = new.take(slice(before, None)), None, None
+        if view is not None:
+            found = self._candidates(view, sample)
+            found.scores.score(sample)  # an invalid row shows here, before anything has changed
+            scored = found.scores.score(rest)
         self._begin(new.weights)
         self.try_at, self.reason = try_at, reason
         self._add(new.take(slice(0, before)), None)
-        if scorer is not None:
-            used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
-            self._score_from(scorer, used)
+        if found is not None:
+            self._move_to(found, sample.ids[:0] if try_at == 1 else sample.ids)
             self._add(rest, scored)
+
+    def _first_view(self, sample: WeightedPoints) -> View:
+        total, z = sample.total_weight, self.n_outliers
+        fraction = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
+        return find_view(self.settings, sample, fraction * total, total, len(sample))
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
         """Return the present points and new ones, of positive weight, in the order of their ids."""
@@ -275,14 +299,6 @@ class State:
         both = WeightedPoints.concat([self.slots.points(there), new]) if len(there) else new
         weighted = np.flatnonzero(both.weights > 0)
         return both.take(weighted[np.argsort(both.ids[weighted])])
-
-    def _first_scorer(self, sample: WeightedPoints) -> Scorer:
-        z = self.n_outliers
-        fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
-        anchor, sampler = self.settings.anchor(sample, fraction, len(sample))
-        scorer = Scorer(self.settings, anchor, sampler, sample)
-        scorer.score(sample)  # an invalid row shows here, before anything has changed
-        return scorer
 
     def coreset(self) -> Coreset:
         """Build the coreset of the points: all of them, while there is no anchor."""
@@ -292,20 +308,10 @@ class State:
         if candidates is not None:
             return candidates.coreset(self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
-        points = self.slots.points(slots[self.slots.weights[slots] > 0])
-        n = len(points)
-        return assemble(
-            points,
-            [Chosen(np.arange(n), points.weights, np.ones(n), np.zeros(n, dtype=np.int32))],
-            loss=self.settings.loss,
-            anchor=None,
-            threshold=math.inf,
-            n_points=n,
-            n_suspected=0,
+        return keep_all(
+            self.slots.points(slots[self.slots.weights[slots] > 0]),
+            self.settings,
             n_outliers=z if z >= total else outlier_weight(z, total),  # a count may exceed what is there
-            sampler="none: all points are kept",
-            calibrated=False,
-            seed=self.settings.seed,
             columns=self.validator.columns,
         )
 
@@ -326,3 +332,14 @@ class State:
         if candidates is not None:
             candidates.check()
             assert len(candidates) == n, "2: the candidates are other points"
+
+
+def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = False) -> None:
+    """Score all points in their slots, for candidates that have none."""
+    there = slots.in_use()
+    starts = range(0, len(there), _BLOCK)
+    parts = [candidates.scores.score(slots.points(there[start : start + _BLOCK])) for start in starts]
+    if parts:
+        columns = zip(*parts, strict=True)
+        scored = Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
+        candidates.add(there, scored, at_once=at_once)

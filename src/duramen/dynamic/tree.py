@@ -10,7 +10,7 @@ import numpy as np
 from duramen.arrays import Array, check_count
 from duramen.dynamic.rows import Slots
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Sampler, reduce_rows
+from duramen.samplers.base import Sampler, Strata, reduce_rows
 
 _ABSENT = array("i", [-1])
 _NODES_PER_BUCKET = 8  # node sizes that a bucket holds by default; docs/dynamic.md has the measurement
@@ -142,6 +142,13 @@ class Tree:
     def _size_for(self, n: int) -> int:
         assert self._height is not None
         return max(1, -(-n // 2 ** (self._height - 1)))
+
+    totals = None
+    """A tree does not calibrate weights."""
+
+    def strata(self) -> Strata:
+        """Return one stratum, of all points."""
+        return Strata(np.zeros(1), np.array([len(self)]), np.zeros(1))
 
     def choose(self, size: int) -> tuple[Array, Array]:
         """Choose at most ``size`` points that represent all: their slots, and weights of the same total.

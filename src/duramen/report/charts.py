@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import markupsafe
 import numpy as np
@@ -23,21 +22,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufd
 _LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear axis would be empty
 _DECADES = 9.0  # of a logarithmic axis, at most
 _LEAST = 0.002  # share of the values that may be drawn at its lower end
-
-_WIDTH, _HEIGHT = 560, 250  # of a chart; charts.html has the same numbers
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 26, 40
 _BARS = 44
-_LEAST_HEIGHT = 2.0  # of a bar that is not empty
-
-_PICTURE = np.array([860, 500])
-_EDGE, _SIDE = 22, 30
-_FIELD = 3.0  # area of this picture over that of a usual figure in square points, the unit of areas
-_SHAPES = {  # around (0, 0)
-    "cross": "M-4,-4L4,4M-4,4L4,-4",
-    "beyond": "M-5,-6L5,0L-5,6Z",
-    "centre": "M0,-6L6,0L0,6L-6,0Z",
-}
-_ARROW_TURNS = (180, 0, 90, 270)  # degrees, for left, right, below, above
 
 
 def escape(text: Any) -> Markup:
@@ -102,6 +87,17 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def moment(time: str) -> str:
+    """Format an ISO 8601 time for readers.
+
+    Examples
+    --------
+    >>> moment("2025-03-01T09:12:00+00:00"), moment("yesterday")
+    ('2025-03-01 09:12:00 UTC', 'yesterday')
+    """
+    return time.replace("T", " ").replace("+00:00", " UTC") if time[:1].isdigit() else time
+
+
 def place(value: float) -> str:
     """Format a coordinate of a drawing, to a tenth of a pixel."""
     return f"{value:.1f}" if isinstance(value, float) else str(value)
@@ -113,40 +109,42 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (shorten, short, large, percent, plural, short_repr, interval, place)
+    filters = (shorten, short, large, percent, plural, short_repr, interval, moment, place)
     found.filters |= {function.__name__: function for function in filters}
     found.filters["lines"] = str.splitlines
     return found
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Values from ``low`` to ``high``, drawn from ``start`` to ``stop``."""
+class Axis(NamedTuple):
+    """Values from ``low`` to ``high``, logarithmic or not."""
 
     low: float
     high: float
     log: bool
-    start: float
-    stop: float
 
     def place(self, values: Any) -> Any:
-        """Compute where values are drawn; those beyond the axis, at its end."""
+        """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
         scale = np.log10 if self.log else np.asarray
         values, low, high = (
             scale(part) for part in (np.clip(values, self.low, self.high), self.low, self.high)
         )
-        return self.start + (self.stop - self.start) * np.clip((values - low) / (high - low), 0.0, 1.0)
+        return np.clip((values - low) / (high - low), 0.0, 1.0)
 
     def edges(self, n: int) -> Array:
-        """Split the axis into n parts of equal width on the page."""
+        """Split the axis into n parts of equal width."""
         return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
 
-    def ticks(self, n: int = 6) -> list[float]:
-        """List the values to label on the axis."""
-        return _log_ticks(self.low, self.high, n) if self.log else linear_ticks(self.low, self.high, n)
+    def ticks(self) -> list[float]:
+        """List the values to label on the axis, about six."""
+        if not self.log:
+            return linear_ticks(self.low, self.high, 6)
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        found = [m * 10.0**k for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
+        found = [value for value in found if self.low * 0.999 <= value <= self.high * 1.001]
+        return found[:: math.ceil(len(found) / 6)] if found else [self.low, self.high]
 
 
-def axis_of(values: Array, start: float, stop: float, also: float | None = None) -> Axis:
+def axis_of(values: Array, also: float | None = None) -> Axis:
     """Make an axis that suits values, which are finite and zero or more; ``also`` must be on it.
 
     Logarithmic where they spread over orders of magnitude.
@@ -156,12 +154,12 @@ def axis_of(values: Array, start: float, stop: float, also: float | None = None)
     above = values[values > 0]
     if len(above) and high > _LOG_FROM * float(np.median(above)):
         floor = min(np.quantile(above, _LEAST), math.inf if also is None else also)
-        return Axis(max(float(floor), high / 10**_DECADES), high, True, start, stop)
+        return Axis(max(float(floor), high / 10**_DECADES), high, True)
     if low <= 0.3 * high or not len(values):
         low = 0.0
     if not high > low:
         low, high = high / 2 or -1.0, 1.5 * high or 1.0
-    return Axis(low, high, False, start, stop)
+    return Axis(low, high, False)
 
 
 def linear_ticks(low: float, high: float, n: int) -> list[float]:
@@ -183,17 +181,9 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     return [float(f"{k * step:.15g}") for k in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float, n: int) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [m * 10.0**k for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
-    found = [value for value in found if low * 0.999 <= value <= high * 1.001]
-    return found[:: math.ceil(len(found) / n)] if found else [low, high]
-
-
 def _chart(kind: str, **shown: Any) -> Markup:
-    """Render a chart."""
-    macros = environment().get_template("charts.html").make_module({"shapes": _SHAPES})
-    return Markup(getattr(macros, kind)(**shown))
+    """Render a chart; the template decides where things are on the page."""
+    return Markup(getattr(environment().get_template("charts.html").module, kind)(**shown))
 
 
 def histogram(
@@ -213,60 +203,25 @@ def histogram(
     threshold : float, optional
         Where to draw a line.
     """
-    axis = axis_of(values, _LEFT, _WIDTH - _RIGHT, threshold)
+    axis = axis_of(values, threshold)
     edges, within = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
-    shares = [
-        np.histogram(within[part], edges, weights=weights[part])[0] / (float(weights.sum()) or 1.0)
-        for part in (~marked, marked)
-    ]
-    tallest = float(np.max(shares[0] + shares[1])) or 1.0
-    floor = _HEIGHT - _BOTTOM
-    scale, width = (floor - _TOP) / tallest, (axis.stop - axis.start) / _BARS
-    grid = [(share, floor - scale * share) for share in linear_ticks(0.0, tallest, 3)]
-    bars: list[dict[str, Any]] = []
-    tops = np.full(_BARS, float(floor))
-    for kind, part in zip(("usual", "suspect"), shares, strict=True):
-        heights = np.where(part > 0, np.maximum(scale * part, _LEAST_HEIGHT), 0.0)
-        tops -= heights
-        for k in np.flatnonzero(part).tolist():
-            box = {"x": axis.start + k * width + 0.5, "y": tops[k], "width": width - 1, "height": heights[k]}
-            bars.append({"kind": kind, "low": edges[k], "high": edges[k + 1], "share": part[k], **box})
-    shown = {"title": title, "name": name, "grid": grid, "bars": bars, "threshold": threshold}
-    return _chart("histogram", axis=axis, floor=floor, height=_HEIGHT, **shown)
+    parts = [np.histogram(within[part], edges, weights=weights[part])[0] for part in (~marked, marked)]
+    shares = np.array(parts) / (float(weights.sum()) or 1.0)
+    tallest = float(shares.sum(axis=0).max()) or 1.0
+    shown = {"title": title, "name": name, "threshold": threshold, "grid": linear_ticks(0.0, tallest, 3)}
+    return _chart("histogram", axis=axis, edges=edges, shares=shares, tallest=tallest, **shown)
 
 
 def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
     """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
-    places, sides = _on_page(scene, scene.places), scene.sides
-    radii = (np.sqrt(_FIELD * scene.areas / np.pi) * 0.8).tolist()
     order = np.argsort(-scene.areas, kind="stable")  # heavy ones at the back
-    dots = [
-        {"label": group.label, "dots": [(places[k], radii[k]) for k in order[group.rows[order]]]}
-        for group in scene.groups
-    ]
-    marks = []
-    for k in order[scene.suspected[order]].tolist():
-        inside = sides[k] < 0
-        size = min(max(radii[k], 2.6), 8.0) / 4
-        turn = f"scale({size:.2f})" if inside else f"rotate({_ARROW_TURNS[sides[k]]})"
-        what = {"kind": "cross" if inside else "beyond", "title": describe(int(scene.shown[k]))}
-        marks.append({"x": places[k][0], "y": places[k][1], "turn": turn, **what})
+    rows = list(zip(scene.shares(scene.places).tolist(), scene.areas.tolist(), strict=True))
     return _chart(
         "scatter",
-        title=f"{len(scene.shown):,} rows of the coreset in a plane",
-        dots=dots,
-        marks=marks,
-        centres=_on_page(scene, scene.centres),
-        axes=scene.axes,
-        counts={
-            "cross": int(scene.suspected.sum()),
-            "beyond": int((sides >= 0).sum()),
-            "centre": len(scene.centres),
-        },
+        groups=[(group.label, [rows[k] for k in order[group.rows[order]]]) for group in scene.groups],
+        suspected=[
+            (*rows[k], "beyond" if scene.beyond[k] else "cross", describe(int(scene.shown[k])))
+            for k in order[scene.suspected[order]].tolist()
+        ],
+        scene=scene,
     )
-
-
-def _on_page(scene: Scene, places: Array) -> list[list[float]]:
-    shares = (np.clip(places, scene.low, scene.high) - scene.low) / (scene.high - scene.low)
-    low, high = np.array([_SIDE + _EDGE, _PICTURE[1] - _EDGE]), np.array([_PICTURE[0] - _EDGE, _EDGE])
-    return (low + shares * (high - low)).tolist()

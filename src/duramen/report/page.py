@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import display
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.display import interval, short_repr
+from duramen.coreset.display import short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.report.charts import environment, histogram, large, percent, scatter, short
@@ -130,7 +130,7 @@ def report_html(
                 for name, value in kept.items()
                 if name not in _PRIVATE_NOTES
             ],
-            events=[_cells(event) for event in tuple(history) or getattr(subject, "history", ())],
+            events=tuple(history) or tuple(getattr(subject, "history", ())),
             version=version("duramen"),
         )
     )
@@ -306,50 +306,23 @@ class Findings:
         ones = np.ones(len(core))
         return histogram(core.weights, ones, core.suspected, "Histogram of the weights", "weight of a row")
 
-    def estimates(self) -> list[tuple[str, ...]]:
-        """List f_z at the anchor with its error bar, in total and per unit of kept weight."""
-        kept = large(self.core.total_weight - self.core.n_outliers)
-        named = {"Trimmed objective, f_z": self.estimate, f"Per unit of kept weight ({kept})": self.mean_loss}
-        listed: list[tuple[str, ...]] = []
-        for name, one in named.items():
-            if one is not None and math.isnan(one.std_error):
-                listed.append((name, large(one.value), "unknown", "unknown", "unknown"))
-            elif one is not None:
-                relative = percent(one.std_error / one.value) if one.value else "0%"
-                value, between = interval(one).partition(" ± ")[0], f"{large(one.low)} to {large(one.high)}"
-                listed.append((name, value, short(one.std_error), relative, between))
-        return listed
-
     @property
     def n_groups(self) -> tuple[int, int]:
         """The numbers of layers, and of bins of suspected loss."""
         layers = np.unique(self.core.groups) >= 0
         return int(layers.sum()), int((~layers).sum())
 
-    def layers(self) -> list[dict[str, Any]]:
-        """Describe the layers, then the bins of suspected loss; if there are many, the last ones together."""
-        core, found = self.core, []
-        for kind, keys in (("layer", core.groups), ("suspected", -core.groups)):
+    def layers(self) -> list[tuple[str, Array]]:
+        """Name and mark the layers, then the bins of suspected loss; if there are many, the last together."""
+        found = []
+        for kind, keys in (("layer", self.core.groups), ("suspected", -self.core.groups)):
             numbers = np.unique(keys[keys >= (kind == "suspected")])
             alone = _MAX_GROUPS - 1
             for some in [*numbers[:alone, None], numbers[alone:]]:
                 if len(some):
                     name = f"{some[0]} to {some[-1]}" if len(some) > 1 else f"{some[0]}"
-                    found.append(self._layer(f"{kind} {name}", np.isin(keys, some)))
+                    found.append((f"{kind} {name}", np.isin(keys, some)))
         return found
-
-    def _layer(self, name: str, mine: Array) -> dict[str, Any]:
-        core, weight = self.core, float(self.core.weights[mine].sum())
-        return {
-            "name": name,
-            "kind": "suspect" if name.startswith("suspected") else "usual",
-            "count": int(mine.sum()),
-            "of_rows": mine.sum() / len(core),
-            "weight": weight,
-            "of_weight": weight / (core.total_weight or 1.0),
-            "inclusion": _range(core.inclusion[mine], percent),
-            "loss": "unknown" if self.losses is None else _range(self.losses[mine], short),
-        }
 
 
 def _losses(core: Coreset, report: Any) -> tuple[Array | None, str]:
@@ -429,19 +402,3 @@ def _probes(certificate: Certificate) -> dict[str, Any]:
         "relative error",
     )
     return {"drawing": drawing, "rows": rows}
-
-
-def _range(values: Array, write: Callable[[float], str]) -> str:
-    low, high = write(values.min()), write(values.max())
-    return low if low == high else f"{low} to {high}"
-
-
-def _cells(event: Any) -> tuple[str, ...]:
-    """Describe an event of the anchor's history, its ISO 8601 time for readers."""
-    day, mark, rest = shorten(event.time, 40).partition("T")
-    time = (
-        f"{day} {rest.replace('+00:00', ' UTC')}" if mark and day[:1].isdigit() else shorten(event.time, 40)
-    )
-    points = "" if event.n_points is None else f"{event.n_points:,}"
-    moved = "" if event.moved is None else short(event.moved)
-    return time, shorten(event.what), points, short(event.radius), moved

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from duramen.arrays import Array, check_count
 from duramen.ball import Anchor
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
-from duramen.samplers.ranks import Draw, apportion, draw, scale_weights, uniforms
+from duramen.samplers.ranks import apportion, draw, scale_weights, uniforms
 
 _SMALLEST_MEASURE = 1e-290  # below, a rank would overflow and count as absent
 
@@ -144,13 +145,16 @@ class RankedSampler(Sampler):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bound(Sampler):
     """A ranked sampler with its problem and its anchor."""
 
     sampler: RankedSampler
     loss: Loss | None = None
     anchor: Anchor | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.sampler)
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         check_count("size", size)
@@ -160,9 +164,9 @@ class Bound(Sampler):
         anchored = freeze(self.sampler, self._anchored(points))
         seed = int(rng.integers(2**63))
         ranks, strata = compute_ranks(self.sampler, anchored, seed), self.sampler.strata(anchored)
-        found, weights = draw_strata(self.sampler, points, ranks, strata, size, seed)
+        found = draw_by_rank(self.sampler, RankedRows(points, ranks, strata), size, seed)
         order = np.argsort(points.ids[found.rows])
-        return points.take_unchecked(found.rows[order], weights[order])
+        return points.take_unchecked(found.rows[order], found.weights[order])
 
     def _anchored(self, points: WeightedPoints) -> AnchoredPoints:
         losses = np.zeros(len(points))
@@ -248,23 +252,101 @@ def compute_ranks(
     return ranks
 
 
-def draw_strata(
-    sampler: RankedSampler, points: WeightedPoints, ranks: Array, numbers: Array | None, size: int, seed: int
-) -> tuple[Draw, Array]:
-    """Share the size out between groups of strata, and draw by rank: the rows and their weights.
+class Chosen(NamedTuple):
+    """Rows of the data, and the weights with which they represent it."""
 
-    ``numbers`` are the strata of the points; those of weight zero count as absent.
+    rows: Array
+    weights: Array
+    inclusion: Array
+    groups: Array
+
+
+class Entries(NamedTuple):
+    """Points to draw from: the row of each where it is kept, and what the draw depends on."""
+
+    rows: Array
+    ids: Array
+    weights: Array
+    ranks: Array
+    groups: Array | None
+
+
+class Stratified(Protocol):
+    """Points by stratum, in whatever form they are kept."""
+
+    def strata(self) -> Strata:
+        """Return the non-empty strata, ascending."""
+
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        """Return at least the ``sizes[g] + 1`` smallest (rank, id) of every group g of strata.
+
+        ``pooled`` is the group of each stratum; the groups of the entries may be None if there is one.
+        """
+
+    def rest(self, strata: Array, rows: Array) -> float:
+        """Sum the weights of the strata in a mask, without those of some rows."""
+
+
+class RankedRows:
+    """Points in arrays, the rank of each, and the number of its stratum (None: they are one stratum).
+
+    Points of weight zero count as absent.
     """
-    weights, groups = points.weights, None
-    sizes, totals = np.array([size]), np.array([float(weights.sum())])
-    if numbers is not None:
-        strata, places, occupied = strata_of(numbers, weights)
-        pooled, sizes = allocate_size(sampler, strata, size)
-        lookup = np.full(int(places.max()) + 1, -1, dtype=np.int32)
-        lookup[occupied] = pooled
-        groups, totals = lookup.take(places), np.bincount(pooled, strata.weights)
-    found = draw(seed, ranks, points.ids, groups, sizes)
-    return found, scale_weights(found, weights, groups, totals)
+
+    def __init__(self, points: WeightedPoints, ranks: Array, numbers: Array | None) -> None:
+        self.points, self.ranks = points, ranks
+        self.places: Array | None = None  # where each point's stratum is, after a place for none
+        if numbers is None:
+            count, weight = np.array([np.count_nonzero(points.weights)]), np.array([points.total_weight])
+            self._strata = Strata(*(column[count > 0] for column in (np.zeros(1, np.int64), count, weight)))
+        else:
+            self._strata, places, occupied = strata_of(numbers, points.weights)
+            lookup = np.zeros(int(places.max()) + 1, dtype=np.int32)
+            lookup[occupied] = np.arange(1, len(occupied) + 1)
+            self.places = lookup.take(places)
+
+    def strata(self) -> Strata:
+        return self._strata
+
+    def smallest(self, pooled: Array, sizes: Array) -> Entries:
+        groups = None
+        if self.places is not None and len(sizes) > 1:
+            groups = np.append(-1, pooled).astype(np.int32).take(self.places)
+        points = self.points
+        return Entries(np.arange(len(points)), points.ids, points.weights, self.ranks, groups)
+
+    def rest(self, strata: Array, rows: Array) -> float:
+        weights = np.array(self.points.weights)
+        if self.places is not None:
+            weights *= np.append(False, strata).take(self.places)
+        weights[rows] = 0.0
+        return float(weights.sum())
+
+
+def draw_by_rank(sampler: RankedSampler, points: Stratified, size: int, seed: int) -> Chosen:
+    """Share the size out between groups of strata, and draw the smallest ranks of each."""
+    strata = points.strata()
+    pooled, sizes = allocate_size(sampler, strata, size)
+    entries = points.smallest(pooled, sizes)
+    totals = np.bincount(pooled, strata.weights)
+
+    def rest(group: int, rows: Array) -> float:
+        return points.rest(pooled == group, rows)
+
+    return draw_entries(entries, sizes, totals, rest, seed)
+
+
+def draw_entries(
+    entries: Entries, sizes: Array, totals: Array, rest: Callable[[int, Array], float], seed: int
+) -> Chosen:
+    """Draw ``sizes[g]`` entries of each group by rank, and scale their weights to the group's total.
+
+    ``rest(g, rows)`` returns the weight of a group without some rows.
+    """
+    found = draw(seed, entries.ranks, entries.ids, entries.groups, sizes)
+    rows = entries.rows[found.rows]
+    weights = scale_weights(found, entries.weights[found.rows], totals, lambda g, kept: rest(g, rows[kept]))
+    return Chosen(rows, weights, found.inclusion, found.groups)
 
 
 def allocate_size(sampler: RankedSampler, strata: Strata, size: int) -> tuple[Array, Array]:

@@ -181,7 +181,7 @@ def _candidates(ranks: Array, groups: Array, sizes: Array) -> Array:
     return np.flatnonzero(ranks <= limits[groups])
 
 
-def scale_weights(found: Draw, weights: Array, groups: Array | None, totals: Array) -> Array:
+def scale_weights(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
     """Divide weights by inclusion probabilities, and scale them to the total weight of each group.
 
     Points that were certain to be included represent only themselves and keep
@@ -190,31 +190,18 @@ def scale_weights(found: Draw, weights: Array, groups: Array | None, totals: Arr
     Parameters
     ----------
     found : Draw
-    weights : array (n,)
-        Of all points, drawn or not.
-    groups : array (n,) or None
-        As for :func:`draw`.
+    own : array
+        The weights of the rows found.
     totals : array
         The weight of each group.
+    rest : function
+        ``rest(group, kept)`` returns the weight of a group without the rows ``found.rows[kept]``.
 
     Examples
     --------
     >>> found = Draw(np.arange(3), np.array([1.0, 0.5, 0.4]), np.zeros(3, dtype=int))
-    >>> scale_weights(found, np.ones(6), None, np.array([6.0]))
+    >>> scale_weights(found, np.ones(3), np.array([6.0]), lambda group, kept: 5.0)
     array([1.        , 2.22222222, 2.77777778])
-    """
-
-    def rest(group: int, kept: Array) -> float:
-        return _sum_without(found.rows[kept], weights, groups, group)
-
-    return scale_to_totals(found, weights[found.rows], totals, rest)
-
-
-def scale_to_totals(found: Draw, own: Array, totals: Array, rest: Callable[[int, Array], float]) -> Array:
-    """Do what :func:`scale_weights` does, given only the points drawn.
-
-    ``own`` are the weights of the rows found, and ``rest(group, kept)`` must return
-    the weight of a group without the rows ``found.rows[kept]``.
     """
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
@@ -229,13 +216,6 @@ def scale_to_totals(found: Draw, own: Array, totals: Array, rest: Callable[[int,
         elif left:  # only certain points were drawn: they must represent the others too
             scaled[mine] *= 1 + left / own[mine].sum()
     return scaled
-
-
-def _sum_without(rows: Array, weights: Array, groups: Array | None, group: int) -> float:
-    """Sum the weights of a group without some of its rows."""
-    rest = np.array(weights) if groups is None else np.where(groups == group, weights, 0.0)
-    rest[rows] = 0.0
-    return float(rest.sum())
 
 
 def apportion(shares: Any, capacities: Any, size: int) -> Array:

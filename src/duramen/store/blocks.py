@@ -31,7 +31,8 @@ class RowLayout:
     --------
     >>> layout = RowLayout(2, np.dtype(np.float32), labelled=False)
     >>> one = {"ids": [7], "epochs": [3], "weights": [1.0], "rows": [[1.0, 2.0]]}
-    >>> layout.unpack(layout.pack(one), 1)["rows"]
+    >>> content = layout.pack(one)
+    >>> layout.unpack(0, 1, block_checksum(0, content), content)["rows"]
     array([[1., 2.]], dtype=float32)
     """
 
@@ -60,18 +61,14 @@ class RowLayout:
         length = _FRONT + record.nbytes
         return b"".join([bytes(_FRONT), record.tobytes(), bytes(_padded_length(length, n) - length)])
 
-    def unpack(self, content: bytes, n: int) -> Block:
-        """Read a block of ``n`` points as views of its bytes; raise ValueError if the length is wrong."""
+    def unpack(self, number: int, n: int, checksum: int, content: bytes) -> Block:
+        """Read a record of the table ``blocks`` as views of its bytes; raise ValueError if it was changed."""
+        if checksum != block_checksum(number, content):
+            raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
         if n < 1 or len(content) != _padded_length(_FRONT + n * self.row_bytes, n):
             raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
         record = np.frombuffer(content, self._record(n), 1, _FRONT)[0]
         return {name: record[name] for name in record.dtype.names or ()}
-
-    def unpack_checked(self, number: int, n: Any, checksum: Any, content: Any) -> Block:
-        """Read a record of the table ``blocks``; raise ValueError on a checksum mismatch."""
-        if not isinstance(content, bytes) or checksum != block_checksum(number, content):
-            raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
-        return self.unpack(content, n)
 
     def split(self, block: Block) -> Iterator[Block]:
         """Split points into blocks of at most the capacity."""
@@ -104,6 +101,7 @@ def block_checksum(number: int, content: bytes) -> int:
 
 
 AMONG = "IN (SELECT value FROM json_each(?))"
+_BLOCKS = "SELECT number, n, seal, content FROM blocks"
 
 
 def as_json(ids: Array) -> str:
@@ -132,22 +130,21 @@ class Blocks:
     def read(self, totals: dict[str, int]) -> Iterator[Block]:
         """Read all blocks, once; raise ValueError, naming one that differs from what was written."""
         self.totals["next_block"] = totals["next_block"]
-        query = "SELECT number, n, seal, content FROM blocks ORDER BY number"
-        for number, n, checksum, content in self._connection.execute(query):
-            yield self.layout.unpack_checked(number, n, checksum, content)
-            self._count(number, n, checksum, 1)
+        for number, n, checksum, content in self._connection.execute(f"{_BLOCKS} ORDER BY number"):
+            yield self.layout.unpack(number, n, checksum, content)
+            self._count(number, n, checksum)
         for name, value in self.totals.items():
             if totals[name] != value:
                 raise ValueError(f"the blocks have {name} {value}, but {totals[name]} was written")
 
     def _take_out(self, number: int) -> Block:
         """Read a block that is to be deleted or written again."""
-        found = self._connection.run("SELECT n, seal, content FROM blocks WHERE number = ?", number)
+        found = self._connection.run(f"{_BLOCKS} WHERE number = ?", number)
         if not found:
             raise ValueError(f"block {number} is missing")
-        n, checksum, content = found[0]
+        _, n, checksum, content = found[0]
         self._count(number, n, checksum, -1)
-        return self.layout.unpack_checked(number, n, checksum, content)
+        return self.layout.unpack(number, n, checksum, content)
 
     def _find(self, ids: Array) -> Iterator[tuple[int, Block, Array, Array]]:
         """Take out the blocks of sorted ids: each one's number, the block, their rows in it, their places."""
@@ -164,8 +161,9 @@ class Blocks:
     def check(self) -> None:
         """Check that ``members`` agrees with the blocks; raise ValueError, naming a point, if not."""
         listed = set(self._connection.run("SELECT id, block FROM members"))
-        for number, n, content in self._connection.execute("SELECT number, n, content FROM blocks"):
-            listed ^= {(one, number) for one in self.layout.unpack(content, n)["ids"].tolist()}
+        for record in self._connection.execute(_BLOCKS):
+            block = self.layout.unpack(*record)
+            listed ^= {(one, record[0]) for one in block["ids"].tolist()}
         if listed:
             raise ValueError(f"id {min(listed)[0]} is not in the block that members lists")
 
@@ -215,12 +213,12 @@ class Blocks:
         content = self.layout.pack(block)
         record = number, len(block["ids"]), block_checksum(number, content), content
         self._connection.run("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", *record)
-        self._count(*record[:3], 1)
+        self._count(*record[:3])
 
     def _delete(self, number: int) -> None:
         self._connection.run("DELETE FROM blocks WHERE number = ?", number)
 
-    def _count(self, number: int, n: int, checksum: int, sign: int) -> None:
+    def _count(self, number: int, n: int, checksum: int, sign: int = 1) -> None:
         self.totals["n_points"] += sign * n
         self.totals["n_blocks"] += sign
         self.totals["digest"] = (self.totals["digest"] + sign * checksum) & _MASK

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
+FORMAT = 2
+
 WAIT = 5.0  # seconds for a reader, or for another program
 _CACHE = 16 << 10  # KiB of pages
 
@@ -133,8 +136,24 @@ class Connection(sqlite3.Connection):
         return not self.number("SELECT count(*) FROM sqlite_master")
 
 
+def _check_format(connection: Connection) -> None:
+    """Raise ValueError if this library cannot open the file."""
+    path, form = connection.path, connection.number("PRAGMA user_version")
+    if connection.number("PRAGMA application_id") != APPLICATION:
+        raise ValueError(
+            f"{path} is a SQLite file, but not a duramen store; dm.open_store(path, create=True, "
+            "loss=...) creates one under another name"
+        )
+    if form > FORMAT:
+        raise ValueError(
+            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
+    if form < 1:
+        raise damaged(path, f"unknown format {form}")
+
+
 def connect(path: Path, options: str, *pragmas: str) -> Connection:
-    """Open a file by its address, with options such as ``mode=ro``."""
+    """Open a store or an empty file, with options such as ``mode=ro``."""
     address = f"file://{quote(bytes(path.absolute()))}?{options}"
     with sqlite_errors(path):
         connection = sqlite3.connect(
@@ -146,7 +165,8 @@ def connect(path: Path, options: str, *pragmas: str) -> Connection:
     try:
         for pragma in (*pragmas, *common):
             connection.run(f"PRAGMA {pragma}")
-        _ = connection.is_blank  # reads its first page
+        if not connection.is_blank:  # reads its first page
+            _check_format(connection)
     except BaseException:
         connection.close()
         raise

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,13 @@ from duramen.files import replacing
 from duramen.points import numbers_of, tagged
 from duramen.store.blocks import AMONG, Block, Blocks, RowLayout, as_json
 from duramen.store.connection import (
+    APPLICATION,
+    FORMAT,
     WAIT,
     Connection,
     DamagedStoreError,
     connect,
     damage_errors,
-    damaged,
     sqlite_errors,
 )
 from duramen.store.lock import inode, now, open_files, refuse_inherited
@@ -56,12 +57,9 @@ def _connect_writer(path: Path, synchronous: str) -> Connection:
     Nothing is changed in a file that is not a store.
     """
     connection = connect(path, "mode=rwc", "secure_delete = ON")
-    layout: tuple[str, ...] = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
     log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
     try:
-        if not connection.is_blank:
-            check_format(connection)
-            layout = ()
+        layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL") if connection.is_blank else ()
         for pragma in (*layout, *log):
             connection.run(f"PRAGMA {pragma}")
     except BaseException:
@@ -88,9 +86,6 @@ def _connect_reader(path: Path) -> tuple[Connection, bool]:
 
 # tables
 
-APPLICATION = 0x6475726D  # "durm": marks a SQLite file as a store
-FORMAT = 2
-
 _METADATA = "name TEXT PRIMARY KEY, value TEXT NOT NULL, seal INTEGER NOT NULL"  # seal: a checksum
 _TABLES = {
     "facts": _METADATA,
@@ -102,6 +97,10 @@ _TABLES = {
     "places": "place INTEGER PRIMARY KEY, id INTEGER NOT NULL, seal INTEGER NOT NULL",
     "forgotten": "number INTEGER PRIMARY KEY, id, time TEXT NOT NULL, seal INTEGER NOT NULL",
 }
+_PUT = (
+    "INSERT INTO facts VALUES (?, ?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"
+)
 METADATA = ("anchor", "audit", "given", "history", "ledger", "notes", "settings", "state")
 _NO_ROWS = RowLayout(0, np.dtype(np.float64), labelled=False)
 
@@ -112,23 +111,6 @@ def create_tables(connection: Connection) -> None:
         connection.run(f"CREATE TABLE {table} ({columns})")
     connection.run(f"PRAGMA application_id = {APPLICATION}")
     connection.run(f"PRAGMA user_version = {FORMAT}")
-
-
-def check_format(connection: Connection) -> int:
-    """Return the number of the file's format; raise ValueError if this library cannot open it."""
-    path, form = connection.path, connection.number("PRAGMA user_version")
-    if connection.number("PRAGMA application_id") != APPLICATION:
-        raise ValueError(
-            f"{path} is a SQLite file, but not a duramen store; dm.open_store(path, create=True, "
-            "loss=...) creates one under another name"
-        )
-    if form > FORMAT:
-        raise ValueError(
-            f"{path}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
-        )
-    if form < 1:
-        raise damaged(path, f"unknown format {form}")
-    return form
 
 
 def pack_name(name: Any) -> Any:
@@ -160,6 +142,10 @@ def _text_checksum(name: str, text: str) -> int:
 
 def _deletion_checksum(number: int, packed: Any, time: str) -> int:
     return zlib.crc32(repr((number, packed, time)).encode())
+
+
+def _count_and_sum(ids: Collection[int]) -> list[int]:
+    return [len(ids), sum(ids) & _MASK]
 
 
 def _require(sound: bool, reason: str) -> None:
@@ -199,7 +185,6 @@ class StoreFile:
         )
         self.inode = inode(path)
         open_files.add(self)
-        self._written: dict[str, str] = {}
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: dict[str, Any] = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
@@ -214,11 +199,11 @@ class StoreFile:
         create_tables(self._connection)
         for name, value in metadata.items():
             self.put(name, value)
-        self.commit()
+        self.commit(set())
 
     def open(self) -> None:
         """Check that this is a store, and bring an older format up to date."""
-        if check_format(self._connection) < FORMAT:
+        if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
                 raise ValueError(
                     f"{self.path} has an older format; open it once for writing, dm.open_store(path), "
@@ -253,14 +238,15 @@ class StoreFile:
                 "it again"
             )
 
-    def commit(self) -> None:
+    def commit(self, sample: set[int]) -> None:
         """Write the totals, and end the transaction: what was done is on the disk when this returns."""
+        if len(sample) != self.totals["sample"][0]:  # else it is the same: between anchors it only shrinks
+            self.totals["sample"] = _count_and_sum(sample)
         self.put("ledger", {**self.totals, "blocks": self.blocks.totals})
         self._connection.run("COMMIT")
 
     def rollback(self) -> None:
         """Undo the transaction, if SQLite did not do so already."""
-        self._written.clear()
         if self._connection.in_transaction:
             self._connection.run("ROLLBACK")
 
@@ -341,16 +327,12 @@ class StoreFile:
     # writing
 
     def put(self, name: str, value: Any) -> None:
-        """Write metadata, if they differ from before."""
+        """Write metadata."""
         text = json.dumps(value, sort_keys=True, allow_nan=False)
-        if self._written.get(name) != text:
-            insert = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)"
-            self._connection.run(insert, name, text, _text_checksum(name, text))
-            self._written[name] = text
+        self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
-    def add(self, layout: RowLayout, block: Block, names: Any = None) -> None:
+    def add(self, block: Block, names: Any = None) -> None:
         """Add new points, with their names."""
-        self.blocks.layout = layout
         with damage_errors(self.path):
             self.blocks.add(block)
         if names is not None:
@@ -361,23 +343,24 @@ class StoreFile:
         """Replace the points with the same ids."""
         with damage_errors(self.path):
             self.blocks.replace(block)
-        self.log_has_traces = True
+        self._delete("sample", block["ids"])
 
     def remove(self, ids: Array) -> None:
         """Remove points, with their names."""
         with damage_errors(self.path):
             self.blocks.remove(ids)
-        self._connection.run(f"DELETE FROM names WHERE id {AMONG}", as_json(ids))
+        self._delete("sample", ids)
+        self._delete("names", ids)
+
+    def _delete(self, table: str, ids: Array) -> None:
+        self._connection.run(f"DELETE FROM {table} WHERE id {AMONG}", as_json(ids))
         self.log_has_traces = True
 
-    def set_sample(self, ids: list[int], gone: Array | None = None) -> None:
-        """Write which points the anchor was found on: all, or which of them are gone."""
-        if gone is None:
-            self._connection.run("DELETE FROM sample")
-            self._connection.run_many("INSERT INTO sample VALUES (?)", ((one,) for one in ids))
-        else:
-            self._connection.run(f"DELETE FROM sample WHERE id {AMONG}", as_json(gone))
-        self.totals["sample"] = [len(ids), sum(ids) & _MASK]
+    def set_sample(self, ids: set[int]) -> None:
+        """Write which points the anchor was found on."""
+        self._connection.run("DELETE FROM sample")
+        self._connection.run_many("INSERT INTO sample VALUES (?)", ((one,) for one in sorted(ids)))
+        self.totals["sample"] = _count_and_sum(ids)
 
     def set_places(self, places: Array, ids: Array, n: int) -> None:
         """Write some places of points in a tree of ``n`` points."""
@@ -386,12 +369,12 @@ class StoreFile:
         self._connection.run_many("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", rows)
         self.totals["n_places"] = n
 
-    def note_forgotten(self, ids: Iterable[Any], time: str) -> None:
+    def note_forgotten(self, ids: Iterable[Any]) -> None:
         """Record which points were deleted, and when."""
-        for number, packed in enumerate(map(pack_name, ids), self.totals["n_forgotten"]):
-            row = (number, packed, time, _deletion_checksum(number, packed, time))
-            self._connection.run("INSERT INTO forgotten VALUES (?, ?, ?, ?)", *row)
-            self.totals["n_forgotten"] = number + 1
+        time, rows = now(), [*enumerate(map(pack_name, ids), self.totals["n_forgotten"])]
+        self.totals["n_forgotten"] += len(rows)
+        sealed = ((*row, time, _deletion_checksum(*row, time)) for row in rows)
+        self._connection.run_many("INSERT INTO forgotten VALUES (?, ?, ?, ?)", sealed)
 
     # reading
 
@@ -432,7 +415,7 @@ class StoreFile:
 
     def _read_sample(self) -> Array:
         ids = [one for (one,) in self._connection.run("SELECT id FROM sample")]
-        _require([len(ids), sum(ids) & _MASK] == self.totals["sample"], "the anchor's sample is incomplete")
+        _require(_count_and_sum(ids) == self.totals["sample"], "the anchor's sample is incomplete")
         return np.array(ids, dtype=np.int64)
 
     def _read_places(self) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import socket
 import sys
@@ -66,7 +65,7 @@ class WriterLock:
         self._store = path
         self._path = path.with_name(f"{path.name}-lock")
         self._handle: int | None = self._acquire()
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()})
+        text = f"process {os.getpid()} on {socket.gethostname()}, since {now()},"
         with suppress(OSError):  # a full disk: the lock works without the text, too
             os.ftruncate(self._handle, 0)
             os.lseek(self._handle, 0, os.SEEK_SET)
@@ -108,12 +107,11 @@ class WriterLock:
 
     def _holder(self) -> str:
         try:
-            holder: Any = json.loads(self._path.read_text())
-            pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another process"
-        mine = pid == os.getpid() and host == socket.gethostname()
-        return f"{'this process' if mine else 'process'} {pid} on {host}, since {since},"
+            text = self._path.read_text()
+        except (OSError, ValueError):
+            text = ""
+        mine = text.startswith(f"process {os.getpid()} on {socket.gethostname()},")
+        return "this " * mine + text if text.startswith("process ") else "another process"
 
     def release(self) -> None:
         """Release the lock."""

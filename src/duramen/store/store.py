@@ -28,7 +28,6 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
-from duramen.dynamic.tree import Tree
 from duramen.losses.base import Loss
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
@@ -39,7 +38,7 @@ from duramen.store.lock import WriterLock, now, refuse_inherited
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BYTES = 8 << 20  # of rows written together
+_BLOCKS = 128  # written together: at most 8 MB of rows
 
 
 class AnchorEvent(NamedTuple):
@@ -83,11 +82,12 @@ class Store(DynamicCoreset):
         self._file, self._pid = file, os.getpid()
         self._closed = self._lost_file = False
         self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
+        self._n_changes = 0  # besides those of the state
         self._origin = "the first"  # of an anchor found on insertion
         self._memory: State | None = None
-        self._notes: dict[str, Any] = {}
+        self._metadata: dict[str, Any] = {}
         with self._snapshot():
-            content = self._read()
+            content = self._file.read()
             settings = content.metadata["settings"]
             try:
                 known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
@@ -137,25 +137,23 @@ class Store(DynamicCoreset):
         """
         with self._lock:
             self._check_writable()
-            self._check_not_undone()
-            before, depth = self._memory_version(), self._depth
+            before, outermost = self._memory_version(), not self._depth
+            self._depth += 1
             try:
-                self._depth = depth + 1
-                if depth == 0:
+                if outermost:
                     self._file.begin()
                 yield
-                if depth == 0:
-                    self._check_not_undone()
+                if outermost:
                     self._commit(before)
             except BaseException:
-                if not self._undone and (depth == 0 or self._memory_version() != before):
+                if not self._undone and (outermost or self._memory_version() != before):
                     self._undo(before)
                     self._undone = True
                 raise
             finally:
-                self._depth = depth
-                self._undone = self._undone and depth > 0
-            if depth == 0:
+                self._depth -= 1
+                self._undone &= not outermost
+            if outermost:
                 self._file.clear_traces()
 
     def check(self) -> str:
@@ -198,7 +196,7 @@ class Store(DynamicCoreset):
             self._check_writable()
             self._refuse_in_transaction("compact()")
             with self.transaction():
-                self._changed = True
+                self._n_changes += 1
                 self._file.pack()
             self._file.shrink()
             if not self._file.empty_log():
@@ -278,13 +276,13 @@ class Store(DynamicCoreset):
     def history(self) -> tuple[AnchorEvent, ...]:
         """All anchors so far, the latest last."""
         self._check_open()
-        return self._history
+        return tuple(AnchorEvent(*event) for event in self._metadata["history"])
 
     @property
     def audit(self) -> bool:
         """Whether deletions are recorded."""
         self._check_open()
-        return self._audit
+        return bool(self._metadata["audit"])
 
     @property
     def forgotten(self) -> tuple[tuple[Any, str], ...]:
@@ -297,15 +295,20 @@ class Store(DynamicCoreset):
     def notes(self) -> dict[str, Any]:
         """A copy of the notes in the store."""
         self._check_open()
-        return copy.deepcopy(self._notes)
+        return copy.deepcopy(self._metadata["notes"])
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
         with self.transaction():
-            notes = {**self._notes, name: _json_round_trip(name, value)}
-            self._changed = self._file.log_has_traces = True
-            self._notes = {key: one for key, one in notes.items() if one is not None}
-            self._file.put("notes", self._notes)
+            notes = {**self._metadata["notes"], name: _json_round_trip(name, value)}
+            self._put("notes", {key: one for key, one in notes.items() if one is not None})
+            self._file.log_has_traces = True
+
+    def _put(self, name: str, value: Any) -> None:
+        """Change metadata, in memory and in the file."""
+        self._metadata = {**self._metadata, name: value}
+        self._n_changes += 1
+        self._file.put(name, value)
 
     def __repr__(self) -> str:
         if self._closed:
@@ -333,9 +336,8 @@ class Store(DynamicCoreset):
                 given = numbers if points.ids.names is None else points.ids.names_of(numbers)
                 super().delete(numbers)
                 self._file.remove(numbers)
-                self._write_sample(numbers)
-                if self._audit:
-                    self._file.note_forgotten(given.tolist(), now())
+                if self.audit:
+                    self._file.note_forgotten(given.tolist())
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
@@ -343,7 +345,6 @@ class Store(DynamicCoreset):
             super().update(numbers, X, y, sample_weight)
             if len(numbers):
                 self._file.replace(self._block(numbers))
-                self._write_sample(numbers)
 
     def set_outliers(self, n_outliers: float) -> None:
         with self.transaction():
@@ -356,7 +357,7 @@ class Store(DynamicCoreset):
                 super().merge(other)
             finally:
                 self._origin = "the first"
-            self._file.put("given", anchor_to_json(self._settings.given))
+            self._put("given", anchor_to_json(self._settings.given))
             return self
 
     def reanchor(self, theta: Any = None) -> None:
@@ -399,8 +400,6 @@ class Store(DynamicCoreset):
             raise PermissionError(
                 f"the store {self.path} was opened with read_only=True; open it without that to change it"
             )
-
-    def _check_not_undone(self) -> None:
         if self._undone:
             raise RuntimeError(f"{self.path}: this transaction was undone when an operation in it failed")
 
@@ -415,13 +414,10 @@ class Store(DynamicCoreset):
         """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
+            self._version = self._file.version
             yield
         finally:
             self._file.rollback()
-
-    def _read(self) -> Content:
-        self._version = self._file.version
-        return self._file.read()
 
     def _restore(self, content: Content) -> None:
         """Load what the file holds into memory."""
@@ -444,19 +440,16 @@ class Store(DynamicCoreset):
                 changed=changed,
                 order=content.places,
             )
-            self._notes, self._audit = metadata["notes"], bool(metadata["audit"])
-            self._history = tuple(AnchorEvent(*event) for event in metadata["history"])
-            self._written_anchor = self.anchor
+            self._metadata, self._written_anchor = metadata, self.anchor
             if self._tree is not None:
                 self._tree.touched = set()
-            self._changed = False
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
         if memory is not None:
             memory.unlink()
 
-    def _undo(self, before: tuple[Any, ...] | None) -> None:
+    def _undo(self, before: tuple[int, ...] | None) -> None:
         """Go back to what the file holds; unchanged memory is kept."""
         try:
             self._file.rollback()
@@ -464,7 +457,7 @@ class Store(DynamicCoreset):
                 self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
-                    self._restore(self._read())
+                    self._restore(self._file.read())
         except BaseException:
             self._lost_file = True
             raise
@@ -472,7 +465,7 @@ class Store(DynamicCoreset):
     def _check_file(self) -> None:
         """Check that every page is intact, and that the file agrees with memory."""
         if self.read_only:
-            self._restore(self._read())
+            self._restore(self._file.read())
         content = self._file.read()
         with damage_errors(self.path):
             agree = [self._is_in_memory(block) for block in content.blocks]
@@ -482,7 +475,7 @@ class Store(DynamicCoreset):
         if content.n_points != self.n_points:
             raise damaged(self.path, f"it has {content.n_points} points, but memory has {self.n_points}")
         same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
-        if not same or content.metadata["notes"] != self._notes:
+        if not same or content.metadata["notes"] != self._metadata["notes"]:
             raise damaged(self.path, "its state or its notes differ from those in memory")
 
     def _is_in_memory(self, block: Block) -> bool:
@@ -494,53 +487,42 @@ class Store(DynamicCoreset):
     # from memory to the file
 
     @property
-    def _tree(self) -> Tree | None:
-        candidates = None if self._memory is None else self._memory.candidates
-        return candidates.engine if candidates is not None and isinstance(candidates.engine, Tree) else None
+    def _tree(self) -> Any:
+        return None if self._memory is None else self._memory.tree
 
-    def _memory_version(self) -> tuple[Any, ...]:
+    def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
         state = self._memory
-        inside = (
-            None if state is None else (id(state), state.version, state.ids.next, state.validator.columns)
-        )
-        return inside, self._settings, self._changed
+        return id(state), 0 if state is None else state.version, self._n_changes
 
-    def _commit(self, before: tuple[Any, ...]) -> None:
+    def _commit(self, before: tuple[int, ...]) -> None:
+        self._check_writable()
         if self._memory_version() == before:
             self._file.rollback()
             return
         self._file.put("state", state_to_json(self))
         self._write_places()
-        self._file.commit()
-        self._changed = False
+        self._file.commit(self._state.sample)
 
     def _write_points(self, numbers: Array) -> None:
         """Write new points."""
         state = self._sound()
         validator, named = state.validator, state.ids.names is not None
         layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
-        step = max(layout.capacity, _BYTES // layout.row_bytes)
+        self._file.blocks.layout, step = layout, _BLOCKS * layout.capacity
         for start in range(0, len(numbers), step):
             some = numbers[start : start + step]
-            self._file.add(layout, self._block(some), state.ids.names_of(some) if named else None)
+            self._file.add(self._block(some), state.ids.names_of(some) if named else None)
 
     def _write_places(self) -> None:
         """Write the places of a tree whose points have changed."""
         tree = self._tree
         if tree is not None:
-            order, touched = tree.order, tree.touched  # None: it was never written
-            changed = range(len(order)) if touched is None else sorted(touched)
-            places = [place for place in changed if place < len(order)]
-            ids = self._state.slots.ids[np.array([order[place] for place in places], dtype=np.int64)]
-            self._file.set_places(np.array(places, dtype=np.int64), ids, len(order))
+            n, touched = len(tree), tree.touched  # None: it was never written
+            places = [place for place in (range(n) if touched is None else touched) if place < n]
+            slots = np.array([tree.order[place] for place in places], dtype=np.int64)
+            self._file.set_places(np.array(places, dtype=np.int64), self._state.slots.ids[slots], n)
             tree.touched = set()
-
-    def _write_sample(self, gone: Array | None = None) -> None:
-        """Write which points the anchor was found on, or which of them are gone."""
-        sample = self._sound().sample
-        if gone is None or len(sample) < self._file.totals["sample"][0]:
-            self._file.set_sample(sorted(sample), gone)
 
     def _block(self, numbers: Array) -> Block:
         """Return points as they are written to the file."""
@@ -563,11 +545,11 @@ class Store(DynamicCoreset):
         moved = None
         if old is not None and old.theta.shape == anchor.theta.shape:
             moved = distance(old.theta, anchor.theta)
-        self._history = (*self._history, AnchorEvent(now(), what, self.n_points, anchor.radius, moved))
+        event = [now(), what, self.n_points, anchor.radius, moved]
+        self._put("history", [*self._metadata["history"], event])
+        self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
+        self._file.set_sample(self._state.sample)
         self._file.totals["epoch"] += 1
-        self._write_sample()
-        self._file.put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.put("history", [list(event) for event in self._history])
         self._written_anchor = anchor
 
 
