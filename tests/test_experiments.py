@@ -12,6 +12,8 @@ from tests.support import tables
 
 robust_against_plain = pytest.importorskip("experiments.robust_against_plain", reason="not in a checkout")
 
+quantiles = pytest.importorskip("experiments.quantiles", reason="not in a checkout")
+
 pytestmark = pytest.mark.slow
 
 SMALL = {"rows": 10_000, "size": 600, "trials": 3, "seed": 0}
@@ -98,3 +100,10 @@ def test_arguments_that_make_no_sense_are_refused(arguments, message, capsys):
         robust_against_plain.main(arguments)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("planted", [0, 500])
+def test_quantiles_of_a_coreset_are_nearly_those_of_all_rows(planted):
+    found = quantiles.measure(0.9, rows=50_000, size=2000, seeds=3, planted=planted, subset=1000)
+    assert (found.ratios < 1.005).all()
+    assert 1 - 1e-9 < found.peer < 1 + 1e-4

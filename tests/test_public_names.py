@@ -13,7 +13,7 @@ def test_public_names():
     assert sorted(dm.__all__) == [
         "Anchor", "AnchorReport", "AnchoredPoints", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
-        "MissingPropertyError", "PoissonLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
+        "MissingPropertyError", "PoissonLoss", "QuantileLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
         "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "SensitivitySampler",
         "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "Store", "StoreLockedError", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
         "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "scan", "solve", "theory",

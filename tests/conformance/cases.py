@@ -92,6 +92,11 @@ def huber(theta, x, y):
     return r * r / 2 if r <= 0.7 else 0.7 * (r - 0.35)
 
 
+def pinball(theta, x, y):
+    r = y - predictor(theta, x)
+    return 0.8 * r if r > 0 else -0.2 * r
+
+
 def poisson(theta, x, y):
     m = predictor(theta, x)
     return (y * (math.log(y) - m) if y else 0.0) - y + math.exp(m)
@@ -130,6 +135,7 @@ CASES = [
     Case("softmax, no intercept", dm.SoftmaxLoss(3, **FLAT), partial(softmax, intercept=False), "class"),
     Case("squared", dm.SquaredLoss(), squared, "real"),
     Case("huber", dm.HuberLoss(0.7), huber, "real"),
+    Case("quantile", dm.QuantileLoss(0.8), pinball, "real"),
     Case("poisson", dm.PoissonLoss(), poisson, "count"),
     Case("one mean", dm.KMeansLoss(1), kmeans),
     Case("k-means", dm.KMeansLoss(4), kmeans),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.ball import dual_norms
+from duramen.losses.base import dual_norms
 from tests.conformance import search
 from tests.conformance.cases import CASES
 
@@ -127,7 +127,8 @@ def test_the_losses_have_the_constants_that_the_theory_gives_them():
     have = {name: [case.name for case, one in HAVE if one == name] for name in QUOTIENTS}
     logistic = ["logistic", "logistic, no intercept"]
     assert have["lipschitz"] == [
-        *logistic, "smooth hinge", "softmax", "softmax, no intercept", "huber", "k-median", "k-median, many columns",
+        *logistic, "smooth hinge", "softmax", "softmax, no intercept", "huber", "quantile", "k-median",
+        "k-median, many columns",
         "truth discovery", "truth discovery, close",
     ]  # fmt: skip
     assert have["smoothness"] == [

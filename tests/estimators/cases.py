@@ -73,6 +73,9 @@ CASES = [
     Case("k-medians", partial(dm.RobustKMedians, 2), dm.KMedianLoss(2)),
     Case("kl", partial(dm.RobustBregmanClustering, 2, "kl"), dm.BregmanLoss(2, "kl"), positive=True),
     Case("truth", partial(dm.TruthDiscovery, scale=1.0), dm.TruthDiscoveryLoss()),
+    Case(
+        "quantile", partial(dm.RobustLinearRegression, "quantile", quantile=0.7), dm.QuantileLoss(0.7), "real"
+    ),
 ]
 CASE = {case.name: case for case in CASES}
 QUICK = ("logistic", "squared", "k-means", "truth")

@@ -22,6 +22,7 @@ SLOW = [
     dm.RobustLogisticRegression(),
     dm.RobustLinearRegression("huber"),
     dm.RobustLinearRegression("poisson"),
+    dm.RobustLinearRegression("quantile"),
     dm.RobustKMedians(n_init=1),
     dm.RobustBregmanClustering(n_init=1),
     dm.RobustBregmanClustering(divergence="kl", n_init=1),

@@ -53,6 +53,12 @@ def test_a_wrong_delta_is_refused(delta):
         dm.HuberLoss(delta)
 
 
+@pytest.mark.parametrize("quantile", [0, 1.0, -0.5, np.nan, "0.9", True])
+def test_a_wrong_quantile_is_refused(quantile):
+    with pytest.raises(ValueError, match="must be a number above 0 and below 1"):
+        dm.QuantileLoss(quantile)
+
+
 @pytest.mark.parametrize(
     "loss, theta, y, message",
     [

@@ -5,7 +5,13 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.cluster import KMeans
-from sklearn.linear_model import HuberRegressor, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import (
+    HuberRegressor,
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+)
 
 import duramen as dm
 
@@ -77,6 +83,17 @@ def test_poisson_regressor(data, alpha):
     peer = PoissonRegressor(alpha=alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y)
     ours = dm.solve(dm.points(X, y), dm.PoissonLoss(), l2=alpha * N, tol=1e-12)
     assert_same(ours, theta_of(peer), X)
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_quantile_regressor(data, quantile, form):
+    rng, X, m = data
+    y = m + rng.standard_t(2, size=N)
+    loss = dm.QuantileLoss(quantile)
+    least = loss.values(theta_of(QuantileRegressor(quantile=quantile, alpha=0).fit(X, y)), X, y).sum()
+    ours = dm.solve(dm.points(X if form == "dense" else sparse.csr_array(X), y), loss)
+    assert least * (1 - 1e-9) <= ours.objective <= least * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("loss", [dm.SmoothHingeLoss(), dm.HuberLoss(0.5)])

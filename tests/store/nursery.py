@@ -154,7 +154,7 @@ def hold(order):
     store = dm.open_store(order["path"], read_only=order.get("read_only", False))
     if order.get("reading"):
         store._file.begin()
-        assert not store._file.is_blank
+        assert not store._file._connection.is_blank
     say("open", len(store))
     signal.pause()
 

@@ -6,7 +6,6 @@ import argparse
 import csv
 import inspect
 import math
-import os
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from duramen.cli.output import write
+from duramen.files import check_place
 from duramen.losses import (
     BregmanLoss,
     HuberLoss,
@@ -24,6 +24,7 @@ from duramen.losses import (
     LogisticLoss,
     Loss,
     PoissonLoss,
+    QuantileLoss,
     SmoothHingeLoss,
     SoftmaxLoss,
     SquaredLoss,
@@ -39,6 +40,7 @@ LOSSES: dict[str, type[Loss]] = {
     "softmax": SoftmaxLoss,
     "squared": SquaredLoss,
     "huber": HuberLoss,
+    "quantile": QuantileLoss,
     "poisson": PoissonLoss,
     "kmeans": KMeansLoss,
     "kmedian": KMedianLoss,
@@ -49,13 +51,11 @@ _FIELDS = {  # options, and the fields of a loss that they set
     "--k": "k",
     "--classes": "n_classes",
     "--huber-delta": "delta",
+    "--quantile": "quantile",
     "--divergence": "divergence",
     "--no-intercept": "fit_intercept",
 }
 COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
-BUILDING = (*COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
-"""Options that decide how a coreset is built from data."""
-
 GROUPS = {
     "learning problem": ("--loss", *_FIELDS),
     "columns": COLUMNS,
@@ -64,6 +64,8 @@ GROUPS = {
     "reading": ("--batch", "--atomic", "--skip"),
 }
 """Options that are added together, by the title of their group."""
+FIXED = (*GROUPS["learning problem"], *COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
+"""Options of what has been decided once there is a coreset."""
 
 
 def names(text: str) -> list[str]:
@@ -141,6 +143,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
     "--k": (at_least(1), "K", "number of centres (kmeans, kmedian, bregman)"),
     "--classes": (at_least(2), "N", "number of classes (softmax; default: as in the data)"),
     "--huber-delta": (number, "D", "where the huber loss turns linear (default: 1.35)"),
+    "--quantile": (number, "Q", "which quantile to predict, such as 0.9 (default: 0.5)"),
     "--divergence": (("kl", "itakura-saito", "squared"), "", "for bregman (default: kl)"),
     "--no-intercept": (bool, "", "do not fit an intercept (losses with labels)"),
     "--label": (str, "NAME", "the column of labels"),
@@ -344,7 +347,9 @@ def check_loss(options: Namespace) -> None:
 
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss of the options; ``classes`` are those of the data, where they are known."""
-    settings = _loss_settings(options)
+    given = {field: value_of(options, option) for option, field in _FIELDS.items()}
+    given["fit_intercept"] = False if options.no_intercept else None
+    settings = {field: value for field, value in given.items() if value is not None}
     if _takes(options.loss, "n_classes"):
         n_classes = settings.setdefault("n_classes", len(classes or ()))
         if not n_classes:
@@ -352,30 +357,12 @@ def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     return LOSSES[options.loss](**settings)
 
 
-def _loss_settings(options: Namespace) -> dict[str, Any]:
-    """Return the fields of a loss that the options set."""
-    given = {field: value_of(options, option) for option, field in _FIELDS.items()}
-    if options.no_intercept:
-        given["fit_intercept"] = False
-    return {field: value for field, value in given.items() if value is not None}
-
-
-def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
-    """Refuse options of a loss that differ from the loss in a file."""
-    same = options.loss is None or LOSSES[options.loss] is type(loss)
-    for field, value in _loss_settings(options).items():
-        found = getattr(loss, field, None)
-        same = same and value == getattr(found, "name", found)
-    if not same:
-        raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")
-
-
 def check_output(options: Namespace) -> None:
     """Refuse an output that cannot be written, before anything takes time."""
     if options.output is None or str(options.output) in options.suffixes:
         return
     inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
-    check_target(options.output, getattr(options, "force", None), inputs, options.suffixes)
+    check_target(options.output, options.force, inputs, options.suffixes)
 
 
 def check_target(
@@ -385,21 +372,14 @@ def check_target(
 
     An existing one is refused unless ``force``, which is None where nothing is ever replaced.
     """
-    folder = target.absolute().parent
     if suffixes and target.suffix.lower() not in suffixes:
         raise ValueError(f"{target} must end in {' or '.join(suffixes)}")
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; name a file in it")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; create it first")
-    if target.exists():
-        if any(one.exists() and one.samefile(target) for one in inputs):
-            raise ValueError(f"{target} is one of the inputs; choose another name")
-        if not force:
-            way_out = "" if force is None else "pass --force to replace it, or "
-            raise FileExistsError(f"{target} already exists; {way_out}choose another name")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{target}: that folder is not writable; choose another")
+    check_place(target)
+    if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
+        raise ValueError(f"{target} is one of the inputs; choose another name")
+    if target.exists() and not force:
+        way_out = "" if force is None else "pass --force to replace it, or "
+        raise FileExistsError(f"{target} already exists; {way_out}choose another name")
 
 
 def check_source(*sources: Path) -> None:

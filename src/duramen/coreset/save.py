@@ -17,13 +17,12 @@ from scipy import sparse
 
 from duramen import losses
 from duramen.arrays import Array, Rows
-from duramen.ball import Anchor
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import OURS, feature_names
 from duramen.extras import needed
 from duramen.files import checksum, json_types, replacing
 from duramen.losses import Loss
-from duramen.losses.base import check_loss
+from duramen.losses.base import Anchor, check_loss
 from duramen.losses.bregman import Divergence, divergence_of
 from duramen.points import WeightedPoints
 

@@ -21,6 +21,7 @@ import numpy as np
 from duramen.arrays import refuse_nonfinite
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
+from duramen.errors import RowError
 from duramen.extras import needed
 from duramen.io.columns import check_names, column_roles
 from duramen.losses.base import Loss
@@ -370,6 +371,8 @@ def _at(place: str) -> Iterator[None]:
 
 def _renamed(place: str, error: Exception) -> Exception:
     """Return an error whose message begins with a place: of its type, or a base type that takes a message."""
+    if isinstance(error, RowError):
+        return error.inside(f"{place}: ")
     text = f"{place}: {error.args[0] if len(error.args) == 1 else error}"
     for kind in type(error).__mro__:
         try:

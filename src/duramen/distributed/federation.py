@@ -17,13 +17,13 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor
 from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, points_in
+from duramen.losses.base import Anchor
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]

@@ -10,7 +10,6 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.ball import Anchor
 from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.exact import ExactSums, sum_in_units
 from duramen.coreset.first_pass import FirstPassResult
@@ -22,6 +21,7 @@ from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
+from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from duramen.ball import Anchor
 from duramen.coreset.settings import Settings
+from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no influence on the anchor

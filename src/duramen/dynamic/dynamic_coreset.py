@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, distance
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
 from duramen.dynamic.validation import RowValidator
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss, distance
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.samplers.base import RankedSampler, Sampler
-from duramen.solvers.anchor import match_centres
-from duramen.solvers.problem import Solution
-from duramen.solvers.solve import SETTINGS, WAYS_OUT, solve_quietly, warn_of
+from duramen.solvers.solve import SETTINGS, WAYS_OUT, Solution, solve_quietly, warn_of
+from duramen.solvers.starts import match_centres
 from duramen.text import few
 from duramen.trimming import checked_outliers, outlier_weight
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, Ball
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.settings import as_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 from duramen.samplers.default import SAMPLERS
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
@@ -27,6 +26,7 @@ from duramen.dynamic.ranked import Scored
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.tree import Tree
 from duramen.dynamic.validation import RowValidator, ValidRows
+from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 

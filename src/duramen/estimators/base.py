@@ -123,7 +123,7 @@ class RobustEstimator(BaseEstimator):
     def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
         self._check_updatable(settings)
-        self._needs = needs = needs._replace(labels=self._LABELS is not None)
+        self._needs = needs = needs._replace(labels=self._LABELS is not None, sparse=self._SPARSE)
         if not is_out_of_core(X):
             rows, labels = self._training_rows(X, y, reset=True)
             return AllRows.in_memory(self._points(rows, labels, sample_weight), needs, rows.shape[0])
@@ -137,7 +137,7 @@ class RobustEstimator(BaseEstimator):
         data = AllRows.out_of_core(X, y, sample_weight, settings, needs)
         for name in ("feature_names_in_", "labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        self.n_features_in_ = data.profile.n_columns
+        self.n_features_in_ = data.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
         return data
@@ -257,7 +257,7 @@ class RobustEstimator(BaseEstimator):
         if not len(points):
             raise ValueError("no rows would be left; keep some, or fit again on others")
         outlier_weight(self._fitted_settings.n_outliers, points.total_weight)
-        data = AllRows.in_memory(points, self._needs._replace(subsample=False), len(points))
+        data = AllRows.in_memory(points, self._needs, len(points))
         self._check_rows_left(data)
         return data
 

@@ -203,7 +203,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
             )
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.profile.n_columns
+        parameters, n_columns = np.atleast_2d(self.solution_.theta), data.n_columns
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()

@@ -44,7 +44,7 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         k = check_count("n_clusters", self.n_clusters)
         settings = self._settings(self._loss(k))
-        needs = Needs(settings.loss, distinct=k, dense=True)
+        needs = Needs(settings.loss, distinct=k)
         data = self._collect(X, None, sample_weight, settings, needs)
         if data.n_rows < k:
             raise ValueError(

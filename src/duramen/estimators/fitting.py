@@ -12,33 +12,30 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy.sparse import issparse
 
 from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
-from duramen.ball import Anchor
+from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
 from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss
 from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution
-from duramen.solvers.solve import solve_quietly
+from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
 _SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
 _SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
-_SUBSAMPLE_SEED = 0  # of the sample that a scale is measured on: the same in every fit
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
 Change = Callable[[WeightedPoints], WeightedPoints]
@@ -142,75 +139,56 @@ class InMemory:
 class Needs(NamedTuple):
     """What a fit must know about all rows before it begins.
 
-    ``loss`` refuses labels that it does not accept; ``labels``: whether there must be some;
-    ``classes``: which labels there are; ``distinct``: whether that many rows differ; ``subsample``: rows to
-    measure a scale on; ``dense``: that no rows are sparse.
+    ``loss`` refuses rows and labels that it does not accept; ``labels``: whether there must be some;
+    ``sparse``: whether rows may be so; ``classes``: which labels there are; ``distinct``: how many rows must
+    differ.
     """
 
     loss: Loss = _ANY_LABELS
     labels: bool = False
+    sparse: bool = False
     classes: bool = False
     distinct: int = 0
-    subsample: bool = False
-    dense: bool = False
 
 
 class Profile(NamedTuple):
-    """The result of the first pass."""
+    """The classes and their weights, as many distinct rows as are needed, and the first pass of a coreset."""
 
-    n_points: int
-    n_columns: int
     classes: Array
     class_weights: Array
     distinct: Array
-    subsample: FirstPassResult | None
     first_pass: Summary | None
 
 
 class Profiler:
-    """The first pass: count, and collect what a fit needs; ``make_first`` makes that of a coreset."""
+    """Collect a profile; ``make_first`` makes the first pass of a coreset."""
 
     def __init__(self, needs: Needs, make_first: Callable[[], Summarizer] | None) -> None:
         self._needs, self._first = needs, None if make_first is None else make_first()
-        self._n_points = self._n_columns = 0
         self._classes: Array = np.empty(0)
         self._class_weights: Array = np.empty(0)
         self._distinct = np.empty((0, 0), dtype=np.float32)
-        self._subsample = FirstPass(_ANY_LABELS, _SUBSAMPLE_SEED) if needs.subsample else None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        if self._needs.dense and sparse.issparse(points.X):
-            raise TypeError("X must be dense, but these rows are sparse; convert them by toarray()")
         if self._first is not None:
             self._first.add(points, before)
-        if self._subsample is not None:
-            self._subsample.add(points)
-        if self._needs.classes:
-            assert points.y is not None
+        if self._needs.classes and points.y is not None:
+            _check_classes(points.y)
             self._add_classes(points.y, points.weights)
-        self._add(len(points), points.n_columns, points.X)
+        self._add_distinct(points.X)
 
     def absorb(self, other: Profile) -> None:
         if self._first is not None and other.first_pass is not None:
             self._first.absorb(other.first_pass)
-        if self._subsample is not None and other.subsample is not None:
-            self._subsample.absorb(other.subsample)
-        self._add_classes(other.classes, other.class_weights)
-        self._add(other.n_points, other.n_columns, other.distinct)
+        if len(other.classes):
+            self._add_classes(other.classes, other.class_weights)
+        self._add_distinct(other.distinct)
 
     def summary(self) -> Profile:
-        parts: Any = [part and part.summary() for part in (self._subsample, self._first)]
-        classes = self._classes, self._class_weights
-        return Profile(self._n_points, self._n_columns, *classes, self._distinct, *parts)
+        first = None if self._first is None else self._first.summary()
+        return Profile(self._classes, self._class_weights, self._distinct, first)
 
     def _add_classes(self, labels: Array, weights: Array) -> None:
-        if not len(labels):
-            return
-        if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
-            label = labels[labels != np.floor(labels)][0]
-            raise ValueError(
-                f"Unknown label type: continuous; {label:g} is not a class; pass whole numbers or text"
-            )
         if len(self._classes):
             labels = np.concatenate([self._classes, labels])
             weights = np.concatenate([self._class_weights, weights])
@@ -220,13 +198,19 @@ class Profiler:
             raise _mixed(labels) from None
         self._class_weights = np.bincount(codes, weights)
 
-    def _add(self, n_points: int, n_columns: int, X: Any) -> None:
-        """Count rows, and keep as many distinct ones as are needed."""
-        self._n_points += n_points
-        self._n_columns = self._n_columns or n_columns
+    def _add_distinct(self, X: Any) -> None:
         if len(self._distinct) < self._needs.distinct and X.shape[0]:
-            both = X if not len(self._distinct) else np.concatenate([self._distinct, X])
+            both = np.concatenate([self._distinct, X]) if len(self._distinct) else X
             self._distinct = distinct_rows(both, np.arange(len(both)), self._needs.distinct)
+
+
+def _check_classes(labels: Array) -> None:
+    """Raise ValueError if labels are not classes; the first words are those that scikit-learn expects."""
+    fractions = labels[labels != np.floor(labels)] if labels.dtype.kind == "f" else labels[:0]
+    if len(fractions):
+        raise ValueError(
+            f"Unknown label type: continuous; {fractions[0]:g} is not a class; pass whole numbers or text"
+        )
 
 
 class LossesAtSolution(NamedTuple):
@@ -317,14 +301,16 @@ def is_out_of_core(X: Any) -> bool:
     return isinstance(X, Scan) or hasattr(type(X), "__dask_graph__")
 
 
-def _prepare(points: WeightedPoints, *, labelled: bool) -> WeightedPoints:
+def _prepare(points: WeightedPoints, *, needs: Needs) -> WeightedPoints:
     """Drop rows without weight, and labels that are not needed."""
-    if labelled and points.y is None:
+    if issparse(points.X) and not needs.sparse:
+        raise TypeError("X must be dense, but these rows are sparse; convert them by toarray()")
+    if needs.labels and points.y is None:
         raise ValueError(
             "labels are needed, but there are none; name their column in dm.scan(..., label=...), or "
             "pass a Dask array or Series as y"
         )
-    if not labelled and points.y is not None:
+    if not needs.labels:
         points = with_parts(points, y=None)
     return points if points.weights.all() else points.take(points.weights > 0)
 
@@ -344,13 +330,16 @@ def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
 class AllRows:
     """All rows to fit on: where they are, their profile, and what to change in every batch.
 
-    ``n_rows`` counts rows in memory without weight, too; ``classes`` are the values of labels that are
-    text in a scan, ``names`` those of the columns.
+    ``n_rows`` counts rows without weight, too, if they are in memory; ``classes`` are the values of labels
+    that are text in a scan, ``names`` those of the columns.
     """
 
     source: Source
     profile: Profile
     n_rows: int
+    n_points: int
+    n_columns: int
+    total_weight: float
     changes: tuple[Change, ...] = ()
     classes: Any = None
     names: Any = None
@@ -359,7 +348,8 @@ class AllRows:
     def in_memory(cls, points: WeightedPoints, needs: Needs, n_rows: int) -> AllRows:
         """Profile points."""
         source = InMemory(points)
-        return cls(source, source.reduce(partial(Profiler, needs, None), "profile"), n_rows)
+        profile: Profile = source.reduce(partial(Profiler, needs, None), "profile")
+        return cls(source, profile, n_rows, len(points), points.n_columns, points.total_weight)
 
     @classmethod
     def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
@@ -384,22 +374,19 @@ class AllRows:
             )
         # what the first pass computes is the same for every size and anchor
         first = plan(loss=needs.loss, size=2, sampler=settings.sampler, random_state=settings.seed)
-        changes = (partial(_prepare, labelled=needs.labels),)
+        changes = (partial(_prepare, needs=needs),)
         make = partial(_Changing, partial(Profiler, needs, partial(Summarizer, first)), changes)
         profile = source.reduce(make, "profile")
-        if not profile.n_points:
+        found = profile.first_pass.body
+        if not found.n_points:
             raise ValueError("there are no rows with positive weight; at least one is needed")
-        return cls(source, profile, profile.n_points, changes, classes, names)
+        form = found.form.n_columns, found.total
+        return cls(source, profile, found.n_points, found.n_points, *form, changes, classes, names)
 
     @property
     def points(self) -> WeightedPoints | None:
         """The points, where they are in memory."""
         return self.source.points if isinstance(self.source, InMemory) else None
-
-    @property
-    def n_points(self) -> int:
-        """The number of rows with positive weight."""
-        return self.profile.n_points
 
     @property
     def feature_names(self) -> Array | None:
@@ -432,10 +419,11 @@ class AllRows:
         codes = self.profile.classes.astype(np.intp)
         return np.bincount(codes, self.profile.class_weights, minlength=n_classes)
 
-    def subsample(self) -> WeightedPoints:
-        """Sample rows before any change, always the same ones: enough to measure a scale."""
-        assert self.profile.subsample is not None
-        return self.profile.subsample.sample()
+    def sample(self, settings: FitSettings) -> WeightedPoints:
+        """Sample rows, at most 20,000: enough to measure a scale. The same ones make the anchor."""
+        if self.points is not None:
+            return anchor_sample(self.points, seed_of(np.random.default_rng(settings.seed)))
+        return self._first_pass().sample()
 
     def build(self, settings: FitSettings, size: int, anchor: Any) -> Coreset:
         """Build a coreset around an anchor; None finds one."""
@@ -453,14 +441,9 @@ class AllRows:
             first = replace(first, kept=first.kept._replace(points=change(first.kept.points)))
         return first
 
-    def total_weight(self) -> float:
-        """Return the sum of the weights."""
-        points = self.points
-        return self._first_pass().total if points is None else points.total_weight
-
     def evaluate(self, settings: FitSettings, theta: Array) -> LossesAtSolution:
         """Compute the losses of all rows at theta."""
-        z = outlier_weight(settings.n_outliers, self.total_weight())
+        z = outlier_weight(settings.n_outliers, self.total_weight)
         make = partial(TrimmedPass, settings.loss, theta, z, cached=self.points is not None)
         found: Trimmed = self.reduce(make, "evaluate")
         return found.evaluate(z)
@@ -528,7 +511,7 @@ def _choose_size(settings: FitSettings, data: AllRows) -> FitResult:
     """Solve on a coreset of the requested size, or of one large enough by its own error bars."""
     n, size = data.n_points, settings.size
     if settings.is_auto:
-        shape = settings.loss.parameter_shape(data.profile.n_columns)
+        shape = settings.loss.parameter_shape(data.n_columns)
         size = max(_MIN_SIZE, ROWS_A_PARAMETER * int(np.prod(shape or (1,))))
     anchor: Any = None  # the first one for every size: the solution on a small coreset may mislead
     trials: list[Trial] = []

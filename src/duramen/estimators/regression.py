@@ -1,4 +1,4 @@
-"""Regression with outliers: least squares, Huber's loss, counts."""
+"""Regression with outliers: least squares, Huber's loss, quantiles, counts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from duramen.estimators.fitting import (
     rough_theta,
     weighted_median,
 )
-from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, SquaredLoss
+from duramen.losses import HuberLoss, LinearLoss, PoissonLoss, QuantileLoss, SquaredLoss
 
-_LOSSES = ("squared", "huber", "poisson")
+_LOSSES = {"squared": SquaredLoss, "huber": HuberLoss, "quantile": QuantileLoss, "poisson": PoissonLoss}
 _GAUSSIAN = 1.4826  # the standard deviation of a Gaussian, in median absolute deviations
 _EFFICIENT = 1.35  # Huber's choice: 95% as efficient as least squares on Gaussian errors
 _ROUNDING = 1e-9  # of the size of the labels: the residuals of a perfect fit
@@ -36,8 +36,8 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
 
     Parameters
     ----------
-    loss : {"squared", "huber", "poisson"}
-        Half the squared residual; Huber's loss of it; half the Poisson deviance
+    loss : {"squared", "huber", "quantile", "poisson"}
+        Half the squared residual; Huber's loss of it; its pinball loss; half the Poisson deviance
         of counts with mean ``exp(X @ coef_ + intercept_)``.
     n_outliers, coreset_size, sampler, n_init, n_rounds, max_iter, tol, verbose, updatable, random_state
         As in :class:`RobustLogisticRegression`.
@@ -48,6 +48,8 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         Where Huber's parabola becomes a line, in the units of y. "auto" is 1.35
         standard deviations of the residuals, estimated from their median at a
         rough trimmed fit; ``delta_`` is the result.
+    quantile : float
+        Which quantile of the labels to predict with the quantile loss: 0.5 is the median.
     fit_intercept : bool
 
     Attributes
@@ -77,6 +79,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     _: KW_ONLY
     alpha: float = 0.0
     delta: float | str = "auto"
+    quantile: float = 0.5
     fit_intercept: bool = True
 
     _BOUNDED = "alpha above 0"
@@ -97,8 +100,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """
         self._check_parameters()
         settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        needs = Needs(settings.loss, subsample=self._measures)
-        data = self._collect(X, y, sample_weight, settings, needs)
+        data = self._collect(X, y, sample_weight, settings, Needs(settings.loss))
         if self._measures:
             settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
         self._fit(settings, data)
@@ -107,8 +109,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
     def predict(self, X: Any) -> Array:
         """Predict the label of each row, or the mean of its count: (n,)."""
         rows = self._new_rows(X)
-        predictor = np.asarray(rows @ self.coef_ + self.intercept_)
-        return np.exp(predictor) if isinstance(self.solution_.loss, PoissonLoss) else predictor
+        return self.solution_.loss.predictions(self.solution_.theta, rows)["value"]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Compute R^2 of the predictions; for counts D^2, the share of deviance explained."""
@@ -122,7 +123,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return tags
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        theta, n_columns = self.solution_.theta, data.profile.n_columns
+        theta, n_columns = self.solution_.theta, data.n_columns
         self.coef_ = theta[:n_columns].copy()
         self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
         self.__dict__.pop("delta_", None)  # of an earlier fit
@@ -140,16 +141,14 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return self.loss == "huber" and isinstance(self.delta, str) and self.delta == "auto"
 
     def _loss(self, delta: Any) -> LinearLoss:
-        if self.loss == "huber":
-            return HuberLoss(delta, fit_intercept=self.fit_intercept)
-        kind = SquaredLoss if self.loss == "squared" else PoissonLoss
-        return kind(fit_intercept=self.fit_intercept)
+        own = {"huber": {"delta": delta}, "quantile": {"quantile": self.quantile}}.get(self.loss, {})
+        return _LOSSES[self.loss](**own, fit_intercept=self.fit_intercept)
 
     def _measure_delta(self, data: AllRows, settings: FitSettings) -> float:
         """Compute Huber's delta from the residuals of a rough trimmed fit."""
         squared = SquaredLoss(fit_intercept=self.fit_intercept)
         theta = rough_theta(replace(settings, loss=squared), data)
-        sample = data.subsample()
+        sample = data.sample(settings)
         labels = np.asarray(sample.y, dtype=np.float64)
         spread = weighted_median(np.sqrt(2 * squared.values(theta, sample.X, sample.y)), sample.weights)
         nonzero = labels != 0

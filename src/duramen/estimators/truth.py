@@ -69,11 +69,11 @@ class TruthDiscovery(RobustEstimator):
             As in :meth:`RobustLogisticRegression.fit`.
         """
         settings = self._settings(TruthDiscoveryLoss())
-        needs = Needs(settings.loss, subsample=self._measures_scale(), dense=True)
-        data = self._collect(X, None, sample_weight, settings, needs)
+        measures = self._measures_scale()
+        data = self._collect(X, None, sample_weight, settings, Needs(settings.loss))
         if data.points is not None:
             refuse_nonfinite(data.points.X)
-        self.scale_ = self._measure_scale(data) if self._measures_scale() else float(self.scale)
+        self.scale_ = self._measure_scale(data.sample(settings)) if measures else float(self.scale)
         self._fit(settings, data.changed(self._in_units()))
         return self
 
@@ -102,9 +102,8 @@ class TruthDiscovery(RobustEstimator):
             raise ValueError(f"scale={self.scale!r} must be a positive number, or 'auto'")
         return False
 
-    def _measure_scale(self, data: AllRows) -> float:
+    def _measure_scale(self, sample: WeightedPoints) -> float:
         """Compute the median distance from the medians of the columns."""
-        sample = data.subsample()
         rows, weights = np.asarray(sample.X, dtype=np.float64), sample.weights
         with np.errstate(over="ignore"):
             gaps = rows - [weighted_median(column, weights) for column in rows.T]

@@ -126,6 +126,11 @@ class Connection(sqlite3.Connection):
         with sqlite_errors(self.path):
             self.executemany(statement, rows)
 
+    def set(self, *pragmas: str) -> None:
+        """Set pragmas."""
+        for pragma in pragmas:
+            self.run(f"PRAGMA {pragma}")
+
     def number(self, statement: str) -> int:
         """Return the one number that a statement gives."""
         return int(self.run(statement)[0][0])
@@ -152,8 +157,11 @@ def _check_format(connection: Connection) -> None:
         raise damaged(path, f"unknown format {form}")
 
 
-def connect(path: Path, options: str, *pragmas: str) -> Connection:
-    """Open a store or an empty file, with options such as ``mode=ro``."""
+def connect(path: Path, options: str, *pragmas: str, new: tuple[str, ...] = ()) -> Connection:
+    """Open a store or an empty file, with options such as ``mode=ro``; ``new`` are pragmas for an empty one.
+
+    Nothing is changed in a file that is not a store.
+    """
     address = f"file://{quote(bytes(path.absolute()))}?{options}"
     with sqlite_errors(path):
         connection = sqlite3.connect(
@@ -163,10 +171,12 @@ def connect(path: Path, options: str, *pragmas: str) -> Connection:
     no_files = "temp_store = MEMORY"  # keeps rows out of temporary files
     common = (f"cache_size = {-_CACHE}", no_files, "trusted_schema = OFF", "cell_size_check = ON")
     try:
-        for pragma in (*pragmas, *common):
-            connection.run(f"PRAGMA {pragma}")
-        if not connection.is_blank:  # reads its first page
+        connection.set(*common)
+        if connection.is_blank:  # reads its first page
+            connection.set(*new)
+        else:
             _check_format(connection)
+        connection.set(*pragmas)
     except BaseException:
         connection.close()
         raise

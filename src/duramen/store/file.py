@@ -31,7 +31,7 @@ from duramen.store.connection import (
     damage_errors,
     sqlite_errors,
 )
-from duramen.store.lock import inode, now, open_files, refuse_inherited
+from duramen.store.lock import WriterLock, inode, now, open_files, refuse_inherited
 
 _LOG = 64 << 20  # bytes of the log that are kept for the next transactions
 
@@ -52,20 +52,10 @@ def has_log(path: Path) -> bool:
 
 
 def _connect_writer(path: Path, synchronous: str) -> Connection:
-    """Open for writing, with a log that every commit is synced to; deleted content is overwritten.
-
-    Nothing is changed in a file that is not a store.
-    """
-    connection = connect(path, "mode=rwc", "secure_delete = ON")
+    """Open for writing, with a log that every commit is synced to; deleted content is overwritten."""
     log = ("journal_mode = WAL", f"synchronous = {synchronous}", f"journal_size_limit = {_LOG}")
-    try:
-        layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL") if connection.is_blank else ()
-        for pragma in (*layout, *log):
-            connection.run(f"PRAGMA {pragma}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    layout = ("page_size = 4096", "auto_vacuum = INCREMENTAL")
+    return connect(path, "mode=rwc", "secure_delete = ON", *log, new=layout)
 
 
 def _connect_reader(path: Path) -> tuple[Connection, bool]:
@@ -109,8 +99,7 @@ def create_tables(connection: Connection) -> None:
     """Create the tables; inside a transaction."""
     for table, columns in _TABLES.items():
         connection.run(f"CREATE TABLE {table} ({columns})")
-    connection.run(f"PRAGMA application_id = {APPLICATION}")
-    connection.run(f"PRAGMA user_version = {FORMAT}")
+    connection.set(f"application_id = {APPLICATION}", f"user_version = {FORMAT}")
 
 
 def pack_name(name: Any) -> Any:
@@ -159,7 +148,10 @@ def _require(sound: bool, reason: str) -> None:
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds; the points come last, block by block, and are checked while they are read."""
+    """What a file holds; the points come last, block by block, and are checked while they are read.
+
+    The ``epochs`` of points are whether they changed since the anchor.
+    """
 
     metadata: dict[str, Any]
     n_points: int
@@ -178,31 +170,34 @@ class StoreFile:
 
     def __init__(self, path: Path, *, read_only: bool = False, synchronous: str = "full") -> None:
         self.path, self.read_only = path, read_only
-        self.log_has_traces = not read_only and has_log(path)  # of what was deleted
         refuse_inherited(path)
-        self._connection, self._immutable = (
-            _connect_reader(path) if read_only else (_connect_writer(path, synchronous), False)
-        )
+        self._lock = None if read_only else WriterLock(path)
+        self.log_has_traces = not read_only and has_log(path)  # of what was deleted
+        try:
+            self._connection, self._immutable = (
+                _connect_reader(path) if read_only else (_connect_writer(path, synchronous), False)
+            )
+        except BaseException:
+            self._release()
+            raise
         self.inode = inode(path)
         open_files.add(self)
         self.blocks = Blocks(self._connection, _NO_ROWS)
         self.totals: dict[str, Any] = {"epoch": 0, "sample": [0, 0], "n_places": 0, "n_forgotten": 0}
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether nothing was ever written."""
-        return self._connection.is_blank
-
-    def create(self, metadata: dict[str, Any]) -> None:
-        """Create the tables, and write the first metadata."""
-        self.begin()
-        create_tables(self._connection)
-        for name, value in metadata.items():
-            self.put(name, value)
-        self.commit(set())
-
-    def open(self) -> None:
-        """Check that this is a store, and bring an older format up to date."""
+    def open(self, fresh: dict[str, Any] | None = None) -> None:
+        """Bring an older format up to date, or write the first metadata of a new store."""
+        if self._connection.is_blank:
+            if fresh is None:
+                raise ValueError(
+                    f"{self.path} is empty: it is being created, or its creation was interrupted; "
+                    "dm.open_store(path, create=True, loss=...) completes it"
+                )
+            self.begin()
+            create_tables(self._connection)
+            for name, value in fresh.items():
+                self.put(name, value)
+            self.commit(set())
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
                 raise ValueError(
@@ -221,7 +216,7 @@ class StoreFile:
             anchor = self._read_metadata()["anchor"]
         event = (now(), "kept by an older version", None, anchor["radius"], None) if anchor else None
         self.put("history", [event] if event else [])
-        self._connection.run(f"PRAGMA user_version = {FORMAT}")
+        self._connection.set(f"user_version = {FORMAT}")
 
     # transactions
 
@@ -252,11 +247,11 @@ class StoreFile:
 
     def empty_log(self, *, wait: bool = True) -> bool:
         """Merge the log into the tables and empty it; return False if a reader prevents that."""
-        self._connection.run(f"PRAGMA busy_timeout = {int(1000 * WAIT * wait)}")
+        self._connection.set(f"busy_timeout = {int(1000 * WAIT * wait)}")
         try:
             busy = self._connection.number("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._connection.run(f"PRAGMA busy_timeout = {int(1000 * WAIT)}")
+            self._connection.set(f"busy_timeout = {int(1000 * WAIT)}")
         self.log_has_traces = self.log_has_traces and bool(busy)
         return not busy
 
@@ -319,10 +314,18 @@ class StoreFile:
             raise PermissionError(errno.EACCES, reason, str(target)) from error
 
     def close(self) -> None:
-        """Close the file; the last connection to close removes the log."""
-        with sqlite_errors(self.path):
-            self._connection.close()
-        open_files.discard(self)
+        """Close the file, and release the lock; the last connection to close removes the log."""
+        self.clear_traces()
+        try:
+            with sqlite_errors(self.path):
+                self._connection.close()
+            open_files.discard(self)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     # writing
 
@@ -331,18 +334,22 @@ class StoreFile:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
         self._connection.run(_PUT, name, text, _text_checksum(name, text))
 
-    def add(self, block: Block, names: Any = None) -> None:
+    def add(self, block: Block, names: dict[int, Any] | None) -> None:
         """Add new points, with their names."""
         with damage_errors(self.path):
-            self.blocks.add(block)
+            self.blocks.add(self._dated(block))
         if names is not None:
-            pairs = zip(block["ids"].tolist(), map(pack_name, names), strict=True)
+            pairs = ((one, pack_name(names[one])) for one in block["ids"].tolist())
             self._connection.run_many("INSERT INTO names VALUES (?, ?)", pairs)
+
+    def _dated(self, block: Block) -> Block:
+        """Return points with the number of anchors that preceded each."""
+        return {**block, "epochs": block["epochs"] + (self.totals["epoch"] - 1)}
 
     def replace(self, block: Block) -> None:
         """Replace the points with the same ids."""
         with damage_errors(self.path):
-            self.blocks.replace(block)
+            self.blocks.replace(self._dated(block))
         self._delete("sample", block["ids"])
 
     def remove(self, ids: Array) -> None:
@@ -356,8 +363,9 @@ class StoreFile:
         self._connection.run(f"DELETE FROM {table} WHERE id {AMONG}", as_json(ids))
         self.log_has_traces = True
 
-    def set_sample(self, ids: set[int]) -> None:
-        """Write which points the anchor was found on."""
+    def begin_epoch(self, ids: set[int]) -> None:
+        """Write that there is a new anchor, and which points it was found on."""
+        self.totals["epoch"] += 1
         self._connection.run("DELETE FROM sample")
         self._connection.run_many("INSERT INTO sample VALUES (?)", ((one,) for one in sorted(ids)))
         self.totals["sample"] = _count_and_sum(ids)
@@ -384,8 +392,8 @@ class StoreFile:
         query = "SELECT * FROM forgotten WHERE number < ? ORDER BY number"  # a reader may lag behind
         rows = self._connection.run(query, n)
         with damage_errors(self.path):
-            sound = [seal == _deletion_checksum(*row) for *row, seal in rows]
-            _require(len(sound) == n and all(sound), f"{sum(sound)} intact deletion records instead of {n}")
+            n_sound = sum(seal == _deletion_checksum(*row) for *row, seal in rows)
+            _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
     def read(self) -> Content:
@@ -397,7 +405,9 @@ class StoreFile:
             self.blocks = Blocks(self._connection, RowLayout.from_json(layout) if layout else _NO_ROWS)
             totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
             others = self._read_names(), self._read_sample(), self._read_places()
-            return Content(metadata, int(totals["n_points"]), *others, self.blocks.read(totals))
+            epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
+            dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
+            return Content(metadata, int(totals["n_points"]), *others, dated)
 
     def _read_metadata(self) -> dict[str, Any]:
         metadata = {}

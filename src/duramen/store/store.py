@@ -7,7 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 import numpy as np
 
 from duramen.arrays import Array, is_whole
-from duramen.ball import distance
 from duramen.coreset.save import LossMismatchError, anchor_of, anchor_state
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.dynamic.persist import (
@@ -28,12 +27,12 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
-from duramen.losses.base import Loss
+from duramen.losses.base import Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
-from duramen.store.connection import StoreLockedError, damage_errors, damaged
+from duramen.store.connection import StoreLockedError, damage_errors
 from duramen.store.file import Content, StoreFile, resolve
-from duramen.store.lock import WriterLock, now, refuse_inherited
+from duramen.store.lock import now, refuse_inherited
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,7 +77,7 @@ class Store(DynamicCoreset):
     >>> folder.cleanup()
     """
 
-    def __init__(self, file: StoreFile, lock: WriterLock | None, given: dict[str, Any]) -> None:
+    def __init__(self, file: StoreFile, given: dict[str, Any]) -> None:
         self._file, self._pid = file, os.getpid()
         self._closed = self._lost_file = False
         self._depth, self._undone = 0, False  # of transactions; whether the outermost was already undone
@@ -97,7 +96,7 @@ class Store(DynamicCoreset):
             super().__init__(**known)
             self._restore(content)
         _check_settings(self, content.metadata, given)
-        self._finalizer = weakref.finalize(self, _close_file, file, lock, self._pid)
+        self._finalizer = weakref.finalize(self, _close_file, file, self._pid)
 
     # what a store has beyond a dynamic coreset
 
@@ -174,12 +173,9 @@ class Store(DynamicCoreset):
         with self._lock:
             self._check_open()
             self._refuse_in_transaction("check()")
-            with self._snapshot():
+            with self._snapshot(), damage_errors(self.path):
                 self._check_file()
-            try:
                 self.check_invariants()
-            except AssertionError as error:
-                raise damaged(self.path, f"an invariant is broken: {error}") from error
             n_blocks = self._file.blocks.totals["n_blocks"]
             last = "every invariant holds" if __debug__ else "no invariant was checked, because of python -O"
             return f"{self.n_points:,} points in {n_blocks:,} blocks: every page, every checksum and {last}"
@@ -333,11 +329,12 @@ class Store(DynamicCoreset):
             points = self._sound()
             numbers = points.slots.ids[self._find(ids)]
             if len(numbers):
-                given = numbers if points.ids.names is None else points.ids.names_of(numbers)
+                names = points.ids.names or {}
+                forgotten = [names.get(one, one) for one in numbers.tolist()]
                 super().delete(numbers)
                 self._file.remove(numbers)
                 if self.audit:
-                    self._file.note_forgotten(given.tolist())
+                    self._file.note_forgotten(forgotten)
 
     def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
         with self.transaction():
@@ -433,7 +430,7 @@ class Store(DynamicCoreset):
                 self,
                 state,
                 n,
-                _parts(content, changed),
+                _parts(content.blocks, changed),
                 anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
                 names=content.names,
                 sample=sample,
@@ -466,23 +463,15 @@ class Store(DynamicCoreset):
         """Check that every page is intact, and that the file agrees with memory."""
         if self.read_only:
             self._restore(self._file.read())
-        content = self._file.read()
-        with damage_errors(self.path):
-            agree = [self._is_in_memory(block) for block in content.blocks]
-        self._file.check()
-        if not all(agree):
-            raise damaged(self.path, "a block holds points that differ from those in memory")
+        content, pack = self._file.read(), self._file.blocks.layout.pack
+        if not all(pack(block) == pack(self._block(block["ids"])) for block in content.blocks):
+            raise ValueError("a block holds points that differ from those in memory")
         if content.n_points != self.n_points:
-            raise damaged(self.path, f"it has {content.n_points} points, but memory has {self.n_points}")
+            raise ValueError(f"it has {content.n_points} points, but memory has {self.n_points}")
         same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
         if not same or content.metadata["notes"] != self._metadata["notes"]:
-            raise damaged(self.path, "its state or its notes differ from those in memory")
-
-    def _is_in_memory(self, block: Block) -> bool:
-        """Return whether memory holds the same points, and knows which changed since the anchor."""
-        block = {**block, "epochs": np.maximum(block["epochs"], self._file.totals["epoch"] - 1)}
-        pack = self._file.blocks.layout.pack
-        return pack(block) == pack(self._block(block["ids"]))
+            raise ValueError("its state or its notes differ from those in memory")
+        self._file.check()
 
     # from memory to the file
 
@@ -506,13 +495,11 @@ class Store(DynamicCoreset):
 
     def _write_points(self, numbers: Array) -> None:
         """Write new points."""
-        state = self._sound()
-        validator, named = state.validator, state.ids.names is not None
+        state, validator = self._state, self._state.validator
         layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
         self._file.blocks.layout, step = layout, _BLOCKS * layout.capacity
         for start in range(0, len(numbers), step):
-            some = numbers[start : start + step]
-            self._file.add(self._block(some), state.ids.names_of(some) if named else None)
+            self._file.add(self._block(numbers[start : start + step]), state.ids.names)
 
     def _write_places(self) -> None:
         """Write the places of a tree whose points have changed."""
@@ -525,17 +512,12 @@ class Store(DynamicCoreset):
             tree.touched = set()
 
     def _block(self, numbers: Array) -> Block:
-        """Return points as they are written to the file."""
-        state, epoch = self._sound(), self._file.totals["epoch"] - 1
+        """Return points, with whether they changed since the anchor, as the file takes them."""
+        state = self._sound()
         slots = state.slots.find(numbers)
         points = state.slots.points(slots)
-        block = {
-            "ids": points.ids,
-            "epochs": epoch + state.slots.changed[slots],
-            "weights": points.weights,
-            "rows": points.X,
-        }
-        return block if points.y is None else {**block, "labels": points.y}
+        changed, labels = state.slots.changed[slots], {} if points.y is None else {"labels": points.y}
+        return {"ids": points.ids, "epochs": changed, "weights": points.weights, **labels, "rows": points.X}
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:
         """Write an anchor that is new, or at which all points were scored again."""
@@ -548,31 +530,24 @@ class Store(DynamicCoreset):
         event = [now(), what, self.n_points, anchor.radius, moved]
         self._put("history", [*self._metadata["history"], event])
         self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
-        self._file.set_sample(self._state.sample)
-        self._file.totals["epoch"] += 1
+        self._file.begin_epoch(self._state.sample)
         self._written_anchor = anchor
 
 
-def _parts(content: Content, changed: Array) -> Iterator[tuple[Any, ...]]:
+def _parts(blocks: Iterator[Block], changed: Array) -> Iterator[tuple[Any, ...]]:
     """Read the points of blocks, and fill in which of them changed since the anchor."""
-    start, epoch = 0, content.metadata["ledger"]["epoch"]
-    for block in content.blocks:
+    start = 0
+    for block in blocks:
         end = start + len(block["ids"])
-        changed[start:end] = block["epochs"] == epoch
+        changed[start:end] = block["epochs"]
         yield block["ids"], block["weights"], block.get("labels"), block["rows"]
         start = end
 
 
-def _close_file(file: StoreFile, lock: WriterLock | None, pid: int) -> None:
-    """Close the file and release the lock, also if the store was never closed; not after a fork."""
-    if pid != os.getpid():
-        return
-    try:
-        file.clear_traces()
+def _close_file(file: StoreFile, pid: int) -> None:
+    """Close the file, also if the store was never closed; not after a fork."""
+    if pid == os.getpid():
         file.close()
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _json_round_trip(name: Any, value: Any) -> Any:
@@ -676,25 +651,15 @@ def open_store(
     if create and read_only:
         raise ValueError("create and read_only contradict each other; leave one of them out")
     _check_place(place, create, not read_only)
-    is_new = create and not (place.exists() and place.stat().st_size > 0)
-    fresh = _first_metadata(given) if is_new else None  # raises before there is a file
-    with ExitStack() as on_error:
-        lock = None if read_only else WriterLock(place)
-        if lock is not None:
-            on_error.callback(lock.release)
-        file = StoreFile(place, read_only=read_only, synchronous=synchronous)
-        on_error.callback(file.close)
-        if file.is_blank:
-            if not create:
-                raise ValueError(
-                    f"{place} is empty: it is being created, or its creation was interrupted; "
-                    "dm.open_store(path, create=True, loss=...) completes it"
-                )
-            file.create(fresh or _first_metadata(given))
-        file.open()
-        store = Store(file, lock, given)
-        on_error.pop_all()
-    return store
+    needed = create and ("loss" in given or not place.exists())
+    fresh = _first_metadata(given) if needed else None  # raises before there is a file
+    file = StoreFile(place, read_only=read_only, synchronous=synchronous)
+    try:
+        file.open(fresh)
+        return Store(file, given)
+    except BaseException:
+        file.close()
+        raise
 
 
 def _check_place(place: Path, create: bool, writing: bool) -> None:
