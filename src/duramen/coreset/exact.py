@@ -107,8 +107,6 @@ class ExactSums:
             for part in _parts(block, largest) if can_split else block:
                 self.add(part, sign)
 
-    value, add_many = values, add_rows
-
     def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
         """Add other sums to those at some positions, which are distinct; by default the leading ones."""
         other._flush()
@@ -278,6 +276,3 @@ def _parts(block: Array, largest: Any) -> Iterator[Any]:
         yield upper.sum(axis=0)
         block = np.subtract(block, upper, out=lower)
         sigma = sigma * 2.0 ** (_SPLIT - 53)
-
-
-ExactSum = ExactSums
