@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from duramen.progress import Bar
+from duramen.text import shorten
 
 
 @dataclass
@@ -45,8 +46,8 @@ class Output:
             print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
     def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
-        """Print the result of a command: text for the user, or one JSON object."""
-        self.say(text)
+        """Print the result of a command: text for people, by default of its facts, or one JSON object."""
+        self.say(text or words(facts))
         if self.json:
             found = {"command": command, **plain(facts), "warnings": self.warnings}
             write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
@@ -114,6 +115,33 @@ def plain(value: Any) -> Any:
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
     """Return attributes by their names, as fields for JSON."""
     return {name: getattr(value, name) for name in names}
+
+
+def words(facts: dict[str, Any]) -> str:
+    """Describe fields for people, one a line; records are listed below their name.
+
+    Examples
+    --------
+    >>> print(words({"n_points": 3000, "theta": [0.25, -1.0], "set_aside": [{"id": "r1", "loss": 7.5}]}))
+    n points          3,000
+    theta             0.25, -1
+    set aside         1
+      id r1, loss 7.5
+    """
+    lines = []
+    for name, value in facts.items():
+        records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
+        lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
+        lines += ["  " + ", ".join(f"{one} {_words(part)}" for one, part in each.items()) for each in records]
+    return "\n".join(lines)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return shorten(", ".join(map(_words, value)), 80)
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else shorten(value, 80)
 
 
 class Interrupted(KeyboardInterrupt):
