@@ -23,7 +23,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
 from duramen.files import checksum, replacing
-from duramen.io.opening import is_pattern
+from duramen.io.formats import is_pattern
 from duramen.io.scan import Scan, TableSource
 from duramen.progress import Bar
 from duramen.text import few

@@ -248,8 +248,8 @@ def _is_whole(one: Any) -> bool:
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
     from duramen.io import Encoding
-    from duramen.io.learning import has_text_ids
-    from duramen.io.opening import is_table
+    from duramen.io.encoding import has_text_ids
+    from duramen.io.formats import is_table
 
     if str(path) != "-":
         check_source(path)
