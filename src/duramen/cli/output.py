@@ -195,11 +195,6 @@ def defer_interrupts() -> Iterator[None]:
         _deferred.clear()
 
 
-_COMMANDS = {  # advice of the library, and the same on the command line
-    ", or open it with read_only=True": "",
-    "dm.open_store(path, create=True, loss=...)": "duramen store init",
-    "dm.open_store(path)": "with duramen store compact",
-}
 _HINTS = {  # as duramen.errors.HINTS
     "impute": "fill it, drop the row, or impute it (--impute mean, median or zero)",
     "features": "leave the column out of the features (--features)",
@@ -227,8 +222,6 @@ def describe_error(error: BaseException) -> tuple[str, bool]:
     'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
     """
     text = " ".join(_text(error).split())
-    for library, here in _COMMANDS.items():
-        text = text.replace(library, here)
     if isinstance(error, MemoryError):
         return f"not enough memory: {text}; use fewer rows", True
     if isinstance(error, _EXPECTED):
