@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.ball import lengths
-from duramen.losses.base import ignore_overflow
+from duramen.losses.base import ignore_overflow, lengths
 from duramen.losses.nearest import (
     FEW_COLUMNS,
     first_least,

@@ -12,8 +12,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, distance, lengths
-from duramen.losses.base import Loss, ignore_overflow
+from duramen.losses.base import Anchor, Loss, distance, ignore_overflow, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
 from duramen.seeds import draw_distinct_rows, draw_rows, generator, spawn
