@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -39,6 +39,7 @@ from duramen.losses.base import (
     Ball,
     Explanation,
     Loss,
+    Neighbourhood,
     ignore_overflow,
     lengths,
     require_finite,
@@ -49,13 +50,23 @@ from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-class Neighbourhood(NamedTuple):
-    """For each row: the derivatives of psi in m, the norm of (x, 1), and the deviation in a ball."""
+@dataclass(frozen=True, eq=False)
+class _LinearNeighbourhood(Neighbourhood):
+    """The same for one predictor: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
 
-    slopes: Array
-    curvatures: Array
-    norms: Array
-    deviation: Array
+    slopes: Any = None
+    fit_intercept: bool = True
+
+    def products(self, gradient: Array) -> Array:
+        with ignore_overflow():
+            predictors = super().products(gradient[: self.gradients.shape[1]])
+            return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
+
+    def gradient_sum(self, weights: Array) -> Array:
+        weighted = self.slopes * weights
+        with ignore_overflow():
+            total = np.asarray(self.gradients.T @ weighted, dtype=np.float64)
+        return np.append(total, weighted.sum()) if self.fit_intercept else total
 
 
 class PredictorLoss(Loss):
@@ -354,7 +365,6 @@ class LinearLoss(PredictorLoss):
         return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
-        """Compute all that bounds each f in a ball, in two passes over the rows."""
         rows = self._rows(X)
         norms = self._norms(rows)
 
@@ -362,8 +372,20 @@ class LinearLoss(PredictorLoss):
             return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
 
         reach = _reach(ball, rows, norms)
-        slopes, curvatures, deviation = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
-        return Neighbourhood(_finite(slopes), curvatures, norms, deviation)
+        found = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
+        slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
+        norms, slopes = norms.astype(np.float64, copy=False), _finite(slopes)
+        with ignore_overflow():
+            constants = {"deviation": deviation}
+            if self.max_slope is not None:
+                constants["lipschitz"] = self.max_slope * norms
+            if self.max_curvature is not None:
+                constants["smooth"] = self.max_curvature * norms**2
+            if self.max_third is not None:
+                constants["hessian"] = curvatures * norms**2 + self.max_third * norms**3 * (ball.radius / 3)
+            steep = np.abs(slopes) * norms
+        radius = np.float64(ball.radius)
+        return _LinearNeighbourhood(radius, constants, steep, rows, slopes, self.fit_intercept)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Bound how far psi, as computed, can be from psi(m) within ``reach``."""
