@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.files import core_names, encoding_in, read_core
+from duramen.cli.files import core_names, encoding_in
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
@@ -28,7 +28,7 @@ def test_through_the_real_entry_point(files, tmp_path):
 
 
 def test_it_is_the_coreset_that_the_library_makes(core):
-    file, rows = read_core(core), table()
+    file, rows = dm.load_coreset(core), table()
     colours = np.array(rows["colour"])
     one_hot = (colours == name for name in ("blue", "green", "red"))
     X = np.column_stack([rows["age"], rows["income"], *one_hot])
@@ -55,7 +55,7 @@ def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
         write(rows.slice(start, (1000, 1, 1999)[number]), tmp_path / "parts" / f"{number}.parquet")
     for source in (tmp_path / "parts", tmp_path / "parts" / "*.parquet"):
         assert run("build", source, "-o", made, *LEARN, *SMALL, "--force", "--quiet").code == 0
-        assert_same_coreset(read_core(core), read_core(made))
+        assert_same_coreset(dm.load_coreset(core), dm.load_coreset(made))
     assert "absent: no such file" in run("build", tmp_path / "absent", "-o", made, *LEARN, "--force").err
 
 
@@ -151,7 +151,7 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     assert not made.exists()
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--impute", "mean").code == 0
     mean = np.mean([age for age in ages if age is not None])
-    assert encoding_in(read_core(made).metadata).parts[0].fill == pytest.approx(mean, rel=1e-12)
+    assert encoding_in(dm.load_coreset(made).metadata).parts[0].fill == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     [
         ("logistic", "--loss logistic needs labels; name their column with --label"),
         ("kmeans", "--loss kmeans needs the number of centres; pass --k"),
-        ("kmeans --k 2 --label two", "--loss kmeans takes no labels"),
-        ("logistic --label two --k 2", "--k is for kmeans and kmedian and bregman, not for logistic"),
+        ("kmeans --k 2 --label two", "--loss kmeans does not take all of these options; leave --label out"),
+        ("logistic --label two --k 2", "--loss logistic does not take all of these options; leave --k out"),
         ("logistic --label tow", "'tow'"),
         ("logistic --label three", "has 3 classes (1, 2, 3), but 2 were expected"),
         ("softmax --label three --classes 2", "has 3 classes (1, 2, 3), but 2 were expected"),
@@ -193,10 +193,10 @@ def test_outputs_are_checked_before_anything_takes_time(files, core, run, refuse
 
 
 def test_damage_is_an_error_or_does_no_harm(core):
-    whole, raw = read_core(core), core.read_bytes()
+    whole, raw = dm.load_coreset(core), core.read_bytes()
     start = raw.index(b'{"anchor"')  # from here on, metadata
     places = np.random.default_rng(0).integers(start, len(raw), 150)
-    harmless, errors = flip_bits(core, places, read_core)
+    harmless, errors = flip_bits(core, places, dm.load_coreset)
     for found in harmless:
         assert found.metadata == whole.metadata
         np.testing.assert_array_equal(found.weights, whole.weights)

@@ -10,7 +10,7 @@ import pytest
 
 import duramen as dm
 from duramen.cli import main
-from duramen.cli.demo import compare, contaminate
+from duramen.cli.demo import compare, contaminate, coreset_of
 from duramen.progress import Bar
 
 FITS = (
@@ -33,7 +33,8 @@ class Terminal(io.StringIO):
 @pytest.fixture(scope="module", params=range(3))
 def found(request):
     sample = contaminate(20_000, 0.02, request.param)
-    return *compare(sample, 4000, request.param, Bar(shown=False)), sample
+    fits = compare(sample, 4000, request.param, Bar(shown=False))
+    return fits, coreset_of(sample, 4000, request.param, 400), sample
 
 
 def test_trimming_on_everything_is_as_good_as_the_oracle(found):

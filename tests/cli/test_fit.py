@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
 import duramen as dm
-from duramen.cli.files import core_names, encoding_in, read_core, read_model
+from duramen.cli.files import core_names, encoding_in, read_model
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
 from tests.io.files import write
@@ -32,7 +32,7 @@ def test_planted_rows_are_set_aside(core, run):
     done = run("fit", core, "--top", "1000", "--json")
     aside = [one["id"] for one in done.json["set_aside"]]
     assert len(aside) == done.json["n_set_aside"]
-    planted = {name for name in core_names(read_core(core)).values() if int(name[1:]) < 60}
+    planted = {name for name in core_names(dm.load_coreset(core)).values() if int(name[1:]) < 60}
     assert planted <= set(aside)
     losses = [one["loss"] for one in done.json["set_aside"]]
     assert losses == sorted(losses, reverse=True)
@@ -47,7 +47,7 @@ def test_it_is_the_solution_that_the_library_finds(core, model):
     found, solution = read_model(model), dm.solve(dm.load_coreset(core), random_state=0)
     np.testing.assert_array_equal(found.theta, solution.theta)
     assert found.state["objective"] == solution.objective
-    assert found.encoding == encoding_in(read_core(core).metadata)
+    assert found.encoding == encoding_in(dm.load_coreset(core).metadata)
 
 
 def test_of_data_it_is_that_of_the_coreset_built_first(model, files, run, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 import duramen as dm
-from duramen.cli.files import core_names, read_core
+from duramen.cli.files import core_names
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, process, table
 from tests.io.files import write
@@ -83,7 +83,7 @@ def test_report_refuses(core, files, refuse, tmp_path):
 
 def test_the_report_of_a_coreset_names_the_suspected(core, run, tmp_path):
     assert run("report", core, "-o", tmp_path / "r.html").code == 0
-    page, file = (tmp_path / "r.html").read_text(), read_core(core)
+    page, file = (tmp_path / "r.html").read_text(), dm.load_coreset(core)
     suspected = file.ids[file.suspected]
     assert sum(f"<b>{core_names(file)[int(one)]}</b>" in page for one in suspected) >= 20
     assert not any(str(one) in page for one in suspected)

@@ -28,7 +28,6 @@ from duramen.cli.files import (
     encoding_in,
     kind_of,
     model_state,
-    read_core,
     read_data,
     read_model,
     write_model,
@@ -44,6 +43,7 @@ from duramen.cli.options import (
     refuse_options,
 )
 from duramen.cli.output import Output, bar, fields_of, naming, standard_output
+from duramen.coreset.save import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
@@ -151,7 +151,7 @@ def _load_core(path: Path, options: Namespace) -> tuple[str, Coreset]:
         return kind, build_core(path, options)
     refuse_options(options, FIXED, f"{path} is a {KINDS[kind]}, whose loss, columns and size are fixed")
     if kind == "core":
-        return kind, read_core(path)
+        return kind, load_coreset(path)
     with open_store(path, read_only=True) as store:
         return kind, core_of(store)
 
@@ -262,7 +262,7 @@ def certify(options: Namespace) -> Result:
     example: duramen certify core.parquet rows.parquet
     """
     check_source(options.core)
-    core = read_core(options.core)
+    core = load_coreset(options.core)
     if encoding_in(core.metadata) is not None:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
     settings = {"radius": options.radius, "n_probes": options.probes, "ascent_steps": options.steps}
@@ -309,7 +309,7 @@ def report(options: Namespace) -> Result:
         raise ValueError(f"{source} is neither a store nor a coreset; duramen build makes a coreset of data")
     opened = open_store(source, read_only=True) if kind == "store" else nullcontext()
     with opened as store:
-        core = read_core(source) if store is None else core_of(store)
+        core = load_coreset(source) if store is None else core_of(store)
         html = report_html(
             core if store is None else store,
             title=options.title or source.name,

@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from duramen.solvers.solve import solve
 from duramen.trimming import trimmed_objective
 
 _LOSS = LogisticLoss()
-_HEAD = "logistic regression                rows  seconds  clean loss  accuracy  planted found"
+_HEAD = """\
+logistic regression                rows  seconds  clean loss  accuracy  planted found
+-------------------------------------------------------------------------------------"""
 _ROW = "{name:<29}{n_rows:>10,}{seconds:>9.2f}{clean_loss:>12.4f}{accuracy:>10.1%}{found:>15.1%}"
-_NOTES = """\
+_NOTES = """
 Seconds count everything: checking, anchor, coreset, solution. Loss and accuracy are on clean rows.
 Planted found: of the {z:,} rows with the largest losses, the share that was planted. The oracle,
 which knows the planted rows, is the target. The robust coreset's estimate for the oracle's fit,
@@ -67,7 +69,8 @@ def demo(options: Namespace) -> Result:
     with bar(options.talk, f"making {n:,} rows") as shown:
         shown.at(0.0)
         sample = contaminate(n, share, options.seed)
-        fits, core = compare(sample, size, options.seed, shown)
+        fits = compare(sample, size, options.seed, shown)
+    core = coreset_of(sample, size, options.seed, int(sample.planted.sum()))
     drawn = _save_picture(sample, fits, core, options.picture)
     picture = options.picture.resolve() if drawn else "needs matplotlib; pip install 'duramen[plot]'"
     seconds = time.perf_counter() - start
@@ -120,22 +123,25 @@ class TimedFit(NamedTuple):
     found: float
 
 
-def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[list[TimedFit], Coreset]:
-    """Fit in five ways, the last with the clean rows only; return the robust coreset, too."""
+def coreset_of(sample: Contaminated, size: int, seed: int, n_outliers: int) -> Coreset:
+    """Build a coreset of all rows."""
+    X, y = sample.X, sample.y
+    return robust_coreset(X, y, loss=_LOSS, size=size, n_outliers=n_outliers, random_state=seed)
+
+
+def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> list[TimedFit]:
+    """Fit in five ways, the last with the clean rows only."""
     from sklearn.linear_model import LogisticRegression  # here, so that no fit is charged for it
 
     X, y, planted = sample[:3]
     n, z = len(y), int(planted.sum())
-    core: Any = None
 
     def ordinary() -> Array:
         model = LogisticRegression().fit(X, y)
         return np.append(model.coef_[0], model.intercept_)
 
     def on_coreset(n_outliers: int) -> Array:
-        nonlocal core
-        core = robust_coreset(X, y, loss=_LOSS, size=size, n_outliers=n_outliers, random_state=seed)
-        return solve(core, random_state=seed).theta
+        return solve(coreset_of(sample, size, seed, n_outliers), random_state=seed).theta
 
     ways: dict[str, tuple[int, Callable[[], Array]]] = {
         "scikit-learn, on everything": (n, ordinary),
@@ -152,22 +158,21 @@ def compare(sample: Contaminated, size: int, seed: int, shown: Bar) -> tuple[lis
         theta = fit()
         seconds = time.perf_counter() - start
         losses = _LOSS.values(theta, X, y)
-        clean, worst = losses[~planted], np.argpartition(losses, -z)[-z:]
+        clean, worst = losses[~planted], np.argsort(losses)[-z:]
         accuracy = np.mean(clean < math.log(2))  # the loss of a row on the boundary
         facts = clean.mean(), accuracy, planted[worst].mean()
         fits.append(TimedFit(name, n_rows, seconds, theta, *map(float, facts)))
-    return fits, core
+    return fits
 
 
 def _table(sample: Contaminated, fits: list[TimedFit], core: Coreset) -> str:
     """Lay out one row per fit, what the columns mean, and the estimate of the oracle's objective."""
-    rows, rule = [_ROW.format(**one._asdict()) for one in fits], "-" * len(_HEAD)
     z, theta = core.n_outliers, fits[-1].theta
     estimate, kept = core.estimate(theta), core.total_weight - z
-    truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z)
-    value, error, truth = estimate.value / kept, 1.96 * estimate.std_error / kept, truth / kept
-    notes = _NOTES.format(z=round(z), value=value, error=error, truth=truth)
-    return "\n".join([_HEAD, rule, *rows[:-1], rule, rows[-1], "", notes])
+    truth = trimmed_objective(points(sample.X, sample.y), theta, loss=_LOSS, n_outliers=z) / kept
+    value, error = estimate.value / kept, 1.96 * estimate.std_error / kept
+    rows = [_ROW.format(**one._asdict()) for one in fits]
+    return "\n".join([_HEAD, *rows, _NOTES.format(z=round(z), value=value, error=error, truth=truth)])
 
 
 def _save_picture(sample: Contaminated, fits: list[TimedFit], core: Coreset, path: Path) -> bool:

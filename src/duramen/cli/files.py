@@ -10,6 +10,7 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,10 @@ import numpy as np
 from duramen.cli.options import LOSSES, check_source, column_settings, make_loss, sampling_settings
 from duramen.cli.output import Output, bar, fields_of, naming, plain
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.save import load_coreset, loss_of, loss_state
+from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
 from duramen.files import checksum, replacing
-from duramen.io.opening import is_pattern
+from duramen.io.formats import is_pattern
 from duramen.io.scan import Scan, TableSource
 from duramen.progress import Bar
 from duramen.text import few
@@ -49,17 +50,11 @@ def kind_of(source: Path) -> str:
         return "store"
     if head.startswith(b"{") and _FORMAT.encode() in head:
         return "model"
-    return "core" if head.startswith(b"PAR1") and _holds_coreset(source) else "data"
-
-
-def _holds_coreset(source: Path) -> bool:
-    pa = needed("pyarrow", "reading Parquet", "frames")
-    parquet = needed("pyarrow.parquet", "reading Parquet", "frames")
-    try:
-        return b"duramen" in (parquet.read_schema(source).metadata or {})
-    except (pa.ArrowException, OSError, ValueError) as error:
-        why = str(error).partition("\n")[0].rstrip(".")
-        raise ValueError(f"{source} is a damaged Parquet file: {why}; copy or write it again") from None
+    if head.startswith(b"PAR1"):
+        parquet = needed("pyarrow.parquet", "reading Parquet", "frames")
+        with suppress(ValueError, OSError):  # damage is reported where the table is opened
+            return "core" if b"duramen" in (parquet.read_schema(source).metadata or {}) else "data"
+    return "data"
 
 
 # data
@@ -148,16 +143,6 @@ def build_core(path: Path, options: Namespace) -> Coreset:
         core = robust_coreset(rows, loss=loss, **sampling_settings(options))
         names = rows.names_of(core.ids) if data.encoding.text_ids else None
     return _with_metadata(core, data.encoding.to_json(), names)
-
-
-def read_core(path: Path) -> Coreset:
-    """Load a coreset; an error about its encoding names the file."""
-    core = load_coreset(path)
-    try:
-        encoding_in(core.metadata)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; copy it again, or build it again") from None
-    return core
 
 
 def core_of(store: Any) -> Coreset:

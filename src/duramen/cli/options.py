@@ -98,11 +98,6 @@ def outliers(text: str) -> float:
     return value / 100 if percent else value
 
 
-def suspects(text: str) -> float | str:
-    """Read how much weight is suspected: a multiple of the outliers, or auto."""
-    return "auto" if text == "auto" else number(text, "pass a number such as 1.5, or auto")
-
-
 def number(text: str, way_out: str = "pass a number such as 0.5") -> float:
     """Read a number."""
     try:
@@ -160,7 +155,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         "how the rows are sampled (default: auto)",
     ),
     "--suspects": (
-        suspects,
+        number,
         "TIMES",
         "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)",
     ),
@@ -325,36 +320,32 @@ def refuse_options(options: Namespace, refused: Iterable[str], why: str) -> None
         raise ValueError(f"{why}; leave {' and '.join(given)} out")
 
 
-def _takes(name: str, field: str) -> bool:
-    """Return whether a loss has a field."""
-    return field in {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
-
-
 def check_loss(options: Namespace) -> None:
     """Refuse options that the loss does not take, and labels that are missing or unexpected."""
-    name = options.loss
-    for option, field in _FIELDS.items():
-        if not _takes(name, field):
-            takers = " and ".join(one for one in LOSSES if _takes(one, field))
-            refuse_options(options, (option,), f"{option} is for {takers}, not for {name}")
-    if _takes(name, "k") and options.k is None:
+    name, known = options.loss, LOSSES[options.loss]
+    others = [option for option, field in _FIELDS.items() if field not in _fields(known)]
+    labels = () if known.needs_labels else ("--label",)
+    refuse_options(options, (*others, *labels), f"--loss {name} does not take all of these options")
+    if "k" in _fields(known) and options.k is None:
         raise ValueError(f"--loss {name} needs the number of centres; pass --k")
-    if not LOSSES[name].needs_labels:
-        refuse_options(options, ("--label",), f"--loss {name} takes no labels; pass --features")
-    elif options.label is None:
+    if known.needs_labels and options.label is None:
         raise ValueError(f"--loss {name} needs labels; name their column with --label")
+
+
+def _fields(loss: type[Loss]) -> set[str]:
+    return {one.name for one in fields(loss)}  # type: ignore[arg-type]
 
 
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss of the options; ``classes`` are those of the data, where they are known."""
+    known = LOSSES[options.loss]
     given = {field: value_of(options, option) for option, field in _FIELDS.items()}
     given["fit_intercept"] = False if options.no_intercept else None
-    settings = {field: value for field, value in given.items() if value is not None}
-    if _takes(options.loss, "n_classes"):
-        n_classes = settings.setdefault("n_classes", len(classes or ()))
-        if not n_classes:
+    if "n_classes" in _fields(known) and options.classes is None:
+        if not classes:
             raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
-    return LOSSES[options.loss](**settings)
+        given["n_classes"] = len(classes)
+    return known(**{field: value for field, value in given.items() if value is not None})
 
 
 def check_output(options: Namespace) -> None:

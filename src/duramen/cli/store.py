@@ -253,16 +253,13 @@ def _is_whole(one: Any) -> bool:
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
     from duramen.io import Encoding
-    from duramen.io.learning import has_text_ids
-    from duramen.io.opening import is_table
+    from duramen.io.encoding import has_text_ids
+    from duramen.io.formats import is_table
 
     if str(path) != "-":
         check_source(path)
     if str(path) == "-" or not is_table(path):
-        try:
-            text = sys.stdin.read() if str(path) == "-" else path.read_bytes().decode()
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is neither a table nor UTF-8 text with one id per line") from None
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8", "replace")
         lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
         return None, [line for line in lines if line]
     table = open_data(path)
