@@ -26,7 +26,6 @@ product of k Euclidean balls.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -144,8 +143,8 @@ class Ball:
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
 
-    def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw ``n`` parameters uniformly from the ball: ``(n, *theta.shape)``.
+    def sample(self, n: int, rng: np.random.Generator, shares: Array | None = None) -> Array:
+        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius.
 
         Examples
         --------
@@ -155,7 +154,10 @@ class Ball:
         """
         direction = rng.normal(size=(n, *self.theta.shape))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-        reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
+        if shares is None:
+            reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
+        else:
+            reach = shares.reshape(n, *(1,) * self.theta.ndim)
         return np.asarray(self.theta + self.radius * reach * direction)
 
 
@@ -386,11 +388,6 @@ class Loss(ABC):
         """
         return self.values(theta, X, y), None
 
-    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
-        """Call :meth:`values_and_cache`, of which this is the old name."""
-        warnings.warn("values_and_marks is now values_and_cache", DeprecationWarning, stacklevel=2)
-        return self.values_and_cache(theta, X, y)
-
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
 
@@ -508,11 +505,9 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
-            if sparse.issparse(gradients):
-                return (gradients.T @ factors[chunk],)
-            return (np.tensordot(factors[chunk], gradients, axes=1),)
+            return (factors[chunk] @ gradients.reshape(gradients.shape[0], -1),)
 
-        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0])
+        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""

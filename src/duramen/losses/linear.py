@@ -33,6 +33,7 @@ from duramen.arrays import (
     row_norms,
     row_products,
     scratch_rows,
+    to_dense,
 )
 from duramen.errors import RowError
 from duramen.losses.base import (
@@ -118,30 +119,22 @@ class PredictorLoss(Loss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         pulls = self.pulls(theta, rows, y)
-        if sparse.issparse(rows):
-            if pulls.ndim == 1:
-                with ignore_overflow():
-                    scaled = rows.multiply(pulls[:, None])
-                column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
-                return sparse.hstack([scaled, *column], format="csr")
-            rows = rows.toarray()
+        if sparse.issparse(rows) and pulls.ndim == 1:
+            with ignore_overflow():
+                scaled = rows.multiply(pulls[:, None])
+            column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
+            return sparse.hstack([scaled, *column], format="csr")
         gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self._write_gradients(gradients, rows, pulls)
+        self.put_gradients(gradients.reshape(len(pulls), -1), theta, rows, y, pulls)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        if sparse.issparse(X):
-            super().put_gradients(out, theta, X, y, cache)
-        else:
-            pulls = self.pulls(theta, X, y) if cache is None else cache
-            self._write_gradients(out.reshape(*pulls.shape, -1), X, pulls)
-
-    def _write_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
-        """Write pull times (x, 1) into ``gradients``, ``(*pulls.shape, d)``, in their type."""
-        d = rows.shape[1]
+        pulls = self.pulls(theta, X, y) if cache is None else cache
+        rows, d = to_dense(X), X.shape[1]
+        gradients = out.reshape(*pulls.shape, -1)
         with ignore_overflow():
             block = rows if pulls.ndim == 1 else rows[:, None]
-            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=gradients.dtype)
+            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=out.dtype)
         if self.fit_intercept:
             gradients[..., d] = pulls
 
@@ -157,6 +150,24 @@ class PredictorLoss(Loss):
             if self.fit_intercept:
                 total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
         return total
+
+    @abstractmethod
+    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+        """Find the linear function of each row whose size makes its loss large; also name it.
+
+        For a "residual" it is one of the row and the label, (x, y).
+        """
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+        assert y is not None
+        kind, leads = self.leads(theta, X, y)
+        if kind == "residual":
+            X = np.column_stack([X, y])
+        d = X.shape[1]
+        usual, offsets, leads = mean[:d], leads[:, d:].sum(axis=1), leads[:, :d]
+        return Explanation(
+            kind, np.broadcast_to(usual, X.shape), leads * (X - usual), leads @ usual + offsets
+        )
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
@@ -182,7 +193,6 @@ class PredictorLoss(Loss):
         parameters, labels = self._parameters(theta, rows), y
         if check:
             labels = self._labels(y, rows.shape[0])
-            _check_label_sizes(labels, rows.dtype)
         n, d = rows.shape
         weights = parameters[..., :d]
         found = [np.empty((n, *shape), dtype=rows.dtype) for _ in range(results)]
@@ -311,18 +321,15 @@ class LinearLoss(PredictorLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         return {"value": self._predictors(theta, X)}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
         """Follow the predictor in the direction in which the loss grows."""
-        assert y is not None
-        d = X.shape[1]
-        kind, upward = "predictor", np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)
         if self.classifies:
-            kind, upward = "margin", -self.encode_labels(y, np.float64)
-        leads, offsets = upward[:, None] * theta[:d], upward * theta[d:].sum()
-        if self.of_residual:  # the label is a part of it
-            X, leads = np.column_stack([X, y]), np.column_stack([leads, -upward])
-            return explain_leads("residual", X, mean, leads, offsets)
-        return explain_leads(kind, X, mean[:d], leads, offsets)
+            return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
+        upward = np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)[:, None]
+        if not self.of_residual:
+            return "predictor", upward * theta
+        d = X.shape[1]
+        return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(self.pointwise, theta, X, y)[0]
@@ -403,11 +410,6 @@ class LinearLoss(PredictorLoss):
             return norms**power * factor if factor else np.zeros_like(norms)
 
 
-def explain_leads(kind: str, X: Array, mean: Array, leads: Array, offsets: Array) -> Explanation:
-    """Decompose <lead, x> + offset, as the difference from the mean."""
-    return Explanation(kind, np.broadcast_to(mean, X.shape), leads * (X - mean), leads @ mean + offsets)
-
-
 def linear_predictors(block: Array, weights: Array) -> Array:
     """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
     if weights.ndim == 1:
@@ -444,16 +446,6 @@ def _weighted_sum(rows: Rows, pulls: Array) -> Array:
         return (np.einsum("i,ij->j", pulls[chunk], block),)
 
     return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
-
-
-def _check_label_sizes(labels: Array, dtype: Any) -> None:
-    """Raise ValueError if a label is too large for the rows' type."""
-    if labels.dtype.kind == "f" and labels.dtype.itemsize > dtype.itemsize:
-        large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
-        if large.size:
-            row = int(large[0])
-            text = "y has {label} in {row}, too large for the type of X, {dtype}; pass float64"
-            raise RowError(text, row, label=labels[row], dtype=dtype)
 
 
 def refuse_overflow(values: Array) -> None:
