@@ -193,6 +193,8 @@ class PredictorLoss(Loss):
         parameters, labels = self._parameters(theta, rows), y
         if check:
             labels = self._labels(y, rows.shape[0])
+            if labels.dtype.itemsize > rows.dtype.itemsize:
+                _refuse_large(labels, rows.dtype)
         n, d = rows.shape
         weights = parameters[..., :d]
         found = [np.empty((n, *shape), dtype=rows.dtype) for _ in range(results)]
@@ -446,6 +448,16 @@ def _weighted_sum(rows: Rows, pulls: Array) -> Array:
         return (np.einsum("i,ij->j", pulls[chunk], block),)
 
     return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
+
+
+def _refuse_large(labels: Array, dtype: Any) -> None:
+    """Raise ValueError if a label is too large for the rows' type."""
+    large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
+    if large.size:
+        row = large[0]
+        raise ValueError(
+            f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
+        )
 
 
 def refuse_overflow(values: Array) -> None:
