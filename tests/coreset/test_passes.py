@@ -193,8 +193,10 @@ def test_what_does_not_go_together_is_refused():
 def test_damaged_and_newer_bytes_are_refused():
     step = plan(**asked())
     found = summarize(data(n=100), step).to_bytes()
-    newer = "has format 2, and this version of duramen reads format 1"
-    wrong = [(found[:-40], "damaged"), (b"", "not a summary"), (found[:4] + b"\x02\x00" + found[6:], newer)]
+    wrong = [(found[:-40], "damaged"), (b"", "not a summary")]
+    for version, age in ((3, "a newer"), (1, "an older")):
+        other = found[:4] + bytes([version, 0]) + found[6:]
+        wrong.append((other, f"format {version}, of {age} version of duramen, and this one reads format 2"))
     for at in (0, 5, 30, len(found) - 2):
         flipped = found[:at] + bytes([found[at] ^ 0xFF]) + found[at + 1 :]
         wrong.append((flipped, "not a summary|format|damaged"))
