@@ -9,10 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import refuse_nonfinite
-from duramen.coreset.anchor_sample import SAMPLE, chances, sample_of
+from duramen.coreset.candidates import BottomK, RankedPoints
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.streaming import BottomK, RankedPoints
-from duramen.coreset.view import check_points
+from duramen.coreset.view import SAMPLE, chances, check_points, sample_of
 from duramen.losses.base import Loss
 from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints

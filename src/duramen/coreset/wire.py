@@ -16,10 +16,9 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset.candidates import Collected
+from duramen.coreset.candidates import Collected, RankedPoints
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult, Form, form_of
-from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
