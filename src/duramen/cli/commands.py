@@ -290,7 +290,7 @@ def report(options: Namespace) -> Result:
 
     example: duramen report customers.duramen -o report.html
     """
-    from duramen.report import report_html
+    from duramen.report.page import report_html
 
     source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):
