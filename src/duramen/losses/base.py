@@ -503,7 +503,7 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
-            return (factors[chunk] @ gradients.reshape(gradients.shape[0], -1),)
+            return (factors[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
 
         return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
 
@@ -537,7 +537,7 @@ class Loss(ABC):
         gradients = self.gradients(ball.theta, X, y)
         norms = np.asarray(dual_norms(gradients), dtype=np.float64)
         if not sparse.issparse(gradients):
-            gradients = gradients.reshape(len(norms), -1)
+            gradients = gradients.reshape(len(norms), ball.theta.size)
         return Neighbourhood(radius, found, norms, gradients)
 
     def _missing(self, method: str, arguments: str) -> MissingPropertyError:

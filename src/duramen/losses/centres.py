@@ -90,7 +90,7 @@ class CentreLoss(BuiltInLoss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         gradients = np.zeros((len(rows), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(rows), -1), theta, rows, y, None)
+        self.put_gradients(gradients.reshape(len(rows), np.size(theta)), theta, rows, y, None)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:

@@ -119,13 +119,13 @@ class PredictorLoss(BuiltInLoss):
             column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
             return sparse.hstack([scaled, *column], format="csr")
         gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(pulls), -1), theta, rows, y, pulls)
+        self.put_gradients(gradients.reshape(len(pulls), np.size(theta)), theta, rows, y, pulls)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
         pulls = self.pulls(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
-        gradients = out.reshape(*pulls.shape, -1)
+        gradients = out.reshape(*pulls.shape, d + self.fit_intercept)
         with ignore_overflow():
             block = rows if pulls.ndim == 1 else rows[:, None]
             np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=out.dtype)
