@@ -43,7 +43,7 @@ from duramen.cli.options import (
     refuse_options,
 )
 from duramen.cli.output import Output, bar, fields_of, naming, standard_output
-from duramen.coreset.save import load_coreset
+from duramen.coreset.coreset import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
@@ -290,7 +290,7 @@ def report(options: Namespace) -> Result:
 
     example: duramen report customers.duramen -o report.html
     """
-    from duramen.report import report_html
+    from duramen.report.page import report_html
 
     source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):
