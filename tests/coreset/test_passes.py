@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset import first_pass, view
+from duramen.coreset import candidates, view
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from tests.support import (
@@ -423,7 +423,7 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
         tracemalloc.stop()
         return found
 
-    for module in (view, first_pass):
+    for module in (view, candidates):
         monkeypatch.setattr(module, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)

@@ -13,10 +13,9 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset import wire
-from duramen.coreset.candidates import Collected, Collector, MergedCandidates
+from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, MergedCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.view import SAMPLE, View, find_view
 from duramen.errors import rows_from

@@ -16,9 +16,8 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset.candidates import Collected, RankedPoints
+from duramen.coreset.candidates import Collected, FirstPassResult, Form, RankedPoints, form_of
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.first_pass import FirstPassResult, Form, form_of
 from duramen.coreset.view import View
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints

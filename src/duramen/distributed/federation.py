@@ -16,9 +16,8 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.coreset.candidates import Collected
+from duramen.coreset.candidates import Collected, FirstPass, FirstPassResult
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, points_in
 from duramen.errors import prefixed

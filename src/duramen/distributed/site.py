@@ -10,9 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, Collector, RankedPoints
+from duramen.coreset.candidates import Collected, Collector, FirstPassResult, RankedPoints
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
