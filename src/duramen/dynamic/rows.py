@@ -154,6 +154,8 @@ class Slots:
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""
+        if len(slots) == 1:
+            return self.row(int(slots[0]))[None].copy()
         rows = np.empty((len(slots), self.n_columns), dtype=self.dtype)
         for block, inside, part in self._by_block(slots):
             mine = self._blocks[block]

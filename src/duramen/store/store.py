@@ -498,9 +498,10 @@ class Store(DynamicCoreset):
 
     def _write_points(self, numbers: Array) -> None:
         """Write new points."""
-        state, validator = self._state, self._state.validator
-        layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
-        self._file.blocks.layout, step = layout, _BLOCKS * layout.capacity
+        state, blocks, known = self._state, self._file.blocks, self._state.validator
+        if not blocks.totals["next_block"]:
+            blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
+        step = _BLOCKS * blocks.layout.capacity
         for start in range(0, len(numbers), step):
             self._file.add(self._block(numbers[start : start + step]), state.ids.names)
 
