@@ -92,16 +92,16 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    search, found = LiveSettings.anchor, {}
+    search, found = LiveSettings.view, {}
 
-    def anchor(settings, points, fraction, n_rows):
+    def view(settings, points, fraction, n_rows):
         data = (points.X, points.y, points.weights, points.ids)
         problem = pickle.dumps((repr(settings), data, settings.given, fraction, n_rows))
         if problem not in found:
             found[problem] = search(settings, points, fraction, n_rows)
         return found[problem]
 
-    LiveSettings.anchor = anchor
+    LiveSettings.view = view
 
 
 def rehearse(order):
