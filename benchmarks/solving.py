@@ -15,8 +15,8 @@ import duramen as dm
 from benchmarks.data import Z, contaminated_rows, contaminated_survey
 from benchmarks.timing import peak_bytes, ratio, report
 from duramen.solvers.alternate import Stopping, alternate
-from duramen.solvers.newton import NewtonFit
-from duramen.solvers.problem import GradientFit, Problem, problem_of
+from duramen.solvers.newton import GradientFit, NewtonFit
+from duramen.trimming import Problem, problem_of
 
 LOGISTIC = dm.LogisticLoss()
 

@@ -9,7 +9,6 @@ from typing import Any as _Any
 from warnings import warn as _warn
 
 from duramen import theory
-from duramen.ball import Anchor, Ball
 from duramen.certificate import Certificate, certify
 from duramen.coreset import Coreset, Estimate, load_coreset
 from duramen.coreset.build import robust_coreset
@@ -31,6 +30,7 @@ from duramen.losses import (
     SquaredLoss,
     TruthDiscoveryLoss,
 )
+from duramen.losses.base import Anchor, Ball
 from duramen.points import WeightedPoints, points
 from duramen.samplers import (
     AnchoredPoints,
@@ -59,6 +59,7 @@ __version__ = _version("duramen")
 
 _RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
 _MOVED = {  # and old names of modules that the documentation imported from
+    "ball": "losses.base",
     "sampling": "samplers",
     "sampling.calibration": "samplers.calibration",
     "sampling.ranks": "samplers.ranks",

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from duramen.arrays import Array, check_count, read_only
-from duramen.ball import Ball, lengths
 from duramen.coreset.coreset import Coreset
-from duramen.losses.base import MissingPropertyError
+from duramen.losses.base import Ball, MissingPropertyError, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points
 from duramen.seeds import generator

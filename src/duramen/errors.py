@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-HINTS: dict[str, str] = {}
+HINTS = {
+    "impute": "fill it, drop the row, or impute it with impute='mean', 'median' or 'zero'",
+    "features": "leave the column out of features=",
+    "large": "leave the column out of features=, or store it as float64 if rounding is fine",
+    "group": "leave the column out of features=, or group its values first",
+    "numbers": "use a loss for numbers, or group its values first",
+    "time": "turn it into numbers first (for instance days since a date), or leave it out of features=",
+    "text": "encode it with one_hot=[{column!r}], leave it out of features=, or correct it",
+    "text id": "encode it with one_hot=[{column!r}], use it as the ids with id={column!r}, "
+    "leave it out of features=, or correct it",
+}
 """What to do, by the name of a hint; the command line has its own words for them."""
 
 
@@ -63,6 +73,7 @@ class RowError(ValueError):
     def message(self, hints: Mapping[str, str] = HINTS) -> str:
         """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
         rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
+        rows["column"] = self.column
         advice = f"; {hints[self.hint].format(column=self.column)}" if self.hint else ""
         return self.prefix + self.text.format(**rows, **self.values) + advice
 
@@ -86,6 +97,27 @@ class RowError(ValueError):
         """Begin the message with ``prefix``; change and return the error."""
         self.prefix = prefix + self.prefix
         return self._changed()
+
+
+def prefixed(prefix: str, error: Exception) -> Exception:
+    """Return an error whose message begins with a prefix: of its type, or a base type that takes a message.
+
+    Examples
+    --------
+    >>> prefixed("partition 3: ", KeyError("no id 7"))
+    KeyError('partition 3: no id 7')
+    """
+    if isinstance(error, RowError):
+        return error.inside(prefix)
+    text = f"{prefix}{error.args[0] if len(error.args) == 1 else error}"
+    for kind in type(error).__mro__:
+        try:
+            made = kind(text)
+        except Exception:
+            continue
+        if isinstance(made, Exception) and str(made) in (text, repr(text)):
+            return made
+    return RuntimeError(text)
 
 
 @contextmanager

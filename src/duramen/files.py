@@ -15,14 +15,20 @@ from typing import IO, Any
 import numpy as np
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces ``path`` at the end, and is removed after an error."""
+def check_place(path: Path) -> Path:
+    """Return where a file will be written; refuse a folder, and a file in a folder that does not exist."""
     target = path.resolve()  # the target of a link is replaced, not the link
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it, such as {path / 'core.parquet'}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {target.parent}; create it first")
+    return target
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces ``path`` at the end, and is removed after an error."""
+    target = check_place(path)
     temporary = target.parent / f".duramen-{secrets.token_hex(8)}.tmp"
     try:
         with temporary.open("xb") as file:

@@ -106,7 +106,9 @@ def solver_progress(
         task = bar.add_task("solving", total=max_iter, number=1, starts=n_starts, objective="…")
 
         def report(step: Any) -> Any:
-            bar.update(task, completed=step.n_iter, number=step.start + 1, objective=f"{step.objective:,.6g}")
+            number, objective = step.start + 1, f"{step.objective:,.6g}"
+            starts = max(n_starts, number)  # a further one may be tried
+            bar.update(task, completed=step.n_iter, number=number, starts=starts, objective=objective)
             return callback(step) if callback is not None else None
 
         yield report

@@ -1,4 +1,4 @@
-"""Seeds and generators: nothing touches NumPy's global random state."""
+"""Randomness: nothing touches NumPy's global random state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import is_whole
+from duramen.arrays import Array, is_whole
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -31,3 +31,16 @@ def generator(random_state: Any) -> np.random.Generator:
 def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
     """Make ``n`` independent generators."""
     return [np.random.default_rng(seed) for seed in rng.integers(0, 2**63, size=(n, 2))]
+
+
+def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows with replacement; ``steps`` are the cumulative sums of their weights."""
+    picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+    return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
+
+
+def draw_distinct_rows(weights: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows by weight, without replacement, or as many as have weight."""
+    heavy = np.flatnonzero(weights > 0)
+    share = weights[heavy] / weights[heavy].sum()
+    return rng.choice(heavy, size=min(n, heavy.size), replace=False, p=share)

@@ -1,4 +1,4 @@
-"""The trimmed objective f_z: the loss after the worst weight z is set aside.
+"""The trimmed objective f_z, the loss after the worst weight z is set aside, and how it is minimised.
 
 Order the points by (loss, id) and set weight z aside from the top. Weights are
 real numbers, so the point on the boundary may be split: a part of its weight
@@ -10,12 +10,14 @@ aside first, so the result does not depend on the order of the points.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from duramen.arrays import Array, is_number
+from duramen.arrays import Array, Rows, check_nonnegative, is_number
 from duramen.errors import RowError
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
@@ -43,16 +45,10 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
     >>> outlier_weight(20, total_weight=1000), outlier_weight(0.02, total_weight=1000)
     (20.0, 20.0)
     """
-    if not is_number(n_outliers):
-        raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
-    given = float(n_outliers)
-    if not given >= 0:
-        raise ValueError(
-            f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
-        )
-    # a fraction in single precision is as close to what was meant as single precision allows
-    unit = float(np.finfo(n_outliers.dtype).eps) if isinstance(n_outliers, np.floating) else _EPS
-    z = _whole_if_close(given * total_weight, unit) if given < 1 else given
+    z = _as_float(n_outliers)
+    if z < 1:  # undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996
+        z *= total_weight
+        z = float(round(z)) if abs(z - round(z)) <= 4 * _EPS * round(z) else z
     if z >= total_weight and z > 0:
         raise ValueError(
             f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "
@@ -62,17 +58,23 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
 
 
 def checked_outliers(n_outliers: Any, total: float = np.inf) -> float:
-    """Check a number of outliers, before the total weight is known if that is infinite.
+    """Check a number of outliers, before the total weight is known if that is infinite."""
+    given = _as_float(n_outliers)
+    outlier_weight(n_outliers, total if given >= 1 or total < np.inf else 1.0)
+    return given
 
-    A fraction in single precision is read as the decimal it shows.
-    """
-    if not np.isfinite(total):
-        is_count = is_number(n_outliers) and n_outliers >= 1
-        total = 2 * float(n_outliers) if is_count else 1.0
-    outlier_weight(n_outliers, total)
-    if isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8:
-        return float(str(n_outliers))
-    return float(n_outliers)
+
+def _as_float(n_outliers: Any) -> float:
+    """Convert a number of outliers; a fraction in single precision is read as the decimal it shows."""
+    if not is_number(n_outliers):
+        raise TypeError(f"n_outliers={n_outliers!r} is not a number; pass a count, or a fraction such as 0.1")
+    short = isinstance(n_outliers, np.floating) and n_outliers.itemsize < 8
+    given = float(str(n_outliers) if short else n_outliers)
+    if not given >= 0:
+        raise ValueError(
+            f"n_outliers={n_outliers} must be 0 or more; pass a count, or a fraction such as 0.1"
+        )
+    return given
 
 
 def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
@@ -109,7 +111,7 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
     losses, weights = _check_arrays(losses, weights, z)
     if ids is not None and np.shape(ids) != losses.shape:
         raise ValueError(f"ids must have one entry per point; found shapes {np.shape(ids)}, {losses.shape}")
-    return weights.copy() if z == 0 else _kept(losses, weights, z, ids)
+    return weights.copy() if z == 0 else _kept(losses, weights, z, ids if ids is None else np.asarray(ids))
 
 
 class Trimmer:
@@ -157,12 +159,12 @@ class Trimmer:
             heavy = self.weights.take(rows)
             few = rows.size <= max(len(self.weights) // 4, _SORT_BELOW)
             if few and self.z < heavy.sum() * (1 - 1e-9):
-                return rows, _kept(losses, heavy, self.z, self.ids, rows)
+                return rows, _kept(losses, heavy, self.z, self.ids.take(rows))
         losses = everything()
         total = float(self.weights.sum())
         self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2))
         rows = np.flatnonzero(losses >= self.level)
-        return rows, _kept(losses[rows], self.weights[rows], self.z, self.ids, rows)
+        return rows, _kept(losses[rows], self.weights[rows], self.z, self.ids[rows])
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
@@ -220,7 +222,7 @@ def trimmed_objective(points: WeightedPoints, theta: Any, *, loss: Loss, n_outli
     z = outlier_weight(n_outliers, points.total_weight)
     if not len(points):
         return 0.0
-    return trimmed_sum(loss.values(theta, points.X, points.y), points.weights, z)
+    return Problem(points, loss, z).cost(theta)
 
 
 def check_points_and_loss(points: Any, loss: Any) -> None:
@@ -232,10 +234,120 @@ def check_points_and_loss(points: Any, loss: Any) -> None:
     check_loss(loss)
 
 
-def _whole_if_close(weight: float, unit: float) -> float:
-    """Undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996."""
-    whole = float(round(weight))
-    return whole if abs(weight - whole) <= 4 * unit * whole else weight
+class Iterate(NamedTuple):
+    """A theta, the losses there, the kept part of each weight, and the trimmed objective."""
+
+    theta: Array
+    losses: Array
+    kept: Array
+    objective: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Minimise f_z(theta) + ridge / 2 times theta squared, coefficient by coefficient.
+
+    ``frame`` holds the coordinates to take steps in, if they were measured before.
+    """
+
+    points: WeightedPoints
+    loss: Loss
+    z: float
+    ridge: Any = 0.0
+    frame: Any = None
+
+    @property
+    def X(self) -> Rows:  # noqa: N802
+        """The rows."""
+        return self.points.X
+
+    @property
+    def y(self) -> Array | None:
+        """The labels."""
+        return self.points.y
+
+    @property
+    def kept_weight(self) -> float:
+        """The weight that is not set aside."""
+        return self.points.total_weight - self.z
+
+    def zero(self) -> Array:
+        """Return the theta of zeros."""
+        shape = self.loss.parameter_shape(self.points.n_columns)
+        assert shape is not None
+        return np.zeros(shape)
+
+    def penalty(self, theta: Array) -> float:
+        """Evaluate the penalty."""
+        return float((self.ridge * theta**2).sum()) / 2 if np.any(self.ridge) else 0.0
+
+    def cost(self, theta: Any) -> float:
+        """Evaluate f_z: the objective without its penalty."""
+        losses = self.loss.values(theta, self.X, self.y)
+        return kept_sum(losses, kept_weights(losses, self.points.weights, self.z, self.points.ids))
+
+    def at(self, theta: Array, losses: Array, kept: Array) -> Iterate:
+        """Evaluate the objective for given losses and kept weights."""
+        return Iterate(theta, losses, kept, kept_sum(losses, kept) + self.penalty(theta))
+
+
+class Fit(ABC):
+    """Refit the parameters of one problem, repeatedly."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The attributes of a loss that it uses, apart from those that every loss has."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.trim = Trimmer(problem.points.weights, problem.z, problem.points.ids)
+        self.sure = True
+        """Whether the last refit went as far as it could: only then does a small gain mean convergence."""
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Return whether it takes less time than L-BFGS."""
+        return True
+
+    def evaluate(self, theta: Array) -> Iterate:
+        """Set the worst weight z aside at ``theta``."""
+        losses = self.losses(theta)
+        return self.problem.at(theta, losses, self.trim(losses))
+
+    @abstractmethod
+    def losses(self, theta: Array) -> Array:
+        """Compute the loss of every point."""
+
+    @abstractmethod
+    def refit(self, here: Iterate) -> Array:
+        """Find parameters that are no worse on the weights kept here, or return those here."""
+
+    def polish(self, theta: Array) -> Array:
+        """Compute the last digits of a minimum, which the objective no longer shows."""
+        return theta
+
+    def restart(self) -> None:  # noqa: B027 (nothing to forget)
+        """Reset all that depends on earlier steps, so that the next run is independent of them."""
+
+
+def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Problem:
+    """Build a problem, and check all that can be checked before solving it."""
+    check_points_and_loss(points, loss)
+    check_nonnegative("l2", l2)
+    if l2 > 0 and not loss.has_predictors:
+        raise ValueError(f"l2={l2} penalises linear predictors, which {loss!r} does not have; leave l2 out")
+    if not len(points):
+        raise ValueError("there are no points to solve on; pass at least one")
+    if not points.total_weight > 0:
+        raise ValueError("all weights are zero; pass points with positive weight")
+    z = outlier_weight(n_outliers, points.total_weight)
+    loss.check_solvable(points.X, points.y, points.weights, z)
+    problem = Problem(points, loss, z)
+    if l2 > 0:
+        ridge = np.full_like(problem.zero(), l2)
+        if loss.fit_intercept:
+            ridge[..., -1] = 0.0
+        problem = replace(problem, ridge=ridge)
+    return problem
 
 
 def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
@@ -254,19 +366,16 @@ def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
     return losses, weights
 
 
-def _kept(losses: Array, weights: Array, z: float, ids: Any, rows: Array | None = None) -> Array:
-    """Do what :func:`kept_weights` does, for checked arguments and z above 0.
-
-    Where losses and weights are those of some ``rows`` only, ids are still those of all.
-    """
+def _kept(losses: Array, weights: Array, z: float, ids: Array | None) -> Array:
+    """Do what :func:`kept_weights` does, for checked arguments and z above 0."""
     boundary = _boundary(losses, weights, z)
     kept = np.where(losses < boundary, weights, 0.0)
     tied = (losses == boundary).nonzero()[0]
-    tied_ids = None
     if ids is not None and len(tied) > 1:
-        tied_ids = np.asarray(ids)[tied if rows is None else rows[tied]]
+        tied = tied[ids[tied].argsort()]
     above = float(weights[losses > boundary].sum())  # one sum over all, whatever the search did
-    kept[tied] = _kept_of_tied(weights[tied], tied_ids, z - above, slack=64 * _EPS * z)
+    downward = tied[::-1]
+    kept[downward] = _kept_of_tied(weights[downward], z - above, slack=64 * _EPS * z)
     return kept
 
 
@@ -311,22 +420,16 @@ def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any
     return values[sample[low]], values[sample[high]]
 
 
-def _kept_of_tied(weights: Array, ids: Array | None, excess: float, slack: float) -> Array:
-    """Set ``excess`` aside among points of equal loss, from the largest id down.
+def _kept_of_tied(weights: Array, excess: float, slack: float) -> Array:
+    """Set ``excess`` aside among points of equal loss, the first ones first.
 
     What is kept of a point is rounded to nothing or to all of its weight if it is within ``slack`` of that:
     the rounding error of sums as large as z.
     """
-    order = np.arange(len(weights)) if ids is None else np.argsort(ids, kind="stable")
-    downward = order[::-1]
-    heavy = weights[downward]
-    left = np.clip((_running_sum(heavy) if len(heavy) > 1 else heavy) - excess, 0.0, heavy)
-    trace, nearly = (left < heavy) & (left <= slack), (left > slack) & (heavy - left <= slack)
-    left[trace] = 0.0
-    left[nearly] = heavy[nearly]
-    kept = np.empty_like(weights)
-    kept[downward] = left
-    return kept
+    sums = _running_sum(weights) if len(weights) > 1 else weights
+    left = np.clip(sums - excess, 0.0, weights)
+    left[(left < weights) & (left <= slack)] = 0.0
+    return np.where((left > 0) & (weights - left <= slack), weights, left)
 
 
 def _running_sum(weights: Array, block: int = 1024) -> Array:

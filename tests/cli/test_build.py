@@ -1,11 +1,15 @@
 """Coresets of files: the same as the library's, with the encoding beside them; and what is refused."""
 
+import json
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import duramen as dm
-from duramen.cli.files import core_names, encoding_in, read_core
+from duramen.cli.files import core_names, encoding_in
 from duramen.points import numbers_of
 from tests.cli.conftest import LEARN, SMALL
 from tests.cli.running import conforms, flip_bits, numbers, process, table
@@ -24,7 +28,7 @@ def test_through_the_real_entry_point(files, tmp_path):
 
 
 def test_it_is_the_coreset_that_the_library_makes(core):
-    file, rows = read_core(core), table()
+    file, rows = dm.load_coreset(core), table()
     colours = np.array(rows["colour"])
     one_hot = (colours == name for name in ("blue", "green", "red"))
     X = np.column_stack([rows["age"], rows["income"], *one_hot])
@@ -51,8 +55,46 @@ def test_a_folder_or_a_pattern_gives_the_same(core, run, tmp_path):
         write(rows.slice(start, (1000, 1, 1999)[number]), tmp_path / "parts" / f"{number}.parquet")
     for source in (tmp_path / "parts", tmp_path / "parts" / "*.parquet"):
         assert run("build", source, "-o", made, *LEARN, *SMALL, "--force", "--quiet").code == 0
-        assert_same_coreset(read_core(core), read_core(made))
+        assert_same_coreset(dm.load_coreset(core), dm.load_coreset(made))
     assert "absent: no such file" in run("build", tmp_path / "absent", "-o", made, *LEARN, "--force").err
+
+
+def test_every_command_reads_folders_and_patterns_with_text_ids(core, store, run, tmp_path):
+    (tmp_path / "parts").mkdir()
+    rows = table()
+    for number in range(3):
+        write(rows.slice(1000 * number, 1000), tmp_path / "parts" / f"{number}.parquet")
+    names = set(core_names(dm.load_coreset(core)).values())
+    for number, source in enumerate((tmp_path / "parts", tmp_path / "parts" / "*.parquet")):
+        model, new = tmp_path / f"{number}.json", tmp_path / f"{number}.duramen"
+        fitted = run("fit", source, "-o", model, *LEARN, *SMALL, "--json").json
+        assert {one["id"] for one in fitted["set_aside"]} <= names
+        assert run("predict", model, source, "-o", tmp_path / f"{number}.csv").code == 0
+        lines = (tmp_path / f"{number}.csv").read_text().splitlines()
+        assert [line.partition(",")[0] for line in lines[1:]] == rows["name"].to_pylist()
+        certified = run("certify", core, source, "--probes", "2", "--steps", "0", "--json").json
+        assert certified["n_points"] == 3000
+        assert run("report", core, "-o", tmp_path / f"{number}.html", "--data", source).code == 0
+        assert run("store", "init", new, *LEARN, *SMALL, "--from", source).code == 0
+        assert run("store", "insert", new, source, "--json").json["n_inserted"] == 3000
+        assert run("store", "update", new, source, "--skip", "2990", "--json").json["n_updated"] == 10
+        assert run("store", "delete", new, "r1999", "--json").json["n_points"] == 2999
+
+
+def test_files_of_version_0_1_are_read(run, tmp_path):
+    folder = Path(__file__).parent / "data"
+    core, model = folder / "core-0.1.parquet", folder / "model-0.1.json"
+    loaded = dm.load_coreset(core)
+    assert encoding_in(loaded.metadata).names == loaded.columns
+    assert set(core_names(loaded)) == set(loaded.ids.tolist())
+    found, saved = run("fit", core, "-o", tmp_path / "m.json", "--json").json, json.loads(model.read_text())
+    assert found["objective"] == pytest.approx(saved["objective"], rel=1e-9)
+    assert [one["id"] for one in found["set_aside"]] == ["r0", "r1", "r35"]
+    write(table(120), tmp_path / "rows.parquet")
+    for name, made in (("old", model), ("new", tmp_path / "m.json")):
+        assert run("predict", made, tmp_path / "rows.parquet", "-o", tmp_path / f"{name}.csv").code == 0
+    old, new = (pa.csv.read_csv(tmp_path / f"{name}.csv").to_pandas() for name in ("old", "new"))
+    pd.testing.assert_frame_equal(old, new, rtol=1e-6)
 
 
 def test_npz(run, tmp_path):
@@ -109,7 +151,7 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     assert not made.exists()
     assert run("build", source, "-o", made, *LEARN, *SMALL, "--impute", "mean").code == 0
     mean = np.mean([age for age in ages if age is not None])
-    assert encoding_in(read_core(made).metadata).parts[0].fill == pytest.approx(mean, rel=1e-12)
+    assert encoding_in(dm.load_coreset(made).metadata).parts[0].fill == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +159,11 @@ def test_missing_values_are_refused_or_imputed(run, refuse, tmp_path):
     [
         ("logistic", "--loss logistic needs labels; name their column with --label"),
         ("kmeans", "--loss kmeans needs the number of centres; pass --k"),
-        ("kmeans --k 2 --label two", "--loss kmeans takes no labels"),
-        ("logistic --label two --k 2", "--k is for kmeans and kmedian and bregman, not for logistic"),
+        ("kmeans --k 2 --label two", "--loss kmeans does not take all of these options; leave --label out"),
+        ("logistic --label two --k 2", "--loss logistic does not take all of these options; leave --k out"),
         ("logistic --label tow", "'tow'"),
-        ("logistic --label three", "has 3 classes, but 2 were expected"),
-        ("softmax --label three --classes 2", "has 3 classes, but 2 were expected"),
+        ("logistic --label three", "has 3 classes (1, 2, 3), but 2 were expected"),
+        ("softmax --label three --classes 2", "has 3 classes (1, 2, 3), but 2 were expected"),
         ("softmax --label value", "more than 1,000 values, too many for classes"),
         ("kmeans --k 2 --outliers 5000", "n_outliers"),
         ("kmeans --k 2 --features a,a", "'a' is given as features, twice"),
@@ -151,10 +193,10 @@ def test_outputs_are_checked_before_anything_takes_time(files, core, run, refuse
 
 
 def test_damage_is_an_error_or_does_no_harm(core):
-    whole, raw = read_core(core), core.read_bytes()
+    whole, raw = dm.load_coreset(core), core.read_bytes()
     start = raw.index(b'{"anchor"')  # from here on, metadata
     places = np.random.default_rng(0).integers(start, len(raw), 150)
-    harmless, errors = flip_bits(core, places, read_core)
+    harmless, errors = flip_bits(core, places, dm.load_coreset)
     for found in harmless:
         assert found.metadata == whole.metadata
         np.testing.assert_array_equal(found.weights, whole.weights)
@@ -166,7 +208,7 @@ def test_losses_for_numbers_refuse_labels_of_text(refuse, tmp_path, loss):
     path = tmp_path / "g.csv"
     path.write_text("a;y\n1;9,5\n2;10,5\n3;11,5\n4;12,5\n")
     error = refuse("fit", path, "--loss", loss, "--label", "y")
-    assert f"the label 'y' holds text ('9,5' in line 2 (row 0, counting from 0)), but --loss {loss}" in error
+    assert "the label 'y' holds text ('9,5' in line 2 (row 0, counting from 0)), but " in error
     write(pa.table({"a": [1.0, 2.0], "y": ["neg", "pos"]}), tmp_path / "t.parquet")
     assert "holds text ('neg'), but" in refuse("fit", tmp_path / "t.parquet", "--loss", loss, "--label", "y")
 
@@ -188,7 +230,7 @@ def test_labels_that_are_categories_or_flags_are_taken_as_numbers(run, tmp_path)
 def test_a_single_class_is_refused(refuse, tmp_path, loss, label):
     path = write(pa.table({"a": [1.0, 2.0], "y": [label, label]}), tmp_path / "one.parquet")
     error = refuse("fit", path, "--loss", loss, "--label", "y")
-    assert f"the label 'y' is {3 if label == 3.0 else label!r} in every row" in error
+    assert f"the label 'y' has 1 classes ({3 if label == 3.0 else label!r}), but" in error
 
 
 @pytest.mark.parametrize("most", [20_000_000, 2000])

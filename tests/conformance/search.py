@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from duramen.ball import distance, dual_norms
+from duramen.losses.base import distance, dual_norms
 
 
 def one(array, row):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.ball import dual_norms
+from duramen.losses.base import dual_norms
 from tests.conformance import search
 from tests.conformance.cases import CASES
 

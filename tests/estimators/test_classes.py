@@ -131,5 +131,5 @@ def test_classes_without_weight_are_absent_and_unknown_ones_refused():
     y[:3] = "rare"
     model = dm.RobustLogisticRegression().fit(X, y, sample_weight=(y != "rare").astype(float))
     assert model.classes_.tolist() == ["often", "seldom"]
-    with pytest.raises(ValueError, match=r"one of the classes \['often', 'seldom'\] per row"):
+    with pytest.raises(ValueError, match=r"the class '\?', but the model knows \['often', 'seldom'\]"):
         model.losses(X, ["?"] * 100)

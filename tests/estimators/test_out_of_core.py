@@ -305,8 +305,8 @@ ROWS, LABELLED = [X_SMALL], [(X_SMALL, Y_SMALL)]
 @pytest.mark.parametrize(
     "model, batches, error, message",
     [
-        (KMEANS(2, coreset_size=None), ROWS, TypeError, "coreset_size=None keeps all rows"),
-        (KMEANS(2, updatable=True), ROWS, TypeError, "updatable=True keeps all rows"),
+        (KMEANS(2, coreset_size=None), ROWS, TypeError, "coreset_size=None keep all rows"),
+        (KMEANS(2, updatable=True), ROWS, TypeError, "updatable=True and .* keep all rows"),
         (KMEANS(2, coreset_size="large"), ROWS, ValueError, "coreset_size='large'"),
         (KMEANS(2, n_outliers=60), ROWS, ValueError, "not below the total weight 60"),
         (KMEANS(90), ROWS, ValueError, "n_samples=60 should be >= n_clusters=90"),

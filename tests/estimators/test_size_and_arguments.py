@@ -131,7 +131,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(case, settings, message
     ("model", "message"),
     [
         (dm.RobustLogisticRegression(C=0), "C=0 must be a positive number"),
-        (dm.RobustLogisticRegression(C=1e-320), "C=1e-320 is too small"),
+        (dm.RobustLogisticRegression(C=1e-320), "C=1e-320 must be a positive number, 1e-300"),
         (dm.RobustLogisticRegression(C="1"), "C='1' must be a positive number"),
         (dm.RobustLinearRegression(alpha=-1), "alpha=-1 must be zero or a positive"),
         (dm.RobustLinearRegression("absolute"), r"loss='absolute' is not known; use one of \['squared'"),

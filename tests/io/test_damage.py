@@ -57,9 +57,6 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
         open_table(tmp_path / "data.xlsx")
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         open_table(tmp_path)
-    (tmp_path / "old.feather").write_bytes(b"FEA1....")
-    with pytest.raises(ValueError, match="Feather file of version 1"):
-        open_table(tmp_path / "old.feather")
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(ValueError, match=r"a.parquet: more than one column is called 'a'"):
         open_table(written(tmp_path, "a.parquet", twice))
@@ -68,12 +65,12 @@ def test_what_is_not_there_and_what_is_not_known(tmp_path):
 @pytest.mark.parametrize(
     "arrays, message",
     [
-        ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "'y' has 4 values, 'X' has 3 rows"),
+        ({"X": np.zeros((3, 2)), "y": np.zeros(4)}, "'y' has 4 values, 'x0' has 3; every array"),
         ({"X": np.zeros((3, 2, 1))}, "'X' has shape"),
-        ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "several matrices: 'X', 'Z'"),
-        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be 2 strings"),
+        ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "more than one column is called 'x0', 'x1'"),
+        ({"X": np.zeros((3, 2)), "columns": ["a"]}, "'columns' must be one string for each of the 2 columns"),
         ({"X": np.zeros((3, 1)), "x0": np.zeros(3)}, "more than one column is called 'x0'"),
-        ({"X": np.array([[object()]])}, "Python objects, which are not unpickled"),
+        ({"X": np.array([[object()]])}, "objects are not unpickled"),
         ({"note": np.float64(1)}, "has no columns"),
     ],
 )
@@ -127,7 +124,10 @@ def test_a_file_that_changes_is_not_read_on(tmp_path, name, when):
     other = tmp_path / "other"
     other.write_bytes(path.read_bytes())
     other.replace(path)
-    with pytest.raises(ValueError, match=f"{name} changed while it was read"):
+    with pytest.raises(
+        ValueError,
+        match=f"{name} changed {'after it was opened' if when == 'before' else 'while it was read'}",
+    ):
         list(batches)
     assert sum(len(batch) for batch in open_table(path).batches()) == 40
 
@@ -138,5 +138,5 @@ def test_one_of_several_files_that_changes_or_goes(tmp_path):
     for table in (open_table(tmp_path), open_table(tmp_path / "*.parquet")):
         assert sum(len(batch) for batch in table.batches()) == 80
     (tmp_path / "b.parquet").unlink()
-    with pytest.raises(ValueError, match=r"b\.parquet changed while it was read"):
+    with pytest.raises(ValueError, match=r"b\.parquet changed after it was opened"):
         list(table.batches())

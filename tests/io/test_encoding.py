@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.io import Encoding, learn_encoding, open_table
-from duramen.io.archive import NumpyColumn
-from duramen.io.columns import Kind
-from duramen.io.learning import number_learner
+from duramen.io.encoding import number_learner
+from duramen.io.tables import Column, Kind
 from tests.io.files import arrow_table, gathered, write, written
 
 PEOPLE = {
@@ -74,7 +73,7 @@ def test_missing_values_are_refused_with_their_place(tmp_path, name, roles, colu
     place = f"line {row + 2} " if name == "a.csv" else f"row {row} "
     with pytest.raises(ValueError, match=f"column '{column}' has no value in {place}") as caught:
         gathered(learn_encoding(table, **roles), table)
-    assert ("--impute" in str(caught.value)) == ("impute" not in roles and column in roles["features"])
+    assert ("impute it" in str(caught.value)) == ("impute" not in roles and column in roles["features"])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_missing_values_are_refused_with_their_place(tmp_path, name, roles, colu
         ({"label": "age", "features": ["age"]}, "'age' is given as label and features"),
         ({"label": "y", "id": "y"}, "'y' is given as label and id"),
         ({"features": []}, "no column left for the features"),
-        ({"features": ["colour"]}, r"'colour' holds text.*--one-hot colour.*--features"),
+        ({"features": ["colour"]}, r"'colour' holds text.*one_hot=..colour...*features="),
         ({"features": ["day"]}, "'day' holds dates or times"),
         ({"features": ["day"], "one_hot": ["day"]}, "'day' holds dates or times"),
         ({"features": ["w"], "label": "day"}, "the label 'day' holds dates or times"),
@@ -194,7 +193,7 @@ def test_means_are_exact_and_medians_too(values, cuts):
     mean, median = number_learner("mean", 1), number_learner("median", 1)
     for start, stop in itertools.pairwise(edges):
         for seen in (mean, median):
-            seen.add(NumpyColumn(array[start:stop], Kind.REAL), start)
+            seen.add(Column([array[start:stop]], Kind.REAL))
     assert mean.result() == float(sum(map(Fraction, values), Fraction(0)) / len(values))
     assert median.result() == float(statistics.median(map(Fraction, values)))
 
@@ -205,7 +204,7 @@ def test_the_sampled_median_is_near_and_the_same_for_all_batches():
     for size in (300_000, 70_001, 4_096):
         seen = number_learner("median", 1)
         for start in range(0, len(values), size):
-            seen.add(NumpyColumn(values[start : start + size], Kind.REAL), start)
+            seen.add(Column([values[start : start + size]], Kind.REAL))
         found.add(seen.result())
     (median,) = found
     assert abs(median - 0.5) < 5 * 0.5 / math.sqrt(50_000)  # five standard deviations of a sample's median
@@ -269,16 +268,16 @@ def test_the_index_of_a_frame_is_not_a_feature_unless_it_is_named(tmp_path, suff
 
 def test_a_column_of_text_may_be_the_id(tmp_path):
     path = written(tmp_path, "a.parquet", pa.table({"who": ["x", "y"], "when": ["x", "y"], "a": [1.0, 2.0]}))
-    with pytest.raises(ValueError, match=r"use it as the ids \(--id who\)"):
+    with pytest.raises(ValueError, match=r"use it as the ids with id='who'"):
         learn_encoding(open_table(path))
     with pytest.raises(ValueError, match="column 'when' holds text") as error:
         learn_encoding(open_table(path), id="who")
-    assert "--id" not in str(error.value)
+    assert "the ids" not in str(error.value)
 
 
 def test_a_feature_called_id_is_warned_of(tmp_path):
     table = open_table(written(tmp_path, "a.parquet", pa.table({"Id": [1, 2], "a": [1.0, 2.0]})))
-    with pytest.warns(UserWarning, match=r"column 'Id' is used as a feature; .*\(--id Id\)"):
+    with pytest.warns(UserWarning, match=r"column 'Id' is used as a feature; .* as the id"):
         learn_encoding(table)
     learn_encoding(table, features=["Id", "a"])  # it was asked for
     learn_encoding(table, id="Id")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.io import learn_encoding, open_table
-from duramen.io.table import rows_in_memory
+from duramen.io.tables import rows_in_memory
 from tests.io.files import WRITERS, arrow_table, gathered, some_numbers, written
 from tests.support import assert_identical_array
 
@@ -156,7 +156,7 @@ def test_several_parquet_files_are_one_table(tmp_path):
     with pytest.raises(ValueError, match=r"'a' is infinite.* in p3.parquet, row 0"):
         gathered(encoding, opened)
     pq.write_table(arrow_table(a=[1], b=["n1"]), parts / "p3.parquet")
-    with pytest.raises(ValueError, match=r"p3.parquet: column 'a' has type int64, .* double"):
+    with pytest.raises(ValueError, match=r"p3.parquet: column 'a' is int64, .* double"):
         open_table(parts)
     with pytest.raises(FileNotFoundError, match="no Parquet files"):
         open_table(parts / "q*.parquet")

@@ -5,7 +5,8 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from duramen.losses.special import exp_excess_near, itakura_saito, relative_entropy
+from duramen.losses.bregman import itakura_saito, relative_entropy
+from duramen.losses.linear import exp_excess_near
 
 getcontext().prec = 400
 EPS = np.finfo(float).eps

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import duramen as dm
-from duramen.solvers.problem import Status
 from duramen.trimming import kept_weights
 from tests.conformance.cases import CASES, LINEAR
 
@@ -195,10 +194,10 @@ def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         solution = dm.solve(points, linear.loss, z, l2=l2, random_state=seed, tol=1e-12, max_iter=1000)
-    if solution.status is Status.UNBOUNDED:  # of 60 rows, a fifth set aside may be all that overlap
+    if solution.status is dm.Status.UNBOUNDED:  # of 60 rows, a fifth set aside may be all that overlap
         assert l2 == 0
         assert linear.label in ("sign", "class")
-    assume(solution.status is not Status.UNBOUNDED)
+    assume(solution.status is not dm.Status.UNBOUNDED)
     assert solution.converged
     losses = linear.loss.values(solution.theta, X, y)
     kept = kept_weights(losses, points.weights, solution.n_outliers, points.ids)

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import duramen as dm
-from duramen.solvers import nearest
-from duramen.solvers.lloyd import KMeansFit
-from duramen.solvers.nearest import NearestCentres
-from duramen.solvers.problem import problem_of
-from duramen.trimming import kept_weights
+from duramen.solvers import lloyd
+from duramen.solvers.lloyd import KMeansFit, NearestCentres
+from duramen.trimming import kept_weights, problem_of
 
 
 def naive(X, centres):
@@ -45,7 +43,7 @@ class MovingCentres(RuleBasedStateMachine):
         self.z = share * self.points.total_weight
         # the checks of a problem are not at stake here: there may be fewer distinct points than centres
         problem = problem_of(self.points, dm.KMeansLoss(1), share)
-        with patch.object(nearest, "_FEW", 0 if bounds else nearest._FEW):  # bounds, as for more rows
+        with patch.object(lloyd, "_FEW", 0 if bounds else lloyd._FEW):  # bounds, as for more rows
             self.fit = KMeansFit(problem)
         self.centres = self.X[self.rng.choice(n, k)] + 0.0
         self.place = self.fit.evaluate(self.centres)
@@ -96,7 +94,7 @@ class MovingCentres(RuleBasedStateMachine):
         total = kept @ chosen
         assert self.place.objective == pytest.approx(total, rel=1e-6, abs=slack * len(self.X))
         assert self.place.kept.sum() == pytest.approx(self.weights.sum() - self.z)
-        mass, means = self.fit.sums.means()
+        mass, means = self.fit.clusters.means()
         for number in range(len(self.centres)):
             mine = (found.numbers == number) & (self.place.kept > 0)
             assert mass[number] == pytest.approx(self.place.kept[mine].sum(), rel=1e-9, abs=1e-9)

@@ -6,12 +6,10 @@ import pytest
 import duramen as dm
 from duramen.losses.nearest import first_least, squared_differences
 from duramen.seeds import generator
-from duramen.solvers import nearest, seeding
+from duramen.solvers import lloyd, seeding, starts
 from duramen.solvers.alternate import alternate
-from duramen.solvers.nearest import ScreenedCentres
-from duramen.solvers.problem import problem_of
-from duramen.solvers.seeding import local_search
-from duramen.trimming import Trimmer, kept_weights
+from duramen.solvers.lloyd import ComparedCentres
+from duramen.trimming import Trimmer, kept_weights, problem_of
 
 
 def made_up(seed, n=400, d=3, k=6):
@@ -28,18 +26,18 @@ def made_up(seed, n=400, d=3, k=6):
 @pytest.mark.parametrize("seed", range(5))
 def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
     problem = made_up(seed)
-    quick = local_search(problem, generator(seed))
-    monkeypatch.setattr(nearest, "_FEW", 0)
+    quick = starts.seed("local-search", problem, generator(seed))
+    monkeypatch.setattr(lloyd, "_FEW", 0)
     monkeypatch.setattr(seeding, "_ROUNDING", np.inf)  # no bound excludes a centre
     afresh = alternate
-    monkeypatch.setattr(seeding, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
-    assert np.array_equal(quick, local_search(problem, generator(seed)))
+    monkeypatch.setattr(starts, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
+    assert np.array_equal(quick, starts.seed("local-search", problem, generator(seed)))
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_screening_finds_the_first_of_the_nearest(seed):
+def test_comparing_finds_the_first_of_the_nearest(seed):
     X, rng = made_up(seed).X, np.random.default_rng(seed)
-    found = ScreenedCentres(X)
+    found = ComparedCentres(X)
     centres = X[rng.choice(len(X), 6)].astype(np.float64)  # with repetition: some coincide
     before = np.zeros(len(X), dtype=int)
     for step in (0.0, 0.0, 1e-9, 0.1, 3.0):

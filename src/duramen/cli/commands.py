@@ -7,9 +7,10 @@ import io
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,26 +27,23 @@ from duramen.cli.files import (
     core_of,
     encoding_in,
     kind_of,
-    learn_data,
-    make_model,
-    open_data,
-    read_core,
+    model_state,
     read_data,
     read_model,
     write_model,
 )
 from duramen.cli.options import (
-    BUILDING,
     COLUMNS,
+    FIXED,
     Result,
     add_command,
     check_loss,
-    check_same_loss,
     check_source,
     column_settings,
     refuse_options,
 )
 from duramen.cli.output import Output, bar, fields_of, naming, standard_output
+from duramen.coreset.save import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
@@ -56,8 +54,9 @@ from duramen.store.store import open_store
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
     from duramen.coreset.coreset import Coreset
-    from duramen.solvers.problem import Solution
+    from duramen.solvers.solve import Solution
 
+_NOT_SHOWN = ("format", "version", "made_by", "encoding")  # of a model, in the JSON of fit
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
@@ -116,7 +115,7 @@ def fit(options: Namespace) -> Result:
     )
     share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
     estimate = core.estimate(solution.theta, share)
-    model = make_model(core, solution, estimate, options.l2)
+    model = model_state(core, solution, estimate, options.l2)
     value = f"{interval(estimate, ' +- ')}, estimated from the coreset (standard error)"
     lines = [repr(solution), f"  f_z on all the data: {value}"]
     aside = _set_aside(core, solution, options.top)
@@ -132,12 +131,11 @@ def fit(options: Namespace) -> Result:
         "source": options.source,
         "kind": kind,
         "model": options.output,
+        **{name: value for name, value in model.items() if name not in _NOT_SHOWN},
         "loss": repr(solution.loss),
-        **fields_of(model, "theta", "columns", "classes"),
         "n_set_aside": len(solution.outliers),
         "set_aside": aside,
         "seconds": time.perf_counter() - start,
-        **{name: value for name, value in model.facts.items() if name != "made_by"},
     }
 
 
@@ -151,30 +149,21 @@ def _load_core(path: Path, options: Namespace) -> tuple[str, Coreset]:
             raise ValueError(f"{path} is data, so a loss is needed; pass --loss, such as --loss logistic")
         check_loss(options)
         return kind, build_core(path, options)
-    refuse_options(options, BUILDING, f"{path} is a {KINDS[kind]}, whose columns and size are fixed")
-    core = _saved_core(path, kind)
-    check_same_loss(options, core.loss, path)
-    return kind, core
-
-
-def _saved_core(path: Path, kind: str) -> Coreset:
-    """Load a coreset from its file or a store."""
+    refuse_options(options, FIXED, f"{path} is a {KINDS[kind]}, whose loss, columns and size are fixed")
     if kind == "core":
-        return read_core(path)
+        return kind, load_coreset(path)
     with open_store(path, read_only=True) as store:
-        return core_of(store)
+        return kind, core_of(store)
 
 
 def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
     """List the rows that were set aside, largest loss first: id, weight and loss."""
-    ids = solution.outliers[:top]
-    if not len(ids):
-        return []
-    points = core.points.take(np.searchsorted(core.ids, ids))  # its rows are sorted by id
-    losses, names = core.loss.values(solution.theta, points.X, points.y), core_names(core)
+    rows, names = np.searchsorted(core.ids, solution.outliers[:top]), core_names(core)  # sorted by id
+    losses = core.loss.values(solution.theta, core.X, core.y)[rows]
+    parts = core.ids[rows].tolist(), solution.aside.tolist(), losses.tolist()
     return [
-        {"id": names.get(int(one), int(one)), "weight": float(weight), "loss": float(loss)}
-        for one, weight, loss in zip(ids, solution.aside, losses, strict=False)
+        {"id": names.get(one, one), "weight": weight, "loss": loss}
+        for one, weight, loss in zip(*parts, strict=False)
     ]
 
 
@@ -197,11 +186,7 @@ def predict(options: Namespace) -> Result:
     data = _data_for(model, options.data, options.talk)
     facts = {"predictions": options.output, "model": options.model, "n_rows": 0, "columns": []}
     with bar(options.talk, "predicting") as shown:
-        batches = _predictions(model, data, shown, facts)
-        if to_stdout:
-            _write_csv(sys.stdout, batches, standard_output)
-        else:
-            _write_file(options.output, batches, model.classes)
+        _write(options.output, _predictions(model, data, shown, facts), model.classes)
     to_file = "" if to_stdout else f", written to {options.output}"
     return f"{facts['n_rows']:,} rows predicted{to_file}", facts
 
@@ -214,10 +199,7 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, A
     for batch, rows in data.encoding.read(data.table):
         ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
         columns = {"id": ids, **model.predict(rows.X)}
-        yield {
-            name: part.tolist() if isinstance(part, np.ndarray) else list(part)
-            for name, part in columns.items()
-        }
+        yield {name: np.asarray(part).tolist() for name, part in columns.items()}
         facts |= {"n_rows": batch.first + len(batch), "columns": list(columns)}
         advance(shown, batch)
     if not facts["n_rows"]:
@@ -226,51 +208,49 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, A
 
 def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
     """Open the file with the model's encoding, without what prediction does not need."""
-    if model.encoding is None:
-        data = learn_data(path, {} if model.columns is None else {"features": list(model.columns)}, talk)
-    else:
-        table = open_data(path)
-        id = model.encoding.id if model.encoding.id in table.columns else None
-        data = TableSource(table, replace(model.encoding, label=None, weight=None, id=id))
-    width = len(data.names)
-    if width != model.n_columns:
-        raise ValueError(f"{path} has {width} columns, but the model has {model.n_columns}")
+    data = read_data(path, talk, model.encoding, {"features": model.columns})
+    if model.encoding is not None:
+        id = model.encoding.id if model.encoding.id in data.table.columns else None
+        data = TableSource(data.table, replace(model.encoding, label=None, weight=None, id=id))
+    if len(data.names) != model.n_columns:
+        raise ValueError(f"{path} has {len(data.names)} columns, but the model has {model.n_columns}")
     return data
 
 
-def _write_file(output: Path, batches: Batches, classes: list[Any] | None) -> None:
-    """Write predictions batch by batch; the file appears only once it is complete."""
+def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
+    """Write predictions batch by batch; a file appears only once it is complete."""
+    if str(output) == "-":
+        with standard_output():
+            _write_csv(sys.stdout, batches)
+        return
     with naming(str(output)), replacing(output) as file:
         if output.suffix.lower() == ".csv":
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            _write_csv(text, batches, nullcontext)
+            _write_csv(text, batches)
             text.detach()
         else:
             _write_parquet(file, batches, classes)
 
 
-def _write_csv(stream: Any, batches: Batches, guard: Callable[[], AbstractContextManager[None]]) -> None:
+def _write_csv(stream: Any, batches: Batches) -> None:
     """Write CSV: a header, then one line per row."""
     lines = csv.writer(stream, lineterminator="\n")
     for place, columns in enumerate(batches):
-        with guard():
-            if not place:
-                lines.writerow(columns)
-            lines.writerows(zip(*columns.values(), strict=True))
+        if not place:
+            lines.writerow(columns)
+        lines.writerows(zip(*columns.values(), strict=True))
 
 
 def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> None:
     """Write Parquet, one row group per batch; all classes decide the type of a class."""
     pa = needed("pyarrow", "writing Parquet", "frames")
     parquet = needed("pyarrow.parquet", "writing Parquet", "frames")
-    types = {} if classes is None else {"class": pa.array(classes).type}
-    writer: Any = None
-    with ExitStack() as stack:
-        for columns in batches:
-            table = pa.table({name: pa.array(part, type=types.get(name)) for name, part in columns.items()})
-            if writer is None:
-                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema, compression="zstd"))
-            writer.write_table(table.cast(writer.schema))
+    first = next(batches)
+    examples = first if classes is None else {**first, "class": classes}
+    schema = pa.schema({name: pa.array(part).type for name, part in examples.items()})
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for columns in chain([first], batches):
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def certify(options: Namespace) -> Result:
@@ -282,35 +262,35 @@ def certify(options: Namespace) -> Result:
     example: duramen certify core.parquet rows.parquet
     """
     check_source(options.core)
-    core = read_core(options.core)
+    core = load_coreset(options.core)
     if encoding_in(core.metadata) is not None:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
     settings = {"radius": options.radius, "n_probes": options.probes, "ascent_steps": options.steps}
-    found = _certify_on_data(options, core, column_settings(options), **settings)
+    found = _certify(options, core, _read_points(options, core, column_settings(options)), **settings)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
     facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
     return repr(found), {**facts, **fields_of(found, *names)}
 
 
-def _certify_on_data(
-    options: Namespace, core: Coreset, columns: dict[str, Any], **settings: Any
-) -> Certificate:
-    """Certify a coreset on the data of a file, which are encoded like the coreset's."""
-    if core.anchor is None:
-        raise ValueError(
-            "the coreset has no anchor to certify around; duramen build finds one, as does "
-            "duramen store reanchor for a store"
-        )
-    data = read_data(options.data, encoding_in(core.metadata), columns, options.talk, core.loss)
+def _read_points(options: Namespace, core: Coreset, columns: dict[str, Any]) -> WeightedPoints:
+    """Read all rows of the data, encoded like the coreset's."""
+    data = read_data(options.data, options.talk, encoding_in(core.metadata), columns, type(core.loss))
     with bar(options.talk, "reading") as shown:
         found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
     parts = sorted(part for one in found for part in one.items())
     if not parts:
         raise ValueError(f"{options.data} has no rows")
-    points = WeightedPoints.concat([part for _, part in parts])
-    return certificate.certify(
-        core, points.X, points.y, points.weights, random_state=options.seed, **settings
-    )
+    return WeightedPoints.concat([part for _, part in parts])
+
+
+def _certify(options: Namespace, core: Coreset, points: WeightedPoints, **settings: Any) -> Certificate:
+    if core.anchor is None:
+        raise ValueError(
+            "the coreset has no anchor to certify around; duramen build finds one, as does "
+            "duramen store reanchor for a store"
+        )
+    X, y, weights = points.X, points.y, points.weights
+    return certificate.certify(core, X, y, weights, random_state=options.seed, **settings)
 
 
 def report(options: Namespace) -> Result:
@@ -322,41 +302,34 @@ def report(options: Namespace) -> Result:
 
     example: duramen report customers.duramen -o report.html
     """
+    from duramen.report import report_html
+
     source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):
         raise ValueError(f"{source} is neither a store nor a coreset; duramen build makes a coreset of data")
-    html = _page(options, kind).encode()
+    opened = open_store(source, read_only=True) if kind == "store" else nullcontext()
+    with opened as store:
+        core = load_coreset(source) if store is None else core_of(store)
+        html = report_html(
+            core if store is None else store,
+            title=options.title or source.name,
+            certificate=_certificate(options, core, store),
+            encoding=encoding_in(core.metadata),
+            names=core_names(core) or None,
+        ).encode()
     with naming(str(options.output)), replacing(options.output) as file:
         file.write(html)
     facts = {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
     return f"written to {options.output}", facts
 
 
-def _page(options: Namespace, kind: str) -> str:
-    from duramen.report import report_html
-
-    opened = open_store(options.subject, read_only=True) if kind == "store" else nullcontext()
-    with opened as store:
-        core = read_core(options.subject) if store is None else core_of(store)
-        return report_html(
-            core if store is None else store,
-            title=options.title or options.subject.name,
-            certificate=_certificate(options, core, store),
-            encoding=encoding_in(core.metadata),
-            names=core_names(core) or None,
-        )
-
-
 def _certificate(options: Namespace, core: Coreset, store: Any) -> Certificate | None:
     """Certify on --data, or a store on its own points if that is quick or requested."""
     if options.data is not None:
-        if core.anchor is not None:
-            return _certify_on_data(options, core, {})
-        options.talk.warn(f"{options.subject} has no anchor yet to certify around; no certificate")
+        return _certify(options, core, _read_points(options, core, {}))
     if core.anchor is None or store is None:
         return None
     if len(store) * core.points.n_columns > _QUICK and not options.certify:
         options.talk.warn(f"certifying on {len(store):,} points takes long and was skipped; pass --certify")
         return None
-    points = store.points()
-    return certificate.certify(core, points.X, points.y, points.weights, random_state=options.seed)
+    return _certify(options, core, store.points())

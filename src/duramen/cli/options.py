@@ -6,7 +6,6 @@ import argparse
 import csv
 import inspect
 import math
-import os
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from duramen.cli.output import write
+from duramen.files import check_place
 from duramen.losses import (
     BregmanLoss,
     HuberLoss,
@@ -56,9 +56,6 @@ _FIELDS = {  # options, and the fields of a loss that they set
     "--no-intercept": "fit_intercept",
 }
 COLUMNS = ("--label", "--features", "--weight", "--id", "--one-hot", "--impute")
-BUILDING = (*COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
-"""Options that decide how a coreset is built from data."""
-
 GROUPS = {
     "learning problem": ("--loss", *_FIELDS),
     "columns": COLUMNS,
@@ -67,6 +64,8 @@ GROUPS = {
     "reading": ("--batch", "--atomic", "--skip"),
 }
 """Options that are added together, by the title of their group."""
+FIXED = (*GROUPS["learning problem"], *COLUMNS, "--size", "--sampler", "--suspects", "--no-calibrate")
+"""Options of what has been decided once there is a coreset."""
 
 
 def names(text: str) -> list[str]:
@@ -97,11 +96,6 @@ def outliers(text: str) -> float:
     if not 0 <= value < math.inf or (percent and value >= 100):
         raise ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
     return value / 100 if percent else value
-
-
-def suspects(text: str) -> float | str:
-    """Read how much weight is suspected: a multiple of the outliers, or auto."""
-    return "auto" if text == "auto" else number(text, "pass a number such as 1.5, or auto")
 
 
 def number(text: str, way_out: str = "pass a number such as 0.5") -> float:
@@ -161,7 +155,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         "how the rows are sampled (default: auto)",
     ),
     "--suspects": (
-        suspects,
+        number,
         "TIMES",
         "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)",
     ),
@@ -326,52 +320,32 @@ def refuse_options(options: Namespace, refused: Iterable[str], why: str) -> None
         raise ValueError(f"{why}; leave {' and '.join(given)} out")
 
 
-def _takes(name: str, field: str) -> bool:
-    """Return whether a loss has a field."""
-    return field in {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
-
-
 def check_loss(options: Namespace) -> None:
     """Refuse options that the loss does not take, and labels that are missing or unexpected."""
-    name = options.loss
-    for option, field in _FIELDS.items():
-        if not _takes(name, field):
-            takers = " and ".join(one for one in LOSSES if _takes(one, field))
-            refuse_options(options, (option,), f"{option} is for {takers}, not for {name}")
-    if _takes(name, "k") and options.k is None:
+    name, known = options.loss, LOSSES[options.loss]
+    others = [option for option, field in _FIELDS.items() if field not in _fields(known)]
+    labels = () if known.needs_labels else ("--label",)
+    refuse_options(options, (*others, *labels), f"--loss {name} does not take all of these options")
+    if "k" in _fields(known) and options.k is None:
         raise ValueError(f"--loss {name} needs the number of centres; pass --k")
-    if not LOSSES[name].needs_labels:
-        refuse_options(options, ("--label",), f"--loss {name} takes no labels; pass --features")
-    elif options.label is None:
+    if known.needs_labels and options.label is None:
         raise ValueError(f"--loss {name} needs labels; name their column with --label")
+
+
+def _fields(loss: type[Loss]) -> set[str]:
+    return {one.name for one in fields(loss)}  # type: ignore[arg-type]
 
 
 def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
     """Make the loss of the options; ``classes`` are those of the data, where they are known."""
-    settings = _loss_settings(options)
-    if _takes(options.loss, "n_classes"):
-        n_classes = settings.setdefault("n_classes", len(classes or ()))
-        if not n_classes:
-            raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
-    return LOSSES[options.loss](**settings)
-
-
-def _loss_settings(options: Namespace) -> dict[str, Any]:
-    """Return the fields of a loss that the options set."""
+    known = LOSSES[options.loss]
     given = {field: value_of(options, option) for option, field in _FIELDS.items()}
-    if options.no_intercept:
-        given["fit_intercept"] = False
-    return {field: value for field, value in given.items() if value is not None}
-
-
-def check_same_loss(options: Namespace, loss: Loss, path: Path) -> None:
-    """Refuse options of a loss that differ from the loss in a file."""
-    same = options.loss is None or LOSSES[options.loss] is type(loss)
-    for field, value in _loss_settings(options).items():
-        found = getattr(loss, field, None)
-        same = same and value == getattr(found, "name", found)
-    if not same:
-        raise ValueError(f"{path} was made for {loss!r}; leave --loss and its options out")
+    given["fit_intercept"] = False if options.no_intercept else None
+    if "n_classes" in _fields(known) and options.classes is None:
+        if not classes:
+            raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
+        given["n_classes"] = len(classes)
+    return known(**{field: value for field, value in given.items() if value is not None})
 
 
 def check_output(options: Namespace) -> None:
@@ -379,7 +353,7 @@ def check_output(options: Namespace) -> None:
     if options.output is None or str(options.output) in options.suffixes:
         return
     inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
-    check_target(options.output, getattr(options, "force", None), inputs, options.suffixes)
+    check_target(options.output, options.force, inputs, options.suffixes)
 
 
 def check_target(
@@ -389,21 +363,14 @@ def check_target(
 
     An existing one is refused unless ``force``, which is None where nothing is ever replaced.
     """
-    folder = target.absolute().parent
     if suffixes and target.suffix.lower() not in suffixes:
         raise ValueError(f"{target} must end in {' or '.join(suffixes)}")
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; name a file in it")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{target}: there is no folder {target.parent}; create it first")
-    if target.exists():
-        if any(one.exists() and one.samefile(target) for one in inputs):
-            raise ValueError(f"{target} is one of the inputs; choose another name")
-        if not force:
-            way_out = "" if force is None else "pass --force to replace it, or "
-            raise FileExistsError(f"{target} already exists; {way_out}choose another name")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{target}: that folder is not writable; choose another")
+    check_place(target)
+    if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
+        raise ValueError(f"{target} is one of the inputs; choose another name")
+    if target.exists() and not force:
+        way_out = "" if force is None else "pass --force to replace it, or "
+        raise FileExistsError(f"{target} already exists; {way_out}choose another name")
 
 
 def check_source(*sources: Path) -> None:

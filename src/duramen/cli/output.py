@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from duramen.errors import RowError
 from duramen.progress import Bar
 
 
@@ -171,6 +172,17 @@ _COMMANDS = {  # advice of the library, and the same on the command line
     "dm.open_store(path, create=True, loss=...)": "duramen store init",
     "dm.open_store(path)": "with duramen store compact",
 }
+_HINTS = {  # as duramen.errors.HINTS
+    "impute": "fill it, drop the row, or impute it (--impute mean, median or zero)",
+    "features": "leave the column out of the features (--features)",
+    "large": "leave the column out of the features (--features), or store it as float64 if rounding is fine",
+    "group": "leave the column out of the features (--features), or group its values first",
+    "numbers": "use a loss for numbers (--loss huber), or group its values first",
+    "time": "turn it into numbers first (for instance days since a date), or leave it out (--features)",
+    "text": "encode it one-hot (--one-hot {column}), leave it out (--features), or correct it",
+    "text id": "encode it one-hot (--one-hot {column}), use it as the ids (--id {column}), "
+    "leave it out of the features (--features), or correct it",
+}
 _EXPECTED = (ValueError, TypeError, KeyError, OSError, MemoryError, ImportError)
 
 
@@ -201,4 +213,4 @@ def _text(error: BaseException) -> str:
         return str(error.args[0])  # str() would put quotes around it
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
-    return str(error)
+    return error.message(_HINTS) if isinstance(error, RowError) else str(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from duramen.cli.files import (
     core_facts,
     core_of,
     encoding_in,
-    learn_data,
     names_in,
     open_data,
     read_data,
@@ -41,6 +39,7 @@ from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_erro
 from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
+from duramen.text import shorten
 
 
 def add_commands(commands: Any) -> None:
@@ -72,12 +71,16 @@ def _on_store(run: Callable[[Any, Namespace], Result], *, read_only: bool = Fals
         check_source(options.store)
         with open_store(options.store, read_only=read_only) as store:
             text, facts = run(store, options)
-            now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
+            now = _now(store)
         if not read_only:
             text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
         return text, {"store": store.path, **now, **facts}
 
     return opened
+
+
+def _now(store: Any) -> dict[str, Any]:
+    return fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
 
 
 def _reading(run: Callable[[Any, Namespace], Result]) -> Command:
@@ -99,19 +102,25 @@ def init(options: Namespace) -> Result:
     """
     check_loss(options)
     check_target(options.store)
-    notes, classes, sample = {"columns": column_settings(options)}, None, getattr(options, "from")
+    settings, sample, encoding = column_settings(options), getattr(options, "from"), None
     if sample is not None:
         kind = LOSSES[options.loss]
-        encoding = learn_data(sample, notes["columns"], options.talk, kind, options.classes).encoding
-        notes["encoding"], classes = encoding.to_json(), encoding.classes
-    loss, settings = make_loss(options, classes), sampling_settings(options)
-    settings |= {"engine": options.engine, "audit": options.audit}
-    with open_store(options.store, create=True, loss=loss, **settings) as store, store.transaction():
-        for name, value in notes.items():
-            store.note(name, value)
-    learned = "learned" if sample is not None else "learned from the first file"
+        encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
+    loss = make_loss(options, encoding.classes if encoding else None)
+    opened = open_store(
+        options.store,
+        create=True,
+        loss=loss,
+        engine=options.engine,
+        audit=options.audit,
+        **sampling_settings(options),
+    )
+    with opened as store, store.transaction():
+        store.note("columns", settings)
+        store.note("encoding", encoding.to_json() if encoding else None)
+    learned = "learned" if encoding else "learned from the first file"
     text = f"{options.store}: a store for {loss!r}; its columns are {learned}"
-    return text, {"store": options.store, "loss": repr(loss), "learned": sample is not None}
+    return text, {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
 
 
 @_on_store
@@ -124,15 +133,13 @@ def insert(store: Any, options: Namespace) -> Result:
     example: duramen store insert customers.duramen rows.parquet
     """
     start = time.perf_counter()
-    data, new = _data_for(store, options)
+    data = _data_for(store, options)
 
     def apply(rows: Any) -> None:
-        nonlocal new
         with store.transaction():
-            if new:
+            if not len(store):
                 store.note("encoding", data.encoding.to_json())
             store.insert(rows.X, rows.y, rows.weights, rows.ids)
-        new = False
 
     n = _feed(store, data, options, apply, "inserted")
     seconds = time.perf_counter() - start
@@ -150,25 +157,27 @@ def update(store: Any, options: Namespace) -> Result:
 
     example: duramen store update customers.duramen corrected.csv
     """
-    data, new = _data_for(store, options)
-    if new:
+    if "encoding" not in store.notes:
         raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
-    if options.id is not None:
-        data = TableSource(data.table, replace(data.encoding, id=options.id))
+    data = _data_for(store, options)
+    data = TableSource(data.table, replace(data.encoding, id=options.id or data.encoding.id))
     if data.encoding.id is None:
         raise ValueError(
             f"{options.store} numbered its rows itself; name the column of ids of the file with --id"
         )
-    n = _feed(
-        store, data, options, lambda rows: store.update(rows.ids, rows.X, rows.y, rows.weights), "updated"
-    )
+
+    def apply(rows: Any) -> None:
+        store.update(rows.ids, rows.X, rows.y, rows.weights)
+
+    n = _feed(store, data, options, apply, "updated")
     return f"{_rows(n)} updated", {"n_updated": n}
 
 
-def _data_for(store: Any, options: Namespace) -> tuple[TableSource, bool]:
-    """Open the file with the store's encoding, or learn one if there is none; return whether it is new."""
-    encoding, settings = encoding_in(store.notes), store.notes.get("columns") or {}
-    return read_data(options.data, encoding, settings, options.talk, store.loss), encoding is None
+def _data_for(store: Any, options: Namespace) -> TableSource:
+    """Open the file with the store's encoding, or learn one if there is none."""
+    loss, settings = store.loss, store.notes.get("columns") or {}
+    n_classes = loss.n_classes if loss.has_classes else None
+    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
 def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
@@ -222,60 +231,44 @@ def delete(store: Any, options: Namespace) -> Result:
     """
     if bool(options.ids) == bool(options.ids_from):
         raise ValueError("pass either ids, or a file of ids with --ids-from")
-    ids, header = (options.ids, None) if options.ids else _read_ids(options.ids_from)
-    if not ids:
-        raise ValueError(f"{options.ids_from} holds no ids")
-    names = _has_names(store)
-    if header is not None and (header in store if names else _is_whole(header)):
+    header, ids = (None, options.ids) if options.ids else _read_ids(options.ids_from)
+    named = not len(store) or names_in(store, store.ids[:1]) is not None
+    if header is not None and (header in store if named else _is_whole(header)):
         raise ValueError(
             f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
             "it, such as id, or pass the ids as a .txt file, which has no header"
         )
-    wrong = next((one for one in ids if not (names or _is_whole(one))), None)
-    if wrong is not None:
-        raise ValueError(f"id {wrong!r} is not a plain whole number, and this store has integer ids")
-    store.delete([str(one) if names else int(one) for one in ids])
+    wrong = [one for one in ids if not (named or _is_whole(one))]
+    if wrong or not ids:
+        what = f"id {wrong[0]!r} is" if wrong else f"{options.ids_from} holds no ids:"
+        raise ValueError(f"{what} not a plain whole number, and this store has integer ids")
+    store.delete([str(one) if named else int(one) for one in ids])
     return f"{_rows(len(ids))} deleted", {"n_deleted": len(ids)}
-
-
-def _has_names(store: Any) -> bool:
-    encoding = encoding_in(store.notes)
-    if encoding is not None and encoding.id is not None:
-        return encoding.text_ids
-    return bool(store.n_points) and names_in(store, store.ids[:1]) is not None
 
 
 def _is_whole(one: Any) -> bool:
     return re.fullmatch(r"-?(0|[1-9][0-9]*)", str(one)) is not None
 
 
-def _read_ids(path: Path) -> tuple[list[Any], str | None]:
-    """Read ids from a table with one column, or from lines of text; of a CSV file, return the header too."""
-    from duramen.io.opening import is_table
+def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
+    """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
+    from duramen.io import Encoding
+    from duramen.io.encoding import has_text_ids
+    from duramen.io.formats import is_table
 
     if str(path) != "-":
         check_source(path)
-        if is_table(path):
-            return _read_column(path)
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_bytes().decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is neither a table nor UTF-8 text with one id per line") from None
-    lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
-    return [line for line in lines if line], None
-
-
-def _read_column(path: Path) -> tuple[list[Any], str | None]:
-    from duramen.io import Encoding
-    from duramen.io.learning import has_text_ids
-
+    if str(path) == "-" or not is_table(path):
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8", "replace")
+        lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
+        return None, [line for line in lines if line]
     table = open_data(path)
     if len(table.columns) != 1:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
     name = table.columns[0]
     encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
     ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
-    return ids, None if table.typed else name
+    return None if table.typed else name, ids
 
 
 @_on_store
@@ -326,19 +319,6 @@ def coreset(store: Any, options: Namespace) -> Result:
     return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
 
 
-_STATS = """\
-{store}: a store for {loss}
-  points        {n_points:,}, weight {total_weight:,.6g}
-  columns       {known}
-  label         {label}
-  coreset       {size:,} rows, {engine}
-  to set aside  weight {n_outliers:,.6g}
-  suspected     {n_suspected:,} points, with a loss of {threshold:.6g} or more
-  deleted       {n_forgotten:,} in the audit
-  on disk       {n_bytes:,} bytes
-  anchor        {report}"""
-
-
 @_reading
 def stats(store: Any, options: Namespace) -> Result:
     """Print what is in a store.
@@ -353,7 +333,7 @@ def stats(store: Any, options: Namespace) -> Result:
     roles = store.notes.get("encoding") or store.notes.get("columns") or {}
     facts = {
         "loss": repr(store.loss),
-        "columns": None if columns is None else list(columns),
+        "columns": columns and list(columns),
         "label": roles.get("label"),
         **fields_of(store, "size", "engine", "threshold"),
         "anchored": store.anchor is not None,
@@ -363,15 +343,19 @@ def stats(store: Any, options: Namespace) -> Result:
         "n_forgotten": len(store.forgotten),
         "n_bytes": options.store.stat().st_size,
     }
-    shown = {
-        "store": options.store,
-        **fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected"),
-        "known": textwrap.shorten(", ".join(columns or ["not known yet"]), 80, placeholder=" ..."),
-        "report": _anchor(report),
-        **facts,
-        "label": facts["label"] or "none",
-    }
-    return _STATS.format(**shown), facts
+    shown = {**_now(store), **facts, "columns": ", ".join(columns or ["not known yet"])}
+    return f"{store.path}: {_anchor(report)}\n" + "\n".join(_words(shown)), facts
+
+
+def _words(facts: dict[str, Any]) -> list[str]:
+    """Describe fields for people, one a line."""
+    return [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in facts.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else shorten(value, 80)
 
 
 @_reading
@@ -383,16 +367,12 @@ def history(store: Any, options: Namespace) -> Result:
 
     example: duramen store history customers.duramen
     """
-    events = list(store.history)
+    events = [event._asdict() for event in store.history]
     deleted = [{"id": one, "time": time} for one, time in store.forgotten]
-    lines = [f"{options.store}: {len(events)} event{'s' * (len(events) != 1)}{':' if events else ''}"]
-    for event in events:
-        points = "" if event.n_points is None else f"{event.n_points:,} points, "
-        moved = "" if event.moved is None else f", moved by {event.moved:.4g}"
-        lines.append(f"  {event.time}  {event.what}: {points}radius {event.radius:.4g}{moved}")
-    if deleted:
-        lines += [f"{len(deleted):,} deleted:", *(f"  {one['time']}  {one['id']}" for one in deleted)]
-    return "\n".join(lines), {"events": [event._asdict() for event in events], "forgotten": deleted}
+    lines = [f"{store.path}: {len(events)} anchors, {len(deleted):,} deleted"]
+    lines += [f"{one['time']}:\n" + "\n".join(_words(one)) for one in events]
+    lines += [f"{one['time']}: {one['id']} deleted" for one in deleted]
+    return "\n".join(lines), {"events": events, "forgotten": deleted}
 
 
 @_reading

@@ -10,11 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, Rows, read_only
-from duramen.ball import Anchor
 from duramen.coreset import display, plot
 from duramen.coreset.display import frame_of
 from duramen.coreset.estimate import Estimate, capped, standard_error
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
 from duramen.samplers.calibration import Calibration, calibration_features
 from duramen.trimming import kept_sum, kept_weights, outlier_weight

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.ball import lengths
+from duramen.losses.base import lengths
 from duramen.samplers.calibration import Calibration
 
 _QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within this many standard errors

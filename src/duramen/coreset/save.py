@@ -17,13 +17,12 @@ from scipy import sparse
 
 from duramen import losses
 from duramen.arrays import Array, Rows
-from duramen.ball import Anchor
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import OURS, feature_names
 from duramen.extras import needed
 from duramen.files import checksum, json_types, replacing
 from duramen.losses import Loss
-from duramen.losses.base import check_loss
+from duramen.losses.base import Anchor, check_loss
 from duramen.losses.bregman import Divergence, divergence_of
 from duramen.points import WeightedPoints
 
@@ -36,16 +35,15 @@ _BUILT_IN: dict[str, type[Loss]] = {
     for name, kind in vars(losses).items()
     if inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
 }
-_COLUMNS = {  # beside the features, without the prefix: the fields of a coreset
+_COLUMNS = {  # beside the features, without the prefix: the fields of a coreset, in the order of the checksum
     "y": "y",
-    "id": "ids",
     "weight": "weights",
+    "id": "ids",
     "suspected": "suspected",
     "own_weight": "own_weights",
     "inclusion": "inclusion",
     "group": "groups",
 }
-_POINTS = ("y", "weight", "id")
 _SCALARS = {  # the fields beside rows, loss and anchor, with their types
     "threshold": float,
     "n_points": int,
@@ -137,20 +135,15 @@ def _array(state: dict[str, Any]) -> Array:
 def write(core: Coreset, path: Any, metadata: dict[str, Any] | None) -> None:
     """Save a coreset; an existing file is replaced only when all is written."""
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
-    beside = _columns(core)
+    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
+    beside = {name: part for name, part in found.items() if part is not None}
     state = _state(core, beside, metadata)
-    state["crc32"] = checksum(state, _arrays(core.X, beside))
+    state["crc32"] = _checksum(state, core.X, beside)
     text = json.dumps(state, sort_keys=True, allow_nan=False)
-    table = _table(core, beside, state).replace_schema_metadata({_KEY: text})
+    table = _table(core.X, beside, state).replace_schema_metadata({_KEY: text})
     with replacing(Path(path)) as file:
         # numbers that rarely repeat gain nothing from a dictionary
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
-
-
-def _columns(core: Coreset) -> dict[str, Array]:
-    """Return our own columns by their names in the file, without the prefix."""
-    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
-    return {name: part for name, part in found.items() if part is not None}
 
 
 def _state(core: Coreset, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
@@ -176,22 +169,21 @@ def _state(core: Coreset, beside: dict[str, Array], metadata: dict[str, Any] | N
     }
 
 
-def _arrays(X: Rows, beside: dict[str, Array]) -> list[Array]:
-    """List the arrays of a coreset in the order of its checksum."""
+def _checksum(state: dict[str, Any], X: Rows, beside: dict[str, Array]) -> int:
     rows = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
-    return [*rows, *(beside[name] for name in dict.fromkeys([*_POINTS, *_COLUMNS]) if name in beside)]
+    return checksum(state, [*rows, *beside.values()])
 
 
-def _table(core: Coreset, beside: dict[str, Array], state: dict[str, Any]) -> Any:
+def _table(X: Rows, beside: dict[str, Array], state: dict[str, Any]) -> Any:
     pa = needed("pyarrow", "Coreset.save", "frames")
     if state["sparse"]:
-        starts = pa.array(core.X.indptr.astype(np.int64))
-        lists = {"features": core.X.indices, "values": core.X.data}
+        starts = pa.array(X.indptr.astype(np.int64))
+        lists = {"features": X.indices, "values": X.data}
         table = {
             OURS + name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists.items()
         }
     else:
-        table = {name: pa.array(core.X[:, column].copy()) for column, name in enumerate(state["features"])}
+        table = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
     for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
         wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
         table[OURS + name] = pa.array(part.astype(wide))
@@ -252,8 +244,7 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
     if loss is not None:
         check_loss(loss)
     source = Path(path)
-    table = _read_table(source)
-    state = _read_state(source, table)
+    table, state = _read(source)
     try:
         return _restore(table, state, loss)
     except LossMismatchError as error:
@@ -268,34 +259,32 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
     types, columns = state["types"], state["columns"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
-    beside = {name: _column(table, OURS + name, types[name]) for name in types if name != "X"}
     X = (_sparse_rows if state["sparse"] else _dense_rows)(table, state, np.dtype(types["X"]))
-    points = WeightedPoints(X, *(beside.get(name) for name in _POINTS))
-    if checksum(state, _arrays(X, beside)) != state["crc32"]:
+    beside: Any = {
+        name: _flat(_arrow_column(table, OURS + name), OURS + name, types[name])
+        for name in _COLUMNS
+        if name in types or name != "y"
+    }
+    crc32, y = _checksum(state, X, beside), beside.pop("y", None)
+    points = WeightedPoints(X, y, beside.pop("weight"), beside.pop("id"))
+    if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
-    anchor = anchor_of(state["anchor"])
-    arrays: Any = {field: beside[name] for name, field in _COLUMNS.items() if name not in _POINTS}
+    anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
+    shape = known.parameter_shape(points.n_columns)
+    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
+        raise LossMismatchError(
+            f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
+            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
+        )
     return Coreset(
         points=points,
-        **arrays,
-        loss=_fitting_loss(state["loss"], loss, anchor, points.n_columns),
+        **{_COLUMNS[name]: part for name, part in beside.items()},
+        loss=known,
         anchor=anchor,
         columns=None if columns is None else tuple(str(name) for name in columns),
         metadata=state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     )
-
-
-def _fitting_loss(state: dict[str, Any], given: Loss | None, anchor: Anchor | None, n_columns: int) -> Loss:
-    """Restore a loss; refuse one that does not fit the anchor."""
-    loss = loss_of(state, given)
-    shape = loss.parameter_shape(n_columns)
-    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
-        raise LossMismatchError(
-            f"has an anchor of shape {anchor.theta.shape}; {loss!r} on {n_columns} columns needs "
-            f"shape {tuple(shape)}; pass the loss that the coreset was made with"
-        )
-    return loss
 
 
 def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
@@ -309,26 +298,18 @@ def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
     return {name: state[name] for name in ("encoding", "names")}
 
 
-def _read_table(source: Path) -> Any:
+def _read(source: Path) -> tuple[Any, dict[str, Any]]:
+    """Read the table and the metadata; refuse a file without a coreset, or of a newer format."""
     pa = needed("pyarrow", "load_coreset", "frames")
     parquet = needed("pyarrow.parquet", "load_coreset", "frames")
     raw = source.read_bytes()  # errors of the file system come first, unchanged
     if not raw.startswith(_MAGIC):
         raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
-    if not raw.endswith(_MAGIC) or len(raw) < 12:
-        raise ValueError(
-            f"{source} is truncated: it begins like a Parquet file but does not end like one; "
-            "copy it again, or save the coreset again"
-        )
     try:
         # an anchor may be large, but no text in a file is larger than the file
-        return parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw)).read()
+        table = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw)).read()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(source, str(error).partition("\n")[0]) from None
-
-
-def _read_state(source: Path, table: Any) -> dict[str, Any]:
-    """Read the metadata; refuse a file without a coreset, or of a newer format."""
     text = (table.schema.metadata or {}).get(_KEY)
     if text is None:
         raise ValueError(
@@ -344,7 +325,7 @@ def _read_state(source: Path, table: Any) -> dict[str, Any]:
         raise ValueError(
             f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
         )
-    return state
+    return table, state
 
 
 def _damaged(source: Path, why: str) -> ValueError:
@@ -367,31 +348,25 @@ def _flat(column: Any, name: str, dtype: Any) -> Array:
         return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 
-def _column(table: Any, name: str, dtype: Any) -> Array:
-    return _flat(_arrow_column(table, name), name, dtype)
-
-
 def _dense_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Array:
     features = state["features"]
     if len(features) != state["n_columns"]:
         raise ValueError(f"it names {len(features)} features where {state['n_columns']} were saved")
     rows = np.empty((state["n_rows"], len(features)), dtype=dtype)
     for column, name in enumerate(features):
-        rows[:, column] = _column(table, name, dtype)
+        rows[:, column] = _flat(_arrow_column(table, name), name, dtype)
     return rows
 
 
 def _sparse_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Rows:
-    lists = {name: _arrow_column(table, OURS + name) for name in ("features", "values")}
-    lengths, other_lengths = (_flat(part.value_lengths(), name, np.int64) for name, part in lists.items())
-    if not np.array_equal(lengths, other_lengths):
+    features, values = (_arrow_column(table, OURS + name) for name in ("features", "values"))
+    lengths = features.value_lengths()
+    if not lengths.equals(values.value_lengths()):
         raise ValueError("its lists of features and of values differ in length")
     integer = state["index_type"]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(integer)
-    indices, data = (
-        _flat(part.flatten(), name, kind)
-        for (name, part), kind in zip(lists.items(), (integer, dtype), strict=True)
-    )
+    indices = _flat(features.flatten(), "duramen:features", integer)
+    data = _flat(values.flatten(), "duramen:values", dtype)
     rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
     rows.check_format(full_check=True)
     return rows

@@ -12,8 +12,7 @@ import numpy as np
 
 from duramen import theory
 from duramen.arrays import Array, check_count, is_number
-from duramen.ball import Anchor, Ball
-from duramen.losses.base import Loss, MissingPropertyError, check_loss
+from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
 from duramen.samplers.default import as_sampler, default_sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from duramen.arrays import Array, refuse_nonfinite, scratch_rows
-from duramen.ball import Anchor
 from duramen.coreset.settings import Settings, as_anchor
-from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.base import Anchor, Loss, MissingPropertyError
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
@@ -25,7 +24,7 @@ from duramen.samplers.base import (
     has_frozen,
 )
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
-from duramen.solvers.anchor import _find_anchor
+from duramen.solvers.starts import _find_anchor
 from duramen.trimming import check_points_and_loss, kept_weights
 
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products

@@ -21,9 +21,9 @@ import numpy as np
 from duramen.arrays import refuse_nonfinite
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import Reducer, merge_summaries, plan, run_passes
-from duramen.errors import RowError
+from duramen.errors import prefixed
 from duramen.extras import needed
-from duramen.io.columns import check_names, column_roles
+from duramen.io.tables import check_names, column_roles
 from duramen.losses.base import Loss
 from duramen.parallel import on_one_thread, one_blas_thread
 from duramen.points import WeightedPoints
@@ -283,12 +283,12 @@ class DaskSource:
         try:
             return list(_dask().compute(*values))
         except PartitionError as found:
-            raise _renamed(found.place, found.error) from found.error
+            raise prefixed(f"{found.place}: ", found.error) from found.error
         except Exception as error:
             number = None if type(error).__module__.startswith("distributed.") else self._find_broken()
             if number is None:
                 raise
-            raise _renamed(self._name(number), error) from error
+            raise prefixed(f"{self._name(number)}: ", error) from error
 
     def _find_broken(self) -> int | None:
         """Find the first partition that cannot be computed, by halves."""
@@ -367,21 +367,6 @@ def _at(place: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise PartitionError(place, error) from error
-
-
-def _renamed(place: str, error: Exception) -> Exception:
-    """Return an error whose message begins with a place: of its type, or a base type that takes a message."""
-    if isinstance(error, RowError):
-        return error.inside(f"{place}: ")
-    text = f"{place}: {error.args[0] if len(error.args) == 1 else error}"
-    for kind in type(error).__mro__:
-        try:
-            made = kind(text)
-        except Exception:
-            continue
-        if isinstance(made, Exception) and str(made) in (text, repr(text)):
-            return made
-    return RuntimeError(text)
 
 
 def _nothing(*blocks: Any) -> None:

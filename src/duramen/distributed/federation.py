@@ -16,14 +16,14 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.arrays import Array
-from duramen.ball import Anchor
 from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import sum_in_units
-from duramen.coreset.first_pass import FirstPassResult, Form, form_of
+from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, points_in
+from duramen.errors import prefixed
+from duramen.losses.base import Anchor
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
@@ -78,10 +78,7 @@ class Federation:
     """
 
     def __init__(self, sites: Mapping[Any, Site | Ask] | Iterable[Site | Ask], **settings: Any) -> None:
-        by_name = sites if isinstance(sites, Mapping) else dict(enumerate(sites))
-        self.sites: dict[Any, Site | Ask] = dict(by_name)
-        for name, site in self.sites.items():
-            _ask_of(name, site)
+        self.sites: dict[Any, Site | Ask] = dict(sites if isinstance(sites, Mapping) else enumerate(sites))
         self._first = plan(**settings)
         self._next: Plan | None = None
         self._full_anchor: Anchor | None = None
@@ -163,14 +160,15 @@ class Federation:
             raise ValueError("there are no sites; add some to federation.sites")
         answers = {}
         for name, site in self.sites.items():
-            ask = _ask_of(name, site)
             with _at_site(name):
-                answers[name] = ask(plan)
-        merged, common = Summarizer(plan), _Common(plan.problem.loss)
+                answers[name] = _ask(site, plan)
+        merged, common = Summarizer(plan), FirstPass(plan.problem.loss, 0, limit=0.0)
         for name, answer in answers.items():
-            summary = _read_answer(name, answer, plan)
-            common.check(name, summary)
-            merged.absorb(summary)
+            with _at_site(name):
+                summary = _read_answer(answer, plan)
+                for points in points_in(summary):  # of one form, with labels that go together
+                    common.add(points)
+                merged.absorb(summary)
         return merged.summary()
 
 
@@ -222,30 +220,21 @@ def _with_settings(plan: Plan, **settings: Any) -> Plan:
     return replace(plan, problem=replace(plan.problem, **settings), fingerprint="")
 
 
-def _ask_of(name: Any, site: Any) -> Ask:
-    """Return the function that asks a site."""
+def _ask(site: Any, plan: Plan) -> Any:
     if isinstance(site, Site):
-        return site.summary
+        return site.summary(plan)
     if callable(site):
-        return site
-    raise TypeError(
-        f"site {name!r} must be a Site, or a function that takes a plan; found {type(site).__name__}"
-    )
+        return site(plan)
+    raise TypeError(f"a site is a Site, or a function that takes a plan; found {type(site).__name__}")
 
 
-def _read_answer(name: Any, answer: Any, plan: Plan) -> Summary:
+def _read_answer(answer: Any, plan: Plan) -> Summary:
     """Wait for an answer, and read it."""
-    with _at_site(name):
-        found = answer.result() if hasattr(answer, "result") else answer
-        if isinstance(found, (bytes, bytearray, memoryview)):
-            found = Summary.from_bytes(bytes(found), plan)
+    found = answer.result() if hasattr(answer, "result") else answer
+    if isinstance(found, (bytes, bytearray, memoryview)):
+        found = Summary.from_bytes(bytes(found), plan)
     if not isinstance(found, Summary):
-        raise TypeError(
-            f"site {name!r} answered with {type(found).__name__}; return what Site.answer or "
-            "Site.summary returns"
-        )
-    if found.plan.fingerprint != plan.fingerprint:
-        raise ValueError(f"site {name!r} answered a different plan; forward the plan of each question")
+        raise TypeError(f"return what Site.answer or Site.summary returns; found {type(found).__name__}")
     return found
 
 
@@ -254,43 +243,7 @@ def _at_site(name: Any) -> Iterator[None]:
     """Name the site in an error; its type is kept if it is about the data or the plan."""
     try:
         yield
+    except (ValueError, TypeError, KeyError, PermissionError) as error:
+        raise prefixed(f"site {name!r}: ", error) from error
     except Exception as error:
-        for kind in (ValueError, TypeError, KeyError, PermissionError):
-            if isinstance(error, kind):
-                text = error.args[0] if kind is KeyError and error.args else error
-                raise kind(f"site {name!r}: {text}") from error
         raise RuntimeError(f"site {name!r} did not answer: {type(error).__name__}: {error}") from error
-
-
-class _Common:
-    """What the rows of all sites must have in common, as far as the rows sent show it."""
-
-    def __init__(self, loss: Any) -> None:
-        self._loss = loss
-        self._first: tuple[Any, Form] | None = None
-        self._classes = np.empty(0)
-
-    def check(self, name: Any, summary: Summary) -> None:
-        """Raise ValueError if the rows of a site do not match those of the others."""
-        body = summary.body
-        if isinstance(body, FirstPassResult) and body.form is not None:
-            self._check(name, body.form, np.array(body.classes))
-        for points in points_in(summary):
-            classes = np.empty(0) if points.y is None or not self._loss.has_classes else np.unique(points.y)
-            self._check(name, form_of(points), classes)
-
-    def _check(self, name: Any, form: Form, classes: Array) -> None:
-        self._first = first, its = self._first or (name, form)
-        if form != its:
-            both = f"site {first!r} has {its}, site {name!r} has {form}"
-            raise ValueError(f"the sites do not agree: {both}; use the same form of rows everywhere")
-        if not classes.size:
-            return
-        try:
-            self._loss.check_labels(np.append(self._classes, classes))
-        except ValueError:
-            raise ValueError(
-                f"the labels of the sites do not agree: site {name!r} has {classes.tolist()}, others have "
-                f"{self._classes.tolist()}; use the same labels everywhere"
-            ) from None
-        self._classes = np.union1d(self._classes, classes)

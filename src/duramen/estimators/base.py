@@ -31,7 +31,7 @@ from duramen.estimators.fitting import (
 )
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints, checked_weights
-from duramen.samplers.base import Bound, RankedSampler, Sampler
+from duramen.samplers.base import Sampler
 from duramen.solvers.solve import warn_of
 from duramen.trimming import outlier_weight, trimmed_sum
 
@@ -123,20 +123,18 @@ class RobustEstimator(BaseEstimator):
     def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
         self._check_updatable(settings)
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # of an earlier fit
         self._needs = needs = needs._replace(labels=self._LABELS is not None, sparse=self._SPARSE)
         if not is_out_of_core(X):
             rows, labels = self._training_rows(X, y, reset=True)
             return AllRows.in_memory(self._points(rows, labels, sample_weight), needs, rows.shape[0])
-        kept = {"updatable=True": self.updatable, "coreset_size=None": settings.size is None}
-        for name, is_set in kept.items():
-            if is_set:
-                raise TypeError(
-                    f"{name} keeps all rows in memory, but X is a scan or a Dask collection; leave it out, "
-                    "or pass arrays"
-                )
+        if self.updatable or settings.size is None:
+            raise TypeError(
+                "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
+                "collection; leave them out, or pass arrays"
+            )
         data = AllRows.out_of_core(X, y, sample_weight, settings, needs)
-        for name in ("feature_names_in_", "labels_"):
-            self.__dict__.pop(name, None)  # of an earlier fit
         self.n_features_in_ = data.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
@@ -152,8 +150,6 @@ class RobustEstimator(BaseEstimator):
     def _fit(self, settings: FitSettings, data: AllRows) -> None:
         """Fit, keep the rows if ``updatable``, and set all attributes."""
         fitted = fit(settings, data)
-        for name in ("dynamic_", "absorbed_ids_", "_fitted_settings", "_n_seen"):
-            self.__dict__.pop(name, None)  # of an earlier fit
         if self.updatable:
             self.dynamic_ = _as_dynamic(settings, data, fitted)
             self._fitted_settings = settings
@@ -299,7 +295,6 @@ class RobustEstimator(BaseEstimator):
 
     def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
         """Convert new rows to the form in which ``fit`` kept its rows."""
-        refuse_nonfinite(new.X)
         with np.errstate(over="ignore"):
             X = new.X.astype(dtype, copy=False)
         refuse_nonfinite(X, f"X as {dtype}")
@@ -313,11 +308,10 @@ class RobustEstimator(BaseEstimator):
         """
         if not isinstance(self.updatable, (bool, np.bool_)):
             raise TypeError(f"updatable={self.updatable!r} must be True or False")
-        sampler = settings.sampler.sampler if isinstance(settings.sampler, Bound) else settings.sampler
-        if self.updatable and isinstance(sampler, Sampler) and not isinstance(sampler, RankedSampler):
+        if self.updatable and DynamicCoreset(**settings.coreset_arguments(2, None)).engine == "tree":
             raise TypeError(
-                f"updatable=True needs a sampler that scores points one by one, but {sampler!r} does not; "
-                "use a built-in sampler or a RankedSampler, or pass updatable=False"
+                f"updatable=True needs a sampler that scores points one by one, but {self.sampler!r} does "
+                "not; use a built-in sampler or a RankedSampler, or pass updatable=False"
             )
 
     def _print_sizes(self, fitted: FitResult, settings: FitSettings) -> None:

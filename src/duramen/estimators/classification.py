@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
 from duramen.arrays import Array, Rows, is_number
@@ -163,17 +163,26 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class: (n, n_classes), in the order of ``classes_``."""
-        return np.asarray(softmax(_class_scores(self.decision_function(X)), axis=1))
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Predict the logarithm of the probability of each class."""
-        return np.asarray(log_softmax(_class_scores(self.decision_function(X)), axis=1))
+        scores = self.decision_function(X)
+        scores = np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores
+        largest = np.finfo(scores.dtype).max / 4
+        return np.asarray(log_softmax(np.clip(scores, -largest, largest), axis=1))
 
     def _as_trained(self, rows: Rows, y: Any) -> tuple[Rows, Any]:
+        return rows, self._codes(y)
+
+    def _codes(self, y: Any) -> Array:
         codes = codes_of(y, self.classes_)
-        if codes.shape != (rows.shape[0],) or (codes < 0).any():
-            raise ValueError(f"y must hold one of the classes {self.classes_.tolist()} per row")
-        return rows, codes
+        if (codes < 0).any():
+            raise ValueError(
+                f"y holds the class {np.asarray(y).tolist()[np.argmin(codes)]!r}, but the model knows "
+                f"{self.classes_.tolist()}; call fit to learn other classes"
+            )
+        return codes
 
     def _loss(self, n_classes: int) -> LogisticLoss | SoftmaxLoss:
         if n_classes == 2:
@@ -181,25 +190,27 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         return SoftmaxLoss(n_classes, fit_intercept=self.fit_intercept)
 
     def _settings_for(self, n_classes: int) -> FitSettings:
-        if not (is_number(self.C) and self.C > 0):
-            raise ValueError(f"C={self.C!r} must be a positive number; np.inf means no penalty")
-        if 1 / np.finfo(np.float64).max > self.C:
-            raise ValueError(f"C={self.C!r} is too small: 1 / C overflows; pass 1e-300 or more")
+        if not (is_number(self.C) and self.C >= 1e-300):
+            raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
         return self._settings(self._loss(n_classes), l2=1 / float(self.C))
 
     def _check_classes(self, data: AllRows, n_outliers: float) -> None:
-        """Raise ValueError if there is only one class, or n_outliers could set aside one of two."""
-        classes, weights = self.classes_, data.class_weights(len(self.classes_))
-        if len(classes) < 2:
+        """Raise ValueError if there is only one class, none of a class, or n_outliers may be one of two."""
+        weights = data.class_weights(len(self.classes_))
+        lightest, least = self.classes_.tolist()[np.argmin(weights)], weights.min()
+        if len(weights) < 2:
             raise ValueError(
                 f"two or more classes are needed; all rows of positive weight belong to one class, "
-                f"{_show(classes[0])}"
+                f"{lightest!r}"
             )
-        z = outlier_weight(n_outliers, float(weights.sum()))
-        if len(classes) == 2 and z >= weights.min():
+        if not least:
             raise ValueError(
-                f"n_outliers={n_outliers} could set aside the whole class "
-                f"{_show(classes[np.argmin(weights)])}, of weight {weights.min():g}; pass n_outliers below it"
+                f"no rows of the class {lightest!r} would be left; keep some, or fit again without that class"
+            )
+        if len(weights) == 2 and outlier_weight(n_outliers, float(weights.sum())) >= least:
+            raise ValueError(
+                f"n_outliers={n_outliers} could set aside the whole class {lightest!r}, of weight {least:g}; "
+                "pass n_outliers below it"
             )
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
@@ -207,27 +218,14 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         if len(parameters) > 1:  # adding the same to all classes changes nothing: centre them
             parameters = parameters - parameters.mean(axis=0)
         self.coef_ = parameters[:, :n_columns].copy()
-        with_intercept = parameters.shape[1] > n_columns
-        self.intercept_ = parameters[:, n_columns].copy() if with_intercept else np.zeros(len(parameters))
+        padded = np.column_stack([parameters, np.zeros(len(parameters))])  # where there is no intercept
+        self.intercept_ = padded[:, n_columns].copy()
         self._warn_of_lost_classes(found, data)
 
     def _as_fitted(self, new: WeightedPoints, dtype: Any) -> WeightedPoints:
-        labels: Any = new.y
-        codes = codes_of(labels, self.classes_)
-        if (codes < 0).any():
-            raise ValueError(
-                f"y holds the class {_show(labels[np.argmin(codes)])}, but the model knows "
-                f"{self.classes_.tolist()}; call fit to learn other classes"
-            )
-        return with_parts(super()._as_fitted(new, dtype), y=codes)
+        return with_parts(super()._as_fitted(new, dtype), y=self._codes(new.y))
 
     def _check_rows_left(self, data: AllRows) -> None:
-        lost = np.flatnonzero(data.class_weights(len(self.classes_)) == 0)
-        if len(lost):
-            raise ValueError(
-                f"no rows of the class {_show(self.classes_[lost[0]])} would be left; keep some, or fit "
-                "again without that class"
-            )
         self._check_classes(data, self._fitted_settings.n_outliers)
 
     def _warn_of_lost_classes(self, outliers: LossesAtSolution, data: AllRows) -> None:
@@ -237,18 +235,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         lost = np.flatnonzero(lost_weights >= weights * (1 - 1e-12))  # the two are summed in different orders
         if len(lost):
             warnings.warn(
-                f"all rows of the class {_show(self.classes_[lost[0]])} were set aside as outliers; "
+                f"all rows of the class {self.classes_.tolist()[lost[0]]!r} were set aside as outliers; "
                 f"pass n_outliers below its weight, {weights[lost[0]]:g}",
                 stacklevel=7,
             )
-
-
-def _show(label: Any) -> str:
-    return repr(label.item() if isinstance(label, np.generic) else label)
-
-
-def _class_scores(scores: Array) -> Array:
-    """Return a finite score for each class: (n, n_classes)."""
-    largest = np.finfo(scores.dtype).max / 4
-    scores = np.clip(scores, -largest, largest)
-    return np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores

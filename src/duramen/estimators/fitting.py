@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
-from duramen.ball import Anchor
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
@@ -25,13 +24,12 @@ from duramen.coreset.settings import ROWS_A_PARAMETER
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss
 from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
 from duramen.seeds import generator
-from duramen.solvers.problem import Solution
-from duramen.solvers.solve import solve_quietly
+from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"

@@ -123,9 +123,8 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         return tags
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
-        theta, n_columns = self.solution_.theta, data.n_columns
-        self.coef_ = theta[:n_columns].copy()
-        self.intercept_ = float(theta[n_columns]) if len(theta) > n_columns else 0.0
+        theta = np.append(self.solution_.theta, 0.0)  # the intercept where there is none
+        self.coef_, self.intercept_ = theta[: data.n_columns], float(theta[data.n_columns])
         self.__dict__.pop("delta_", None)  # of an earlier fit
         if isinstance(self.solution_.loss, HuberLoss):
             self.delta_ = float(self.solution_.loss.delta)

@@ -7,9 +7,8 @@
 ...     print(batch.done, rows.X.shape, rows.y)
 """
 
-from duramen.io.encoding import EncodedRows, Encoding
-from duramen.io.learning import learn_encoding
-from duramen.io.opening import FORMATS, open_table
-from duramen.io.table import Batch, Table
+from duramen.io.encoding import EncodedRows, Encoding, learn_encoding
+from duramen.io.formats import FORMATS, open_table
+from duramen.io.tables import Batch, Table
 
 __all__ = ["FORMATS", "Batch", "EncodedRows", "Encoding", "Table", "learn_encoding", "open_table"]

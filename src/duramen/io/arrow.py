@@ -1,14 +1,13 @@
-"""Arrow record batches: typed columns and text, and the tables that pyarrow reads."""
+"""What pyarrow reads: typed columns and text, Parquet, Arrow and Feather files, and Arrow datasets."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +17,22 @@ import pyarrow.parquet
 from pyarrow import types
 
 from duramen.arrays import Array
-from duramen.io.columns import (
+from duramen.errors import RowError
+from duramen.io.tables import (
     EXACT,
-    BadCellError,
+    TOO_LARGE,
     Column,
+    File,
     Kind,
-    as_int64,
+    Pieces,
+    Table,
     check_names,
+    check_same_columns,
+    exact_numbers,
+    mark_of,
     readable,
-    refuse_large,
-    too_large,
+    refuse_where,
 )
-from duramen.io.table import Batch, Files, Mark, Reader, Table, check_same_columns, mark_of
 from duramen.text import shorten
 
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
@@ -62,39 +65,41 @@ def _is_text(dtype: Any) -> bool:
 class ArrowColumn(Column):
     """A column of the file's own type."""
 
-    def __init__(self, values: Any, kind: Kind) -> None:
-        self.kind = kind
-        self.values = values.chunk(0) if values.num_chunks == 1 else _combine(values)
+    @staticmethod
+    def join(pieces: Sequence[Any]) -> Any:
+        """Copy the pieces into one array; their categories may be numbered differently."""
+        if types.is_dictionary(pieces[0].type):
+            pieces = [piece.dictionary_decode() for piece in pieces]
+        return pa.concat_arrays(pieces)
+
+    def _decoded(self) -> Any:
+        values = self.values
+        return values.dictionary_decode() if types.is_dictionary(values.type) else values
 
     def numbers(self) -> Array:
         self._check("numbers")
-        values = self.values
-        if types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values = self._decoded()
         if types.is_decimal(values.type) or types.is_null(values.type):
             values = values.cast(pa.float64())
         if types.is_boolean(values.type) and values.null_count:
             values = values.cast(pa.uint8())
         if types.is_int64(values.type) or types.is_uint64(values.type):
-            refuse_large(_numpy(values.fill_null(0)))
+            exact_numbers(_numpy(values.fill_null(0)))
         return _numpy(values)
 
     def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
-        values = self.values
-        if types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        values = values.cast(pa.large_string()).dictionary_encode()
+        values = self._decoded().cast(pa.large_string()).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
     def whole(self) -> Array:
         self._check("whole numbers")
         self._refuse_missing()
-        return as_int64(_numpy(self.values))
+        return Column([_numpy(self.values)], self.kind).whole()
 
     def _refuse_missing(self) -> None:
         if self.values.null_count:
-            raise BadCellError(_first(self.values.is_null()), "has no value")
+            refuse_where(_numpy(self.values.is_null()), "has no value in {row}")
 
 
 class TextColumn(ArrowColumn):
@@ -107,14 +112,10 @@ class TextColumn(ArrowColumn):
         if self.kind is Kind.FLAG:
             return self.flags()
         values = _numpy(self._cast(pa.float64(), "a number"))
-        with np.errstate(invalid="ignore"):
-            over = np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values))
-        if over.size:
-            texts = pc.utf8_trim_whitespace(self.values.take(pa.array(over)))
-            for place in np.flatnonzero(_numpy(pc.match_substring_regex(texts, _DIGITS))).tolist():
-                text = texts[place].as_py()
-                if abs(int(text)) > EXACT:
-                    raise too_large(int(over[place]), text)
+        for row in np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values)).tolist():
+            text = self.values[row].as_py().strip()
+            if text.removeprefix("-").isdecimal() and abs(int(text)) > EXACT:
+                raise RowError(TOO_LARGE, row, value=text, hint="large")
         return values
 
     def flags(self) -> Array:
@@ -122,9 +123,9 @@ class TextColumn(ArrowColumn):
 
     def whole(self) -> Array:
         self._refuse_missing()
-        plain = pc.match_substring_regex(self.values, _WHOLE)
-        if not pc.all(plain).as_py():
-            raise self._bad_value(_first(pc.invert(plain)), "a plain whole number")
+        plain = _numpy(pc.match_substring_regex(self.values, _WHOLE))
+        if not plain.all():
+            self._refuse(int(np.argmin(plain)), "a plain whole number")
         return _numpy(self._cast(pa.int64(), "an int64"))
 
     def _cast(self, dtype: Any, what: str) -> Any:
@@ -132,13 +133,13 @@ class TextColumn(ArrowColumn):
             return self.values.cast(dtype)
         except pa.ArrowInvalid:
             trimmed = pc.utf8_trim_whitespace(self.values)
-        try:
-            return trimmed.cast(dtype)
-        except pa.ArrowInvalid:
-            raise self._bad_value(_first_failing(trimmed, dtype), what) from None
+        if not _castable(trimmed, dtype):
+            self._refuse(next(row for row, one in enumerate(trimmed) if not _castable(one, dtype)), what)
+        return trimmed.cast(dtype)
 
-    def _bad_value(self, row: int, what: str) -> BadCellError:
-        return BadCellError(row, f"holds {shorten(self.values[row].as_py(), 60)!r}, which is not {what}")
+    def _refuse(self, row: int, what: str) -> NoReturn:
+        shown = shorten(self.values[row].as_py(), 60)
+        raise RowError("holds {value!r}, which is not {what} in {row}", row, value=shown, what=what)
 
 
 def kind_of_texts(values: Any) -> Kind:
@@ -159,23 +160,8 @@ def kind_of_texts(values: Any) -> Kind:
     return Kind.MIXED if 2 * n_numbers > len(trimmed) else Kind.TEXT
 
 
-def _combine(values: Any) -> Any:
-    """Copy the chunks of a column into one array."""
-    if types.is_dictionary(values.type):  # the chunks may number their values differently
-        values = pa.chunked_array(
-            [chunk.dictionary_decode() for chunk in values.chunks], type=values.type.value_type
-        )
-    combined = values.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
-
-
 def _numpy(values: Any) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def _first(mask: Any) -> int:
-    """Return the first place where an Arrow mask is true."""
-    return int(pc.index(mask, True).as_py())
 
 
 def _castable(values: Any, dtype: Any) -> bool:
@@ -186,36 +172,31 @@ def _castable(values: Any, dtype: Any) -> bool:
     return True
 
 
-def _first_failing(values: Any, dtype: Any) -> int:
-    """Find the first value that cannot be cast."""
-    return next(row for row, value in enumerate(values) if not _castable(value, dtype))
-
-
 _SHARD = 1 << 18  # rows: row groups that end within one span of this many are read together
 _BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error)  # of a damaged file
 
 
-class ArrowTable(Table):
-    """A file, or several, that pyarrow reads as record batches."""
+class PyarrowFile(File):
+    """A file that pyarrow reads as record batches."""
 
-    what = "readable by pyarrow"
-    column_type: type[ArrowColumn] = ArrowColumn
+    what: ClassVar[str]
+    column_type = ArrowColumn
 
     def _set_schema(self, path: Path, schema: Any) -> None:
         self.path, self.schema = path, schema
-        self.columns = check_names(path, schema.names)
+        check_names(path, schema.names)
         self.kinds = {field.name: kind_of(field.type) for field in schema}
+        self.index = _index_of(schema)
 
     def types(self) -> dict[str, str]:
-        return _types(self.schema) if self.typed else super().types()
+        return _types(self.schema)
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         """Read record batches, each with the share of the file read so far."""
         raise NotImplementedError
 
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        """Read record batches; a damaged file raises a ValueError that names it."""
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         pieces = self._pieces(n_rows, columns)
         while True:
             with readable(self.path, self.what, *_ERRORS):
@@ -225,39 +206,7 @@ class ArrowTable(Table):
                 if self.typed:
                     piece.validate(full=True)  # refuses damaged offsets and invalid UTF-8
             yield piece, done
-
-    def _read(self, n_rows: int, columns: Sequence[str], skip: int) -> Iterator[Batch]:
-        first = skip
-        for piece, done in rebatch(self.pieces(n_rows, columns), n_rows, skip):
-            read = {name: partial(self.column_type, piece.column(name), self.kinds[name]) for name in columns}
-            share = (first + piece.num_rows) / self.n_rows if self.n_rows else done
-            yield Batch(self, first, share, piece.num_rows, read)
-            first += piece.num_rows
-            del piece, read  # so that the next batch is read without this one in memory
-
-
-def rebatch(pieces: Iterable[tuple[Any, float]], n_rows: int, skip: int = 0) -> Iterator[tuple[Any, float]]:
-    """Regroup record batches into Arrow tables of ``n_rows`` rows, without the first ``skip`` rows.
-
-    Nothing is copied; the last table may be shorter.
-    """
-    waiting: list[Any] = []
-    count = 0
-    for piece, done in pieces:
-        rest = piece.slice(min(skip, piece.num_rows))
-        skip -= piece.num_rows - rest.num_rows
-        del piece
-        while count + rest.num_rows >= n_rows:
-            waiting.append(rest.slice(0, n_rows - count))
-            rest = rest.slice(n_rows - count)
-            full, waiting, count = waiting, [], 0
-            yield pa.Table.from_batches(full), done
-            del full
-        if rest.num_rows:
-            waiting.append(rest)
-            count += rest.num_rows
-    if waiting:
-        yield pa.Table.from_batches(waiting), 1.0
+            del piece
 
 
 def _index_of(schema: Any) -> tuple[str, ...]:
@@ -269,31 +218,30 @@ def _index_of(schema: Any) -> tuple[str, ...]:
     return tuple(name for name in columns if isinstance(name, str) and name in schema.names)
 
 
-class ParquetTable(ArrowTable):
-    """One Parquet file."""
+class ParquetFile(PyarrowFile):
+    """A Parquet file, or some of its row groups."""
 
     what = "a Parquet file"
+    _groups: list[int] | None = None  # all of them
 
     def __init__(self, path: Path) -> None:
         with readable(path, self.what, *_ERRORS), _open_parquet(path) as file:
             self._set_schema(path, file.schema_arrow)
-            self.index = _index_of(file.schema_arrow)
             self.n_rows = file.metadata.num_rows
             self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-        self._groups: list[int] | None = None  # all of them
 
-    def shards(self) -> list[Reader]:
-        starts = list(accumulate(self._counts, initial=0))
-        groups = groupby(range(len(self._counts)), key=lambda group: (starts[group + 1] - 1) // _SHARD)
-        shards = [self._shard(list(some), starts) for _, some in groups]
-        return shards if len(shards) > 1 else [self.batches]
+    def shards(self) -> Sequence[File]:
+        ends = list(accumulate(self._counts))
+        groups = groupby(range(len(ends)), key=lambda group: (ends[group] - 1) // _SHARD)
+        shards = [self._shard(list(some)) for _, some in groups]
+        return shards if len(shards) > 1 else [self]
 
-    def _shard(self, groups: list[int], starts: Sequence[int]) -> Reader:
-        part, start = copy(self), starts[groups[0]]
-        part._groups, part.n_rows = groups, starts[groups[-1] + 1] - start
-        return partial(self._read_shard, part.batches, start)
+    def _shard(self, groups: list[int]) -> ParquetFile:
+        part = copy(self)
+        part._groups, part.n_rows = groups, sum(self._counts[group] for group in groups)
+        return part
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         with _open_parquet(self.path, len(columns)) as file:
             pieces = file.iter_batches(
                 batch_size=n_rows,
@@ -313,21 +261,22 @@ def _open_parquet(path: Path, n_columns: int = 1) -> Any:
     return pa.parquet.ParquetFile(str(path), buffer_size=buffer, pre_buffer=False)
 
 
-class ArrowFile(ArrowTable):
+class ArrowFile(PyarrowFile):
     """An Arrow IPC file (Feather, ``.arrow``), or an Arrow IPC stream."""
 
-    def __init__(self, path: Path, *, stream: bool) -> None:
-        self._stream, self.nbytes = stream, path.stat().st_size
-        self.what = "an Arrow IPC stream" if stream else "an Arrow IPC or Feather file"
+    what = "an Arrow IPC or Feather file"
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._stream, self.nbytes = file.read(6) != b"ARROW1", path.stat().st_size
         with readable(path, self.what, *_ERRORS), pa.OSFile(str(path)) as raw:
             self._set_schema(path, self._open(raw).schema)
-        self.index = _index_of(self.schema)
 
     def _open(self, raw: Any, options: Any = None) -> Any:
         return (pa.ipc.open_stream if self._stream else pa.ipc.open_file)(raw, options=options)
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        places = sorted(self.columns.index(name) for name in columns)
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+        places = sorted(self.schema.names.index(name) for name in columns)
         with pa.OSFile(str(self.path)) as raw:
             reader = self._open(raw, pa.ipc.IpcReadOptions(included_fields=places))
             if self._stream:
@@ -339,26 +288,17 @@ class ArrowFile(ArrowTable):
                     yield reader.get_batch(number), (number + 1) / n
 
 
-class DatasetTable(ArrowTable):
-    """An Arrow dataset, or an Arrow table in memory.
+class _Dataset(PyarrowFile):
+    """An Arrow dataset, as one file."""
 
-    Files whose columns or types differ are refused here, before a row is read:
-    pyarrow itself would fill in missing values.
-    """
+    what = "readable by pyarrow"
 
-    def __init__(self, source: Any) -> None:
-        from pyarrow.dataset import dataset  # slow to import
+    def __init__(self, path: Path, source: Any) -> None:
+        self._source = source
+        self._set_schema(path, source.schema)
+        self.index, self.n_rows = (), source.count_rows()
 
-        self._source = dataset(source) if isinstance(source, pa.Table) else source
-        fragments = _fragments(self._source)
-        files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
-        self._set_schema(files[0].parent if files else Path("the Arrow data"), source.schema)
-        parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
-        check_same_columns([(part, _types(schema)) for part, schema in parts])
-        self.n_rows = self._source.count_rows()
-        self.marks: dict[Path, Mark] = {file: mark for file in files if (mark := mark_of(file))}
-
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         pieces = self._source.to_batches(
             columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
         )
@@ -367,31 +307,25 @@ class DatasetTable(ArrowTable):
             del piece
 
 
+def dataset_table(source: Any) -> Table:
+    """Open an Arrow dataset, or an Arrow table in memory.
+
+    Files whose columns or types differ are refused here, before a row is read:
+    pyarrow itself would fill in missing values.
+    """
+    from pyarrow.dataset import dataset  # slow to import
+
+    data = dataset(source) if isinstance(source, pa.Table) else source
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # of a filtered dataset pyarrow does not list the files
+        fragments = []
+    files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
+    parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
+    check_same_columns([(part, _types(schema)) for part, schema in parts])
+    path = files[0].parent if files else Path("the Arrow data")
+    return Table(path, [_Dataset(path, data)], {file: mark for file in files if (mark := mark_of(file))})
+
+
 def _types(schema: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema}
-
-
-def _fragments(source: Any) -> list[Any]:
-    """List the files of a dataset; none if it was filtered, as pyarrow then does not list them."""
-    try:
-        return list(source.get_fragments())
-    except ValueError:  # ArrowInvalid is one
-        return []
-
-
-class ArrowFiles(ArrowTable, Files):
-    """Several files that pyarrow reads: a batch may begin in one file and end in the next."""
-
-    def __init__(self, path: Path, parts: Sequence[ArrowTable]) -> None:
-        super().__init__(path, parts)
-        self.column_type = parts[0].column_type
-
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        for place, part in enumerate(self.parts):
-            assert isinstance(part, ArrowTable)
-            count = 0
-            for piece, done in part.pieces(n_rows, columns):
-                count += piece.num_rows
-                yield piece.select([*columns]), (place + done) / len(self.parts)
-                del piece
-            self._counts[place] = count

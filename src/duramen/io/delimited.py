@@ -9,15 +9,17 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.csv
 
-from duramen.io.arrow import ArrowTable, TextColumn, kind_of_texts, rebatch
-from duramen.io.columns import BadCellError, Kind, check_names, readable
+from duramen.errors import RowError
+from duramen.io.arrow import PyarrowFile, TextColumn, kind_of_texts
+from duramen.io.tables import File, Kind, Pieces, check_names, readable
 from duramen.text import shorten
 
+_BLOCK = 4 << 20  # bytes read at a time; a row must fit
 _BROKEN = (OSError, EOFError, zlib.error)  # what a damaged gzip file raises
 
 
@@ -27,6 +29,26 @@ def _is_gzip(path: Path) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
+def _text(path: Path) -> IO[str]:
+    raw = gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
+    # bytes that are not UTF-8 stay visible as surrogates
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Read the records that are not empty, each with the line it begins on; an error holds that, too."""
+    begins = 1
+    with _text(path) as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            for fields in reader:
+                if fields:
+                    yield begins, fields
+                begins = reader.line_num + 1
+        except csv.Error as error:
+            raise csv.Error(begins, error) from None
+
+
 def _delimiter_of(path: Path) -> str:
     """Find the delimiter: the one that splits header and first row into the same, largest number of values.
 
@@ -34,56 +56,35 @@ def _delimiter_of(path: Path) -> str:
     """
 
     def fits(mark: str) -> tuple[bool, int]:
-        with _text(path) as file:
-            try:
-                counts = [len(fields) for _, fields in islice(_records(file, mark), 2)] or [0]
-            except csv.Error:
-                counts = [0]
+        try:
+            counts = [len(fields) for _, fields in islice(_records(path, mark), 2)] or [0]
+        except csv.Error:
+            counts = [0]
         return counts[0] > 1 and len(set(counts)) == 1, counts[0]
 
     return max(",;\t|", key=fits)
 
 
-def _line_of(path: Path, delimiter: str, row: int) -> int | None:
-    """Find the line, from 1, on which a row (from 0, after the header) begins."""
-    try:
-        with _text(path) as file:
-            record = next(islice(_records(file, delimiter), row + 1, None), None)
-    except (csv.Error, *_BROKEN):
-        return None
-    return record and record[0]
-
-
 def _broken_line(path: Path, delimiter: str, n_columns: int) -> tuple[int, str] | None:
     """Find the first line that is not a row, and what is wrong with it; None if all are rows."""
-    begins = last = 1  # lines: of the next record, and of the one before
-    with _text(path) as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        try:
-            for fields in reader:
-                if fields and (problem := _problem(fields, delimiter, n_columns)):
-                    return begins, problem
-                last, begins = begins, reader.line_num + 1
-        except csv.Error as error:
-            return begins, f"cannot be read ({error}); a quote that opens there may never be closed"
-        except _BROKEN:
-            return None  # a damaged gzip file: no line is to blame
-    with _text(path) as file:
-        lines = list(islice(file, last - 1, None))
+    line = 1
     try:
-        list(csv.reader(lines, delimiter=delimiter, strict=True))
+        for line, fields in _records(path, delimiter):
+            shown = repr(shorten(delimiter.join(fields), 60))
+            if len(fields) != n_columns:
+                many = f"{len(fields)} value{'s' * (len(fields) != 1)}"
+                return line, f"has {many}, the header has {n_columns}: {shown}"
+            if _has_surrogates("".join(fields)):
+                return line, f"is not UTF-8 text: {shown}; save the file as UTF-8"
     except csv.Error as error:
-        if "end of data" in str(error):
-            return last, f"opens a quote that is never closed: {shorten(lines[0], 60)!r}"
-    return None
-
-
-def _problem(fields: list[str], delimiter: str, n_columns: int) -> str | None:
-    shown = repr(shorten(delimiter.join(fields), 60))
-    if len(fields) != n_columns:
-        return f"has {len(fields)} value{'s' * (len(fields) != 1)}, the header has {n_columns}: {shown}"
-    if _has_surrogates("".join(fields)):
-        return f"is not UTF-8 text: {shown}; save the file as UTF-8"
+        line, why = error.args
+        return line, f"cannot be read ({why}); a quote that opens there may never be closed"
+    except _BROKEN:
+        return None  # a damaged gzip file: no line is to blame
+    with _text(path) as file:
+        rest = list(islice(file, line - 1, None))
+    if list(csv.reader([*rest, '"\n', "end"], delimiter=delimiter))[-1] == ["end"]:  # a quote was open
+        return line, f"opens a quote that is never closed: {shorten(rest[0], 60)!r}"
     return None
 
 
@@ -92,33 +93,14 @@ def _has_surrogates(text: str) -> bool:
     return any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
-def _text(path: Path) -> IO[str]:
-    raw = gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
-    # bytes that are not UTF-8 stay visible as surrogates
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _records(file: IO[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Read the records that are not empty, each with the line it begins on."""
-    reader = csv.reader(file, delimiter=delimiter)
-    begins = 1
-    for fields in reader:
-        if fields:
-            yield begins, fields
-        begins = reader.line_num + 1
-
-
-_BLOCK = 4 << 20  # bytes read at a time; a row must fit
-
-
-class DelimitedTable(ArrowTable):
+class DelimitedFile(PyarrowFile):
     """A text file with a header and one row per line.
 
     What its columns hold is guessed from the first block (4 MB).
     """
 
-    typed = False
     what = "a CSV or TSV file"
+    typed: ClassVar[bool] = False
     column_type = TextColumn
 
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
@@ -142,11 +124,10 @@ class DelimitedTable(ArrowTable):
             raise ValueError(f"{path} is empty; the first line must name the columns")
         if "\0" in lines[0] or _has_surrogates(lines[0]):
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or check that it is {self.what}")
-        with _text(path) as file:
-            try:
-                _, names = next(_records(file, self.delimiter))
-            except csv.Error as error:
-                raise ValueError(f"{path}: the header cannot be read ({error})") from None
+        try:
+            _, names = next(_records(path, self.delimiter))
+        except csv.Error as error:
+            raise ValueError(f"{path}: the header cannot be read ({error.args[1]})") from None
         unnamed = [place for place, name in enumerate(names, 1) if not name.strip()]
         if unnamed:
             raise ValueError(
@@ -155,23 +136,30 @@ class DelimitedTable(ArrowTable):
             )
         return check_names(path, names)
 
+    def types(self) -> dict[str, str]:
+        return File.types(self)
+
     def place(self, row: int) -> str:
-        line = _line_of(self.path, self.delimiter, row)
-        return f"line {line} (row {row}, counting from 0)" if line else super().place(row)
+        """Describe the line on which a row begins."""
+        try:
+            line, _ = next(islice(_records(self.path, self.delimiter), row + 1, None))
+        except (StopIteration, csv.Error, *_BROKEN):
+            return super().place(row)
+        return f"line {line} (row {row}, counting from 0)"
 
     def why_text(self, name: str) -> str:
         first = 0
-        for piece, _ in rebatch(self.pieces(0, [name]), 65536):
+        for piece, _ in self.pieces(0, [name]):
             try:
-                TextColumn(piece.column(name), Kind.REAL).numbers()
-            except BadCellError as error:
+                TextColumn([piece.column(name)], Kind.REAL).numbers()
+            except RowError as error:
                 row = error.row or 0
                 shown = shorten(piece.column(name)[row].as_py(), 40)
                 return f" ({shown!r} in {self.place(first + row)})"
             first += piece.num_rows
         return ""
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         """Read the blocks of the file as record batches of text."""
         if self.n_rows == 0:
             return

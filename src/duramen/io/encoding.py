@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NoReturn
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.io.columns import BadCellError, Category, Column, refuse_where
-from duramen.io.table import Batch, Table, rows_in_memory
+from duramen.errors import RowError
+from duramen.io.tables import (
+    NUMERIC,
+    Batch,
+    Category,
+    Column,
+    Kind,
+    Table,
+    absent,
+    column_roles,
+    plain_number,
+    refuse_where,
+    rows_in_memory,
+)
 from duramen.text import few, shorten
-
-IMPUTE = "fill it, drop the row, or impute it (--impute mean, median or zero; in Python impute=)"
-"""What to do about a missing value."""
-
-LABEL = "the label is never imputed; drop the row"
-WEIGHT = "the weight is never imputed; drop the row"
-INFINITE = "is infinite", "correct it or drop the row"
 
 _FORMAT = 1
 _ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a core's cache holds
+_MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
+_CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
+_TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
+_CODE = re.compile(r"[+-]?0[0-9]")
+
+_MISSING = "has no value in {row}"
+_MISSING_LABEL = "has no value in {row}; the label is never imputed; drop the row"
+_MISSING_WEIGHT = "has no value in {row}; the weight is never imputed; drop the row"
+_INFINITE = "is infinite in {row}; correct it or drop the row"
+_NEGATIVE = "is negative in {row}; a weight is 0 or more"
 
 
 def category_text(category: Category) -> str:
@@ -63,26 +83,26 @@ class Choice:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category_text(category)}" for category in self.categories)
 
-    def codes(self, column: Column, way_out: str = IMPUTE) -> Array:
+    def codes(self, column: Column, missing: str = _MISSING, hint: str = "impute") -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
-        missing = -1 if self.fill is None else known[self.fill]
-        table = np.array([*(known.get(value, -2) for value in values), missing], dtype=np.int64)
+        filled = -1 if self.fill is None else known[self.fill]
+        table = np.array([*(known.get(value, -2) for value in values), filled], dtype=np.int64)
         found = table[codes]  # code -1, the last entry, is for missing values
         if found.size and found.min() < 0:
-            row = int(np.flatnonzero(found < 0)[0])
-            if codes[row] < 0:
-                raise BadCellError(row, "has no value", way_out)
-            raise BadCellError(row, *self._new(values[codes[row]]))
+            refuse_where(found == -1, missing, hint=hint)
+            row = int(np.argmin(found))
+            self._refuse_new(row, values[codes[row]])
         return found
 
-    def _new(self, value: Category) -> tuple[str, str]:
-        shown = repr(shorten(value, 60)) if isinstance(value, str) else category_text(value)
-        return (
-            f"holds {shown}, which was not seen when the encoding was learned",
-            f"known: {few([category_text(category) for category in self.categories], 5)}; correct the value, "
-            "drop the row, or learn the encoding from data that include it",
+    def _refuse_new(self, row: int, value: Category) -> NoReturn:
+        raise RowError(
+            "holds {value}, which was not seen when the encoding was learned in {row}; known: {known}; "
+            "correct the value, drop the row, or learn the encoding from data that include it",
+            row,
+            value=repr(shorten(value, 60)) if isinstance(value, str) else category_text(value),
+            known=few([category_text(category) for category in self.categories], 5),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -198,62 +218,48 @@ class Encoding:
             and not imputed, or infinite, or a category is new. The message names the file,
             the column and the row.
         """
-        y = self._labels(batch)
-        weights = None
+        y = weights = ids = None
+        if self.label is not None:
+            with naming_cell(batch, self.label) as column:
+                if self.label_choice is None:
+                    y = _plain_numbers(column, _MISSING_LABEL)
+                else:
+                    y = self.label_choice.codes(column, _MISSING_LABEL, "").astype(np.float64)
         if self.weight is not None:
-            with naming_cell(batch, self.weight):
-                weights = _plain_numbers(batch.column(self.weight), WEIGHT)
-                refuse_where(weights < 0, "is negative", "a weight is 0 or more")
-        return EncodedRows(self._matrix(batch), y, weights, self._ids(batch))
+            with naming_cell(batch, self.weight) as column:
+                weights = _plain_numbers(column, _MISSING_WEIGHT)
+                refuse_where(weights < 0, _NEGATIVE)
+        if self.id is not None:
+            with naming_cell(batch, self.id) as column:
+                ids = column.words() if self.text_ids else column.whole()
+        return EncodedRows(self._matrix(batch), y, weights, ids)
 
     def _matrix(self, batch: Batch) -> Array:
         plain = all(isinstance(part, Number) for part in self.parts)  # then every entry is written
         X = (np.empty if plain else np.zeros)(
             (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
         )
-        numbers: dict[int, Array] = {}
-        fills: dict[int, float] = {}
+        numbers: dict[int, tuple[Number, Array]] = {}  # by their place in X
         place = 0
         for part in self.parts:
-            with naming_cell(batch, part.name):
-                column = batch.column(part.name)
+            with naming_cell(batch, part.name) as column:
                 if isinstance(part, Choice):
                     X[np.arange(len(batch)), place + part.codes(column)] = 1
                 else:
-                    numbers[place] = column.numbers()
-                    if part.fill is not None:
-                        fills[place] = part.fill
+                    numbers[place] = part, column.numbers()
             place += len(part.names)
         if not _fill(X, numbers):
-            for place, fill in fills.items():
-                X[np.isnan(X[:, place]), place] = fill
-            self._refuse_nonfinite(X, batch)
+            for place, (part, _) in numbers.items():
+                self._repair(X[:, place], part, batch)
         return X
 
-    def _refuse_nonfinite(self, X: Array, batch: Batch) -> None:
-        bad = np.argwhere(~np.isfinite(X))
-        if not len(bad):
-            return
-        row, place = bad[0].tolist()
-        if np.isnan(X[row, place]):
-            _refuse(batch, self.names[place], row, "has no value", IMPUTE)
-        _refuse(batch, self.names[place], row, "is infinite, or too large", "correct it or drop the row")
-
-    def _labels(self, batch: Batch) -> Array | None:
-        if self.label is None:
-            return None
-        with naming_cell(batch, self.label):
-            column = batch.column(self.label)
-            if self.label_choice is None:
-                return _plain_numbers(column, LABEL)
-            return self.label_choice.codes(column, LABEL).astype(np.float64)
-
-    def _ids(self, batch: Batch) -> Array | list[str] | None:
-        if self.id is None:
-            return None
-        with naming_cell(batch, self.id):
-            column = batch.column(self.id)
-            return column.words() if self.text_ids else column.whole()
+    def _repair(self, values: Array, part: Number, batch: Batch) -> None:
+        """Fill in what is missing; refuse what is still not finite."""
+        if part.fill is not None:
+            values[np.isnan(values)] = part.fill
+        with naming_cell(batch, part.name):
+            refuse_where(np.isnan(values), _MISSING, hint="impute")
+            refuse_where(np.isinf(values), "is infinite, or too large in {row}; correct it or drop the row")
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON types; :meth:`from_json` reads them."""
@@ -273,54 +279,376 @@ class Encoding:
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
-            return cls(**_fields(state))
+            return cls(
+                {_FORMAT: tuple}[state["format"]](_part_from_json(part) for part in state["features"]),
+                **{role: state[role] for role in ("label", "weight", "id", "impute")},
+                label_choice=None if state["classes"] is None else _part_from_json(state["classes"]),
+                text_ids=state["ids"] == "text",
+                single=state["dtype"] == "float32",
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
 
 
-def _fields(state: dict[str, Any]) -> dict[str, Any]:
-    if state["format"] != _FORMAT:
-        raise ValueError(f"it has format {state['format']!r}, this version reads {_FORMAT}")
-    return {
-        "parts": tuple(_part_from_json(part) for part in state["features"]),
-        **{role: state[role] for role in ("label", "weight", "id", "impute")},
-        "label_choice": None if state["classes"] is None else _part_from_json(state["classes"]),
-        "text_ids": state["ids"] == "text",
-        "single": state["dtype"] == "float32",
-    }
-
-
 @contextmanager
-def naming_cell(batch: Batch, name: str) -> Iterator[None]:
-    """Name the file, the column and the row in an error about a value."""
+def naming_cell(batch: Batch, name: str) -> Iterator[Column]:
+    """Yield a column of a batch; name the file, the column and the row in an error about a value."""
     try:
-        yield
-    except BadCellError as error:
-        _refuse(batch, name, error.row, error.problem, error.way_out)
+        yield batch.column(name)
+    except RowError as error:
+        error.column = name
+        error.at(batch.place).inside(f"{batch.table.path}: column {name!r} ")
+        raise
 
 
-def _refuse(batch: Batch, name: str, row: int | None, problem: str, way_out: str = "") -> NoReturn:
-    place = "" if row is None else f" in {batch.place(row)}"
-    advice = f"; {way_out}" if way_out else ""
-    raise ValueError(f"{batch.table.path}: column {name!r} {problem}{place}{advice}") from None
-
-
-def _plain_numbers(column: Column, way_out: str) -> Array:
+def _plain_numbers(column: Column, missing: str) -> Array:
     """Read labels or weights: numbers, none of them missing or infinite."""
     values = np.array(column.numbers(), dtype=np.float64)
-    refuse_where(np.isnan(values), "has no value", way_out)
-    refuse_where(np.isinf(values), *INFINITE)
+    refuse_where(np.isnan(values), missing)
+    refuse_where(np.isinf(values), _INFINITE)
     return values
 
 
-def _fill(X: Array, numbers: dict[int, Array]) -> bool:
+def _fill(X: Array, numbers: Mapping[int, tuple[Number, Array]]) -> bool:
     """Copy columns into X, a few rows at a time, and return whether all values are finite."""
     finite = True
     rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(X), rows):
             block = X[start : start + rows]
-            for place, values in numbers.items():
+            for place, (_, values) in numbers.items():
                 block[:, place] = values[start : start + rows]
             finite = finite and bool(np.isfinite(block.sum()))
     return finite
+
+
+def learn_encoding(
+    table: Table,
+    label: str | None = None,
+    features: Iterable[str] | None = None,
+    weight: str | None = None,
+    id: str | None = None,
+    one_hot: Iterable[str] | str = (),
+    impute: str | None = None,
+    each: Callable[[Batch], Any] | None = None,
+    classes: bool = False,
+) -> Encoding:
+    """Decide how a table's columns become numbers.
+
+    Parameters
+    ----------
+    table : Table
+        From :func:`open_table`. It is read, once, only if something must be learned:
+        categories, classes, means or medians.
+    label : str, optional
+        The column of labels. Numbers stay as they are; text, true/false and Arrow
+        dictionaries become 0..k-1 in sorted order (``Encoding.classes``).
+    features : iterable of str, optional
+        The columns of X, in this order; default: all that have no other role.
+    weight, id : str, optional
+        The columns of weights (0 or more) and of ids (whole numbers or text).
+    one_hot : iterable of str, or "auto"
+        Features that become one column of 0 and 1 for each of their values; "auto": all
+        that hold text, true/false or Arrow dictionaries.
+    impute : {None, "mean", "median", "zero"}
+        None refuses missing values. Otherwise a missing number becomes the column's mean,
+        its median, or 0, and a missing category the most frequent one. The median is
+        exact up to some 2,000 to 50,000 values per column (fewer the more columns there are);
+        for longer tables it is that of a uniform sample of that size.
+        Labels, weights and ids are never imputed.
+    each : callable, optional
+        Called with every batch of the pass, for progress.
+    classes : bool
+        Whether labels that are numbers become 0..k-1, too.
+
+    Raises
+    ------
+    ValueError
+        Naming the column, and the row where there is one.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from pathlib import Path
+    >>> from duramen.io import open_table
+    >>> file = Path(tempfile.mkdtemp()) / "data.npz"
+    >>> np.savez(file, age=np.array([30, 40]), colour=np.array(["red", "blue"]), bad=np.array([True, False]))
+    >>> table = open_table(file)
+    >>> encoding = learn_encoding(table, label="bad", one_hot=["colour"])
+    >>> encoding.names
+    ('age', 'colour=blue', 'colour=red')
+    >>> rows = encoding.rows(next(table.batches()))
+    >>> rows.X, rows.y
+    (array([[30.,  0.,  1.], [40.,  1.,  0.]]), array([1., 0.]))
+    """
+    if impute not in (None, "mean", "median", "zero"):
+        raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
+    if table.n_rows == 0:
+        raise ValueError(f"{table.path} has no rows")
+    roles = {"label": label, "weight": weight, "id": id}
+    used = _features(table, roles, features)
+    chosen = _one_hot_columns(table, used, one_hot)
+    _check_kinds(table, used, chosen, roles)
+    numbers = [name for name in used if name not in chosen]
+    learners: dict[str, _Categories | _Mean | _Median] = {
+        name: _Categories(_values_of(table, name), filled=impute is not None) for name in chosen
+    }
+    if impute in ("mean", "median"):
+        learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
+    if label is not None and (classes or table.kinds[label] in _CHOICES):
+        of = _values_of(table, label) if table.kinds[label] in _CHOICES else "number"
+        learners[label] = _Categories(of, filled=False, label=True)
+    for batch in table.batches(columns=learners) if learners else ():
+        for name, learner in learners.items():
+            with naming_cell(batch, name) as column:
+                learner.add(column)
+        if each is not None:
+            each(batch)
+    found: dict[str, Any] = {name: learner.result() for name, learner in learners.items()}
+    empty = [name for name, value in found.items() if value is None]
+    if empty:
+        text = "{path}: column {column!r} has no value in any row"
+        raise RowError(text, column=empty[0], hint="features", path=table.path)
+    constant = None if impute is None else 0.0
+    encoding = Encoding(
+        tuple(
+            Choice(name, *found[name]) if name in chosen else Number(name, found.get(name, constant))
+            for name in used
+        ),
+        label,
+        weight,
+        id,
+        Choice(label, *found[label]) if label is not None and label in found else None,
+        text_ids=id is not None and table.kinds[id] in _TEXT_IDS,
+        single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
+        impute=impute,
+    )
+    twice = [name for name, count in Counter(encoding.names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
+    return encoding
+
+
+def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the features' names; refuse a name that is absent and one with two roles."""
+    names = features if features is None or isinstance(features, str) else tuple(features)
+    taken = column_roles(table.columns, table.path, roles, names)
+    used = tuple(names or ())
+    if names is None:
+        used = tuple(name for name in table.columns if name not in taken and name not in table.index)
+        _warn_of_ids(table, [name for name in table.index if name not in taken], used, roles["id"])
+    if not used:
+        raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
+    return used
+
+
+def _warn_of_ids(table: Table, index: Sequence[str], used: Sequence[str], id: str | None) -> None:
+    """Warn of an index that is not used, and of features that look like ids."""
+    found = []
+    if index:
+        found.append(
+            f"{few(index)} was the index of a pandas frame, and is not used as a feature; "
+            "name it among the features if it is one, or as the id"
+        )
+    found += [
+        f"column {name!r} is used as a feature; if it identifies the rows, pass it as the id"
+        for name in used
+        if id is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE
+    ]
+    for text in found:
+        warnings.warn(f"{table.path}: {text}", stacklevel=4)
+
+
+def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> frozenset[str]:
+    """Return which features are encoded one-hot; refuse a name that is not a feature."""
+    if one_hot == "auto":
+        return frozenset(name for name in used if table.kinds[name] in _CHOICES)
+    if isinstance(one_hot, str):
+        raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
+    names = tuple(one_hot)
+    for name in names:
+        if name not in table.kinds:
+            raise ValueError(absent(name, table.columns, table.path, "one-hot"))
+        if name not in used:
+            raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
+    return frozenset(names)
+
+
+def _check_kinds(
+    table: Table, used: Sequence[str], chosen: frozenset[str], roles: dict[str, str | None]
+) -> None:
+    """Refuse columns that cannot have the role they are given."""
+    label, weight, id = roles["label"], roles["weight"], roles["id"]
+    for name in used:
+        kind = table.kinds[name]
+        if kind in (Kind.TIME, Kind.OTHER):
+            _refuse_kind(table, name, ", which cannot be a feature", hint="time")
+        if kind not in NUMERIC and name not in chosen:
+            _refuse_kind(
+                table, name, ", not numbers", "text id" if id is None and kind in _TEXT_IDS else "text"
+            )
+    if label is not None and table.kinds[label] in (Kind.TIME, Kind.OTHER, Kind.MIXED):
+        _refuse_kind(table, label, "; labels are numbers, text or true/false", what="the label")
+    if weight is not None and table.kinds[weight] not in NUMERIC:
+        _refuse_kind(table, weight, ", not numbers", what="the weight")
+    if id is not None:
+        has_text_ids(table, id)
+
+
+def has_text_ids(table: Table, id: str) -> bool:
+    """Return whether ids are text; refuse what is neither text nor whole numbers."""
+    kind = table.kinds[id]
+    if kind is not Kind.WHOLE and kind not in _TEXT_IDS:
+        why = "; ids are whole numbers or text, so that no two become equal by rounding"
+        _refuse_kind(table, id, why, what="the id")
+    return kind in _TEXT_IDS
+
+
+def _refuse_kind(table: Table, name: str, why: str, hint: str = "", what: str = "column") -> NoReturn:
+    """Raise the error about what a column holds; in a text file it says where its first text is."""
+    kind = table.kinds[name]
+    where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
+    text = "{path}: {what} {column!r} holds {kind}{where}{why}"
+    more: dict[str, Any] = {"path": table.path, "what": what, "kind": kind.value, "where": where, "why": why}
+    raise RowError(text, column=name, hint=hint, **more)
+
+
+def _values_of(table: Table, name: str) -> str | None:
+    """Return what the categories of a column are; None for a text file, which must be read first."""
+    if not table.typed:
+        return None
+    return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
+
+
+class _Categories:
+    """The values of a column, and how often each occurs.
+
+    A text file does not declare what a column holds: its values are collected as text, and
+    become numbers or flags if all of them can.
+    """
+
+    def __init__(self, of: str | None, *, filled: bool, label: bool = False) -> None:
+        self.of, self.filled, self.label = of, filled, label
+        self.counts: Counter[Category] = Counter()
+
+    def add(self, column: Column) -> None:
+        codes, values = column.distinct(self.of or "text")
+        if not self.filled:
+            text, hint = (_MISSING_LABEL, "") if self.label else (_MISSING, "impute")
+            refuse_where(codes < 0, text, hint=hint)
+        infinite = [code for code, value in enumerate(values) if value in (math.inf, -math.inf)]
+        refuse_where(np.isin(codes, infinite), _INFINITE)
+        counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
+        self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
+        if len(self.counts) > _MOST_CATEGORIES:
+            what = "values, too many for classes" if self.label else "categories"
+            hint = "numbers" if self.label else "group"
+            raise RowError("has more than {most:,} {what}", hint=hint, most=_MOST_CATEGORIES, what=what)
+
+    def result(self) -> tuple[str, tuple[Category, ...], Category | None] | None:
+        """Return what the categories are, the categories, and the most frequent one if that is filled in."""
+        of, counts = _parse_categories(self.counts) if self.of is None else (self.of, self.counts)
+        if not counts:
+            return None
+        categories = tuple(sorted(counts))
+        frequent = max(categories, key=counts.__getitem__)  # the first of ties
+        return of, categories, frequent if self.filled else None
+
+
+def _parse_categories(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
+    """Parse the categories of a text file as numbers or flags if every one can be."""
+    for of, parse in (("number", _number), ("flag", _flag)):
+        found: Counter[Category] = Counter()
+        for text, count in counts.items():
+            value = parse(str(text).strip())
+            if value is None:
+                break
+            found[value] += count
+        else:
+            return of, found
+    return "text", counts
+
+
+def _number(text: str) -> Category | None:
+    if _CODE.match(text):  # 01234 is not 1234
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return plain_number(value) if np.isfinite(value) and "_" not in text else None
+
+
+def _flag(text: str) -> Category | None:
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
+    """Return the learner for the mean or median of one of ``n_columns`` columns."""
+    if impute == "mean":
+        return _Mean()
+    return _Median(max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
+
+
+def _present(column: Column) -> Array:
+    """Return the values that are not missing; refuse infinity."""
+    values = np.asarray(column.numbers(), dtype=np.float64)
+    refuse_where(np.isinf(values), _INFINITE)
+    return values[~np.isnan(values)]
+
+
+class _Mean:
+    """The mean, rounded once: it depends neither on the order of rows nor on the batches."""
+
+    def __init__(self) -> None:
+        self.total, self.count = Fraction(0), 0
+
+    def add(self, column: Column) -> None:
+        values = _present(column)
+        large = np.abs(values) > 1e200
+        self.total += _exact_sum(values[~large]) + _exact_sum(values[large] * 2.0**-200) * 2**200
+        self.count += len(values)
+
+    def result(self) -> float | None:
+        return float(self.total / self.count) if self.count else None
+
+
+def _exact_sum(values: Array) -> Fraction:
+    """Add up without rounding: the sum, rounded, then what that leaves out, until nothing is."""
+    terms, total = values.tolist(), Fraction(0)
+    while part := math.fsum(terms):
+        terms.append(-part)
+        total += Fraction(part)
+    return total
+
+
+class _Median:
+    """The median of the values, or of a uniform sample of ``size`` of them, the same for any batches."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
+        self.keys, self.values = np.empty(0), np.empty(0)
+        self.limit = 1.0
+
+    def add(self, column: Column) -> None:
+        values = _present(column)
+        keys = self.rng.random(len(values))
+        near = keys <= self.limit
+        self.keys = np.concatenate([self.keys, keys[near]])
+        self.values = np.concatenate([self.values, values[near]])
+        if len(self.keys) > 2 * self.size:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        if len(self.keys) > self.size:
+            smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
+            self.keys, self.values = self.keys[smallest], self.values[smallest]
+            self.limit = self.keys.max()
+
+    def result(self) -> float | None:
+        self._shrink()
+        if not len(self.values):
+            return None
+        middle = (len(self.values) - 1) // 2, len(self.values) // 2
+        low, high = np.partition(self.values, middle)[[*middle]].tolist()
+        return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
-from duramen.errors import rows_from
-from duramen.io.columns import column_roles
+from duramen.errors import RowError, rows_from
+from duramen.io.tables import column_roles
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, numbers_of
 from duramen.progress import Bar
 
 if TYPE_CHECKING:
     from duramen.io import Batch, Encoding, Table
-    from duramen.io.table import Reader
+    from duramen.io.tables import Reader
 
 T = TypeVar("T")
 Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
@@ -217,9 +217,9 @@ def scan(
 def _open(source: Any) -> Table | None:
     """Open a source as a table; None if it is batches."""
     if _is_arrow(source):
-        from duramen.io.arrow import DatasetTable
+        from duramen.io.arrow import dataset_table
 
-        return DatasetTable(source)
+        return dataset_table(source)
     if is_frame(source) or hasattr(source, "__array_interface__"):
         raise TypeError(
             f"a {type(source).__name__} is already in memory; pass it as X, or scan a list of batches"
@@ -275,14 +275,13 @@ class TableSource:
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Refuse files that change during a pass, and an id that occurs twice in the first pass."""
-        self.table.refuse_changed()
-        try:
-            yield
-        except ValueError:
-            self._refuse_duplicates()  # these may be the cause
-            raise
-        self._refuse_duplicates()
-        self.table.refuse_changed()
+        with self.table.checked():
+            try:
+                yield
+            except ValueError:
+                self._refuse_duplicates()  # these may be the cause
+                raise
+            self._refuse_duplicates()
 
     def _refuse_duplicates(self) -> None:
         """Refuse ids of which one occurs twice; the message names both rows."""
@@ -355,6 +354,8 @@ class _BatchSource:
         for number, batch in enumerate(batches):
             try:
                 points = self._points(batch, first)
+            except RowError as error:
+                raise error.inside(f"batch {number}: ") from None
             except (TypeError, ValueError) as error:
                 raise type(error)(f"batch {number}: {error}") from error
             if points is not None:

@@ -3,15 +3,15 @@
 from duramen.losses.base import Loss, MissingPropertyError
 from duramen.losses.bregman import BregmanLoss, CustomDivergence, Divergence
 from duramen.losses.centres import DistanceLoss, KMeansLoss, KMedianLoss, TruthDiscoveryLoss
-from duramen.losses.glm import (
+from duramen.losses.linear import (
     HuberLoss,
+    LinearLoss,
     LogisticLoss,
     PoissonLoss,
     QuantileLoss,
     SmoothHingeLoss,
     SquaredLoss,
 )
-from duramen.losses.linear import LinearLoss
 from duramen.losses.softmax import SoftmaxLoss
 
 __all__ = [

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, Rows, as_column, check_count, row_products
-from duramen.ball import Ball, lengths
-from duramen.losses.base import Explanation, Loss, ignore_overflow, require_finite, vc_of_unions
+from duramen.losses.base import (
+    Ball,
+    Explanation,
+    Loss,
+    ignore_overflow,
+    lengths,
+    require_finite,
+    vc_of_unions,
+)
 from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.ball import Ball, lengths
 from duramen.errors import RowError
-from duramen.losses.base import Explanation, ignore_overflow
+from duramen.losses.base import Ball, Explanation, ignore_overflow, lengths
 from duramen.losses.linear import PredictorLoss, explain_leads, refuse_overflow
 
 

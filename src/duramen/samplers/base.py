@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.ball import Anchor
-from duramen.losses.base import Loss
+from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
 from duramen.samplers.ranks import apportion, draw, scale_weights, uniforms
 

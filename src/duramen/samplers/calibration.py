@@ -23,8 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from duramen.arrays import Array, Rows
-from duramen.ball import Anchor
-from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.base import Anchor, Loss, MissingPropertyError
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum
 

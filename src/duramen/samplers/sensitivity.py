@@ -11,8 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.ball import Anchor, dual_norms
-from duramen.losses.base import Loss, MissingPropertyError
+from duramen.losses.base import Anchor, Loss, MissingPropertyError, dual_norms
 from duramen.losses.linear import LinearLoss, Neighbourhood
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.points import WeightedPoints

@@ -1,7 +1,7 @@
 """Solving with outliers, on any weighted points."""
 
-from duramen.solvers.anchor import find_anchor
-from duramen.solvers.problem import Solution, Status, Step
-from duramen.solvers.solve import solve
+from duramen.solvers.alternate import Status, Step
+from duramen.solvers.solve import Solution, solve
+from duramen.solvers.starts import find_anchor
 
 __all__ = ["Solution", "Status", "Step", "find_anchor", "solve"]

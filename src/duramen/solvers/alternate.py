@@ -6,31 +6,60 @@ most at this theta, and refitting finds a theta that costs less on the rest.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
-from duramen.losses.centres import CentreLoss, DistanceLoss, KMeansLoss
-from duramen.losses.linear import LinearLoss, PredictorLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import NewtonFit, SmoothedFit, SoftmaxFit
-from duramen.solvers.problem import Fit, GradientFit, Iterate, Problem, Status, Step
+from duramen.solvers.newton import GradientFit, NewtonFit, SmoothedFit, SoftmaxFit
+from duramen.trimming import Fit, Iterate, Problem
 
-_NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
-_CENTRE_FITS = {KMeansLoss: KMeansFit, DistanceLoss: DistanceFit, CentreLoss: MeanFit}
-_SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less time (docs/solving.md)
+FITS: dict[str, type[Fit]] = {
+    "newton": NewtonFit,
+    "softmax": SoftmaxFit,
+    "smoothed": SmoothedFit,
+    "kmeans": KMeansFit,
+    "distance": DistanceFit,
+    "mean": MeanFit,
+    "gradient": GradientFit,
+}
+"""How to refit, by the name that a loss has as its ``fitter``."""
+
 _ALL_DIGITS = 1e-13  # a tolerance at which theta's last digits are computed too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 # per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
 _PATIENCE = 10  # iterations with little gain from shortened steps, before they count as converged
+
+
+class Status(enum.Enum):
+    """Why a solver stopped; the value describes it."""
+
+    CONVERGED = "the objective fell by less than tol of itself"
+    SETTLED = "no further step lowers the objective"
+    UNBOUNDED = "the objective has no minimum: it falls towards zero as theta grows"
+    MAX_ITER = "max_iter was reached"
+    STOPPED = "stopped by the callback"
+
+    @property
+    def converged(self) -> bool:
+        """Whether there was nothing left to gain."""
+        return self in (Status.CONVERGED, Status.SETTLED)
+
+
+class Step(NamedTuple):
+    """The state of a solver after ``n_iter`` iterations of start number ``start``, for a callback."""
+
+    start: int
+    n_iter: int
+    objective: float
+    theta: Array
 
 
 @dataclass(frozen=True)
@@ -57,16 +86,23 @@ class Run(NamedTuple):
 
 
 def fit_of(problem: Problem) -> Fit:
-    """Choose how to refit: by Newton steps, by means of clusters, or by L-BFGS where neither applies."""
-    loss, n_columns = problem.loss, problem.points.n_columns
-    if loss.fitter == "smoothed":
-        return SmoothedFit(problem, fit_of)
-    if isinstance(loss, LinearLoss) and n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X)):
-        return NewtonFit(problem)
-    if isinstance(loss, SoftmaxLoss) and np.prod(loss.parameter_shape(n_columns)) <= _SOFTMAX:
-        return SoftmaxFit(problem)
-    fits = (fit for kind, fit in _CENTRE_FITS.items() if isinstance(loss, kind))
-    return next(fits, GradientFit)(problem)
+    """Make the fit that the loss names, or L-BFGS where that takes less time.
+
+    Raises
+    ------
+    TypeError
+        If the loss lacks what the fit needs; the message names it.
+    """
+    loss, fit = problem.loss, FITS.get(problem.loss.fitter)
+    if fit is None:
+        raise TypeError(f"{loss!r} names the fitter {loss.fitter!r}; expected one of {', '.join(FITS)}")
+    for name in fit.needs:
+        if not hasattr(loss, name):
+            raise TypeError(
+                f"the fitter {loss.fitter!r} needs {name!r}, which {loss!r} does not have; define it, "
+                "or leave fitter at 'gradient'"
+            )
+    return fit(problem) if fit.suits(problem) else GradientFit(problem)
 
 
 def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | None = None) -> Run:
@@ -133,7 +169,7 @@ def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
     Then doubling theta lowers the cost, though not to zero.
     """
     is_small = 0 < here.objective <= small * problem.kept_weight
-    if not is_small or problem.l2 or not isinstance(problem.loss, PredictorLoss):
+    if not is_small or np.any(problem.ridge) or not problem.loss.has_predictors:
         return False
     try:
         twice = problem.cost(2 * here.theta)

@@ -1,31 +1,51 @@
-"""Refit centres: k-means--, Weiszfeld's iteration and its variants, and means for Bregman divergences."""
+"""Fits of centres: k-means--, Weiszfeld's iteration and its variants, and means for Bregman divergences.
+
+The nearest centre of each row is remembered from one iteration to the next: we
+keep an upper bound on the distance to its own centre and a lower bound on the
+distance to every other (Hamerly 2010). When the centres move, the first grows by
+the move of its centre, the second falls by the longest move of any. While the
+first is below the second, the row's nearest centre is what it was, and the row is
+skipped: in the last iterations nearly all are. All distances that are returned
+are computed from the differences themselves.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
-from duramen.losses.centres import CentreLoss
-from duramen.losses.nearest import sum_by_centre
-from duramen.parallel import rows_per_chunk, sum_over_chunks
-from duramen.solvers.nearest import nearest_of
-from duramen.solvers.problem import Fit, Iterate, Problem
-from duramen.trimming import kept_sum
+from duramen.losses.base import ignore_overflow, lengths
+from duramen.losses.nearest import (
+    FEW_COLUMNS,
+    first_least,
+    nearest_squared,
+    squared_differences,
+    sum_by_centre,
+)
+from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
+from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 # of the mean distance: a centre this close to a point lies on it, or beside it
 _COINCIDENT, _BESIDE = 1e-12, 1e-3
 _CORRECTIONS = 64  # after so many, sums are computed from scratch
 _CANCELLED = 1e4  # how many times the cost its terms may be: cancellation then loses four digits
+_SAFE = 1e-9  # relative slack of all bounds, for rounding
+_MARGIN = 0.05  # of a distance: how far centres may move before the rows beyond it are found again
+_FEW = 1 << 18  # rows times centres up to which comparing them all takes less time than bounds: measured
 
 
 class MeanFit(Fit):
     """Means of the points each centre owns: the best centres for any Bregman divergence."""
 
+    needs: ClassVar[tuple[str, ...]] = ("n_centres", "outside", "inside", "of_one_centre")
+
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        assert isinstance(problem.loss, CentreLoss)
         self.loss: Any = problem.loss
         self.numbers = np.empty(0, dtype=np.intp)  # of the centre that owns each point
 
@@ -37,20 +57,43 @@ class MeanFit(Fit):
     def refit(self, here: Iterate) -> Array:
         centres = here.theta.reshape(-1, self.problem.points.n_columns)
         mass, means = self.means(centres, here.kept)
-        return self.loss.inside(refill(means, mass, here, self.problem)).reshape(here.theta.shape)
+        return self.loss.inside(self.refill(means, mass, here)).reshape(here.theta.shape)
 
     def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
         """Compute the weight of each cluster, and the weighted mean of its points."""
-        mass, total = cluster_sums(self.problem.X, self.numbers, weights, centres)
-        return mass, centres + total / np.where(mass > 0, mass, 1.0)[:, None]
+        mass, total = self.sums(None, self.numbers, weights, centres)
+        return mass, centres + total / _positive(mass)
+
+    def sums(self, rows: Array | None, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
+        """Compute what :func:`cluster_sums` does, without squares and counts."""
+        mass, total, _ = cluster_sums(self.problem.X, rows, numbers, weights, centres)
+        return mass, total[:, :-1]
+
+    def refill(self, centres: Array, mass: Array, here: Iterate) -> Array:
+        """Move each centre without kept points to the kept point with the largest remaining loss."""
+        empty = np.flatnonzero(~(mass > 0))
+        if not empty.size:
+            return centres
+        worst = np.where(here.kept > 0, here.losses, -1.0)
+        most = min(empty.size, len(worst))
+        far = np.argpartition(worst, -most)[-most:]
+        far = far[np.argsort(-worst[far], kind="stable")]
+        far = far[worst[far] > 0]
+        centres = centres.copy()
+        centres[empty[: far.size]] = self.problem.X[far]
+        return centres
 
 
 class DistanceFit(MeanFit):
     """Means weighted by the slope of each point's loss: Weiszfeld's iteration and its variants."""
 
+    needs = (*MeanFit.needs, "height", "pull")
+
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.nearest = nearest_of(problem.X, self.loss.n_centres)
+        X, k = problem.X, self.loss.n_centres
+        few = len(X) * k <= _FEW and X.shape[1] <= FEW_COLUMNS
+        self.nearest = ComparedCentres(X) if few else NearestCentres(X)
         self.numbers = self.nearest.numbers
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
@@ -85,12 +128,12 @@ class DistanceFit(MeanFit):
         hold = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
         rest = pulls.copy()
         rest[beside] = 0.0
-        mass, total = cluster_sums(self.problem.X, numbers, rest, centres)
+        mass, total = self.sums(None, numbers, rest, centres)
         means = centres + _free_step(total, mass, hold)
         escaping = np.linalg.norm(total, axis=1) > hold
         near = beside[(distances[beside] > _COINCIDENT * scale) & ~escaping[numbers[beside]]]
         if near.size:
-            more, added = cluster_sums(take_rows(self.problem.X, near), numbers[near], pulls[near], centres)
+            more, added = self.sums(near, numbers[near], pulls[near], centres)
             under = hold - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
@@ -102,42 +145,37 @@ def _free_step(total: Array, mass: Array, hold: Array) -> Array:
     pull = np.linalg.norm(total, axis=1)
     free = pull > hold
     part = np.where(free, 1 - np.divide(hold, pull, out=np.zeros_like(pull), where=free), 0.0)
-    return part[:, None] * total / np.where(mass > 0, mass, 1.0)[:, None]
+    return part[:, None] * total / _positive(mass)
 
 
-def cluster_sums(X: Array, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
-    """Compute the weight of each cluster (k,), and the weighted sum of its rows less its centre (k, d).
+def _positive(mass: Array) -> Array:
+    """Return weights to divide by, (k, 1): 1 in place of 0."""
+    return np.where(mass > 0, mass, 1.0)[:, None]
 
-    The difference is taken row by row, so that data far from the origin lose no digits.
+
+def cluster_sums(
+    X: Array, rows: Array | None, numbers: Array, weights: Array, origins: Array
+) -> tuple[Array, Array, Array]:
+    """Sum over ``rows`` (None for all), whose clusters and weights are given, for each cluster.
+
+    Return its weight (k,), the sums of the gaps to its origin and, last, of their squares (k, d + 1), and how
+    many points have weight, less those that lose it (k,). Differences are taken row by row, so that data far
+    from the origin lose no digits.
     """
+    k, d = origins.shape
 
-    def work(chunk: slice) -> tuple[Array, Array]:
-        gaps = X[chunk] - centres.take(numbers[chunk], axis=0)
-        return _sum_clusters(gaps, numbers[chunk], weights[chunk], len(centres))
+    def work(chunk: slice) -> tuple[Array, ...]:
+        owners, parts = numbers[chunk], weights[chunk]
+        block = X[chunk] if rows is None else take_rows(X, rows[chunk])
+        gaps = np.empty((len(block), d + 1))
+        np.subtract(block, origins.take(owners, axis=0), out=gaps[:, :d])
+        gaps[:, d] = row_products(gaps[:, :d], gaps[:, :d])
+        gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
+        mass, counts = (np.bincount(owners, values, minlength=k) for values in (parts, np.sign(parts)))
+        return mass, sum_by_centre(gaps, owners, parts, k), counts
 
-    mass, total = sum_over_chunks(work, len(weights), rows_per_chunk(16 * X.shape[1]))
-    return mass, total
-
-
-def _sum_clusters(gaps: Array, numbers: Array, weights: Array, k: int) -> tuple[Array, Array]:
-    gaps[(weights == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
-    return np.bincount(numbers, weights, minlength=k), sum_by_centre(gaps, numbers, weights, k)
-
-
-def refill(centres: Array, mass: Array, here: Iterate, problem: Problem) -> Array:
-    """Move each centre without kept points to the kept point with the largest remaining loss."""
-    filled = mass > 0
-    if filled.all():
-        return centres
-    empty = np.flatnonzero(~filled)
-    worst = np.where(here.kept > 0, here.losses, -1.0)
-    most = min(empty.size, len(worst))
-    far = np.argpartition(worst, -most)[-most:]
-    far = far[np.argsort(-worst[far], kind="stable")]
-    far = far[worst[far] > 0]
-    centres = centres.copy()
-    centres[empty[: far.size]] = problem.X[far]
-    return centres
+    mass, total, counts = sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
+    return mass, total, counts
 
 
 class KMeansFit(DistanceFit):
@@ -147,21 +185,21 @@ class KMeansFit(DistanceFit):
         super().__init__(problem)
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows whose weight is set aside
-        self.sums = _ClusterSums(problem.X, self.numbers, self.kept)
+        self.clusters = _ClusterSums(problem.X, self.numbers, self.kept)
 
     def restart(self) -> None:
         super().restart()
-        self.sums.corrections = _CORRECTIONS
+        self.clusters.corrections = _CORRECTIONS
 
     def evaluate(self, theta: Array) -> Iterate:
-        self.sums.update(*self._trim(self.nearest.move(theta)), theta)
-        return Iterate(theta, np.empty(0), self.kept, self.sums.cost(theta))
+        self.clusters.update(*self._trim(self.nearest.move(theta)), theta)
+        return Iterate(theta, np.empty(0), self.kept, self.clusters.cost(theta))
 
     def refit(self, here: Iterate) -> Array:
-        mass, means = self.sums.means()
+        mass, means = self.clusters.means()
         if not mass.all():
             here = here._replace(losses=self.nearest.squared())
-        return refill(means, mass, here, self.problem)
+        return self.refill(means, mass, here)
 
     def _trim(self, moved: Array) -> tuple[Array, Array]:
         """Set weight aside; return the rows that may have changed, and what was kept of them before."""
@@ -191,32 +229,31 @@ class _ClusterSums:
     def __init__(self, X: Array, numbers: Array, kept: Array) -> None:
         self.X, self.numbers, self.kept = X, numbers, kept
         self.corrections = _CORRECTIONS  # since the sums were computed from scratch
-        self.sums: list[Array] = []
+        self.sums: tuple[Array, ...] = ()
 
     def update(self, rows: Array, before: Array, centres: Array) -> None:
         """Account for the change of ``rows``, of which ``before`` was kept; all others are unchanged."""
         if self.corrections >= _CORRECTIONS:
-            self._fill(centres)
-            return
+            return self._fill(centres)
+        self.corrections += 1
         numbers, kept = self.numbers.take(rows), self.kept.take(rows)
         changed = ((self.owners.take(rows) != numbers) | (before != kept)).nonzero()[0]
         if changed.size > len(self.kept) // 8:
-            self._fill(centres)
-            return
+            return self._fill(centres)
         if changed.size:
             rows, numbers = rows.take(changed), numbers.take(changed)
             owners = np.concatenate((self.owners.take(rows), numbers))
             weights = np.concatenate((-before.take(changed), kept.take(changed)))
             self.owners[rows] = numbers
-            parts = self._sum(np.concatenate((rows, rows)), owners, weights)
-            self.sums = [one + other for one, other in zip(self.sums, parts, strict=True)]
-        self.corrections += 1
+            parts = cluster_sums(self.X, np.concatenate((rows, rows)), owners, weights, self.origins)
+            self.sums = tuple(one + other for one, other in zip(self.sums, parts, strict=True))
+        return None
 
     def means(self) -> tuple[Array, Array]:
         """Compute the weight of each cluster (zero where it keeps no point), and the mean of its points."""
         mass, total, counts = self.sums
         mass = np.where(counts > 0, mass, 0.0)
-        return mass, self.origins + total[:, :-1] / np.where(mass > 0, mass, 1.0)[:, None]
+        return mass, self.origins + total[:, :-1] / _positive(mass)
 
     def cost(self, centres: Array) -> float:
         """Evaluate the cost of all kept points."""
@@ -237,23 +274,195 @@ class _ClusterSums:
     def _fill(self, centres: Array) -> None:
         self.origins, self.corrections = centres, 0
         self.owners = self.numbers.copy()  # the cluster that each row is counted in
-        self.sums = self._sum(None, self.numbers, self.kept)
+        self.sums = cluster_sums(self.X, None, self.numbers, self.kept, centres)
 
-    def _sum(self, rows: Array | None, numbers: Array, weights: Array) -> list[Array]:
-        """Sum over ``rows`` (None for all), for each cluster.
 
-        Return its weight (k,), the sums of the gaps to its origin and, last, of their squares (k, d + 1), and
-        how many points have weight, less those that lose it (k,).
-        """
-        k, d = self.origins.shape
+class _MovingCentres:
+    """The nearest centre of each row, its ``numbers``, as ``centres`` move."""
 
-        def work(chunk: slice) -> tuple[Array, ...]:
-            owners, parts = numbers[chunk], weights[chunk]
-            block = self.X[chunk] if rows is None else take_rows(self.X, rows[chunk])
-            gaps = np.empty((len(block), d + 1))
-            np.subtract(block, self.origins.take(owners, axis=0), out=gaps[:, :d])
-            gaps[:, d] = row_products(gaps[:, :d], gaps[:, :d])
-            counts = np.bincount(owners, np.sign(parts), minlength=k)
-            return *_sum_clusters(gaps, owners, parts, k), counts
+    def __init__(self, X: Array) -> None:
+        self.X = X
+        self.centres = np.empty((0, X.shape[1]))
+        self.numbers = np.zeros(len(X), dtype=np.intp)
 
-        return list(sum_over_chunks(work, len(weights), rows_per_chunk(24 * d)))
+    def restart(self) -> None:
+        """Reset all that depends on earlier moves."""
+
+    def squared(self, rows: Array | None = None) -> Array:
+        """Compute the squared distances of rows (None for all) to their own centres."""
+        squared = np.empty(len(self.X) if rows is None else len(rows))
+
+        def work(chunk: slice) -> None:
+            which = chunk if rows is None else rows[chunk]
+            squared[chunk] = _gaps(_block(self.X, which), self.centres, self.numbers[which])
+
+        with ignore_overflow():
+            for_each_chunk(work, len(squared), rows_per_chunk(32 * self.X.shape[1]))
+        return squared
+
+    def _at_least(self, level: float, rows: Array) -> tuple[Array, Array]:
+        squared = self.squared(rows)
+        far = squared >= level
+        return (rows, squared) if far.all() else (rows[far], squared[far])
+
+
+class ComparedCentres(_MovingCentres):
+    """Each row's nearest centre, the first of equally near ones, by comparing it with all of them."""
+
+    def move(self, centres: Array) -> Array:
+        """Move the centres (k, d) to new places; return the rows whose nearest centre changed."""
+        self.centres = centres.copy()
+        numbers = nearest_squared(_block(self.X, slice(None)), centres)[1]
+        rows = (numbers != self.numbers).nonzero()[0]
+        self.numbers[rows] = numbers[rows]
+        return rows
+
+    def beyond(self, level: float) -> tuple[Array, Array]:
+        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
+        return self._at_least(level, np.arange(len(self.X)))
+
+
+class NearestCentres(_MovingCentres):
+    """Each row's nearest centre, with bounds that are kept up to date as the centres move.
+
+    ``reach + moved[numbers]`` bounds the distance of a row to its own centre
+    from above. ``slack`` is the gap from ``reach`` to a lower bound on the
+    distance to every other centre: the row certainly keeps its centre while
+    ``slack > moved[numbers] + travelled``. The entries of a row stay as they are
+    while it is skipped.
+    """
+
+    def __init__(self, X: Array) -> None:
+        super().__init__(X)
+        self.reach, self.slack = np.zeros(len(X)), np.zeros(len(X))
+        self.restart()
+
+    def restart(self) -> None:
+        self.centres = self.centres[:0]
+        self.moved = np.empty(0)  # how far each centre has moved, step by step
+        self.travelled = 0.0  # the longest of each step's moves, added up
+        self.far_level, self.far_until = -1.0, -1.0
+        self.far_rows = np.empty(0, dtype=np.intp)  # rows that may lie beyond the level, up to far_until
+
+    def move(self, centres: Array) -> Array:
+        """Move the centres (k, d) to new places; return the rows whose nearest centre changed."""
+        before, self.centres = self.centres, centres.copy()
+        if not len(before):
+            self.moved = np.zeros(len(centres))
+            self._settle(None)
+            return np.arange(len(self.X))
+        steps = lengths(centres - before) * (1 + _SAFE)
+        self.moved = self.moved + steps
+        self.travelled += float(steps.max())
+        limits = self.moved + self.travelled
+        return self._settle(self._rows_where(lambda at: self.slack[at] <= limits.take(self.numbers[at])))
+
+    def beyond(self, level: float) -> tuple[Array, Array]:
+        """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
+        # the candidates are found with a margin, and stay valid until the centres have moved by it
+        if self.far_level != level or self.travelled > self.far_until:
+            distance = float(np.sqrt(level))
+            least = distance * (1 - _MARGIN) * (1 - _SAFE)
+            self.far_rows = self._rows_where(
+                lambda at: self.reach[at] >= least - self.moved.take(self.numbers[at])
+            )
+            self.far_level, self.far_until = level, self.travelled + _MARGIN * distance
+        return self._at_least(level, self.far_rows)
+
+    def _rows_where(self, test: Callable[[slice], Array]) -> Array:
+        found: dict[int, Array] = {}
+
+        def work(chunk: slice) -> None:
+            found[chunk.start] = np.flatnonzero(test(chunk)) + chunk.start
+
+        with ignore_overflow():
+            for_each_chunk(work, len(self.X))
+        return np.concatenate([found[start] for start in sorted(found)])
+
+    def _settle(self, rows: Array | None) -> Array:
+        """Measure rows (None for all); compare those that may have changed centres with all centres."""
+        k, d = self.centres.shape
+        few = d <= FEW_COLUMNS
+        compare = _by_differences if few else partial(_by_products, shift=np.median(self.centres, axis=0))
+        limits = self.moved + self.travelled
+        half = np.empty(0) if rows is None else _half_gaps(self.centres)
+        changed: dict[int, Array] = {}
+
+        def work(chunk: slice) -> None:
+            which: slice | Array = chunk
+            if rows is None:
+                block = _block(self.X, chunk)
+            else:
+                block, which = self._narrow(rows[chunk], limits, half)
+            numbers, squared, others = compare(block, self.centres)
+            reach = np.sqrt(squared) - self.moved.take(numbers)
+            if isinstance(which, np.ndarray):
+                changed[chunk.start] = which[numbers != self.numbers[which]]
+            self.numbers[which] = numbers
+            self.reach[which] = reach
+            self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
+
+        calm = nullcontext() if few else one_blas_thread()  # with few columns there are no products
+        with calm, ignore_overflow():
+            for_each_chunk(
+                work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
+            )
+        return np.concatenate([changed[start] for start in sorted(changed)]) if changed else self.numbers[:0]
+
+    def _narrow(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
+        """Make the upper bounds of rows exact, and keep those that are still in doubt."""
+        block, numbers = _block(self.X, rows), self.numbers.take(rows)
+        own = np.sqrt(_gaps(block, self.centres, numbers))
+        reach = own - self.moved.take(numbers)
+        slack = self.slack.take(rows) + (self.reach.take(rows) - reach)
+        # triangle inequality: no other centre is closer than its gap to the row's own centre, less ``own``
+        np.maximum(slack, 2 * half.take(numbers) - own + self.travelled - reach, out=slack)
+        self.reach[rows], self.slack[rows] = reach, slack
+        doubt = np.flatnonzero(~(slack > limits.take(numbers)))
+        return block.take(doubt, axis=0), rows.take(doubt)
+
+
+def _half_gaps(centres: Array) -> Array:
+    """Halve the distance of each centre to its nearest other: a row closer than that has no nearer centre."""
+    gaps = squared_differences(centres, centres)
+    gaps.reshape(-1)[:: len(gaps) + 1] = np.inf
+    return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
+
+
+def _block(X: Array, which: slice | Array) -> Array:
+    rows = X[which] if isinstance(which, slice) else take_rows(X, which)
+    if rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned:
+        return rows
+    return np.require(rows, dtype=np.float64, requirements=["C", "A"])
+
+
+def _by_differences(block: Array, centres: Array) -> tuple[Array, Array, Array]:
+    costs = squared_differences(block, centres)
+    least, first = first_least(costs)
+    costs[first, np.arange(len(first))] = np.inf
+    return first, least, np.sqrt(costs.min(axis=0))
+
+
+def _by_products(block: Array, centres: Array, shift: Array) -> tuple[Array, Array, Array]:
+    """Screen by one product, of rows and centres relative to ``shift``; decide close cases exactly."""
+    there, moved = block - shift, centres - shift
+    sizes, squares = row_products(moved, moved), row_products(there, there)
+    scores = (-2 * moved) @ there.T
+    scores += sizes[:, None]
+    least, first = first_least(scores)
+    scores[first, np.arange(len(first))] = np.inf
+    second = scores.min(axis=0)
+    rounding = 8 * (block.shape[1] + 8) * np.finfo(np.float64).eps * (squares + sizes.max())
+    squared = _gaps(block, centres, first)
+    others = np.sqrt(np.maximum(second + squares - rounding, 0.0))
+    close = np.flatnonzero(~(second - least > 2 * rounding))
+    if close.size:
+        squared[close], first[close] = nearest_squared(block[close], centres)
+        others[close] = 0.0
+    return first, squared, others
+
+
+def _gaps(block: Array, centres: Array, numbers: Array) -> Array:
+    gap = centres.take(numbers, axis=0)
+    gap -= block
+    return row_products(gap, gap)

@@ -1,4 +1,4 @@
-"""Newton's method for losses of one linear predictor, or of one per class."""
+"""Fits by derivatives: Newton's method for losses of linear predictors, and L-BFGS for any loss."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
 from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.optimize import minimize
 from scipy.special import softmax
 
-from duramen.arrays import Array, Rows, to_dense
-from duramen.losses.base import ignore_overflow
+from duramen.arrays import Array, Rows, take_rows, to_dense
+from duramen.losses.base import Loss, ignore_overflow
 from duramen.parallel import one_blas_thread, rows_per_chunk, sum_over_chunks
-from duramen.solvers.problem import Fit, Iterate, Problem
-from duramen.trimming import kept_sum
+from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
+_ROWS = 1000  # on which coordinates are measured
+_NEWTON_COLUMNS = 1000  # beyond (half of it for sparse rows), L-BFGS takes less time (docs/solving.md)
+_SOFTMAX = 400  # parameters of all classes together; beyond, L-BFGS takes less time (docs/solving.md)
 _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
@@ -30,20 +33,154 @@ _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, r
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
 
 
+class Coordinates(NamedTuple):
+    """Well-conditioned coordinates for linear losses: (w, b'), b' being the predictor at the middle of X.
+
+    ``middle`` is the median of each column, or zero without an intercept; ``spread`` is never zero.
+    """
+
+    middle: Array
+    spread: Array
+    fit_intercept: bool
+
+    @classmethod
+    def of(cls, problem: Problem) -> Coordinates:
+        """Return the coordinates that a problem comes with, or else measure them."""
+        if problem.frame is not None:
+            return cast("Coordinates", problem.frame)
+        loss: Any = problem.loss
+        share = problem.z / problem.points.total_weight
+        return measure_coordinates(problem.X, problem.points.weights, share, loss.fit_intercept)
+
+    def from_theta(self, theta: Array, sign: int = 1) -> Array:
+        """Convert theta = (w, b) to (w, b')."""
+        if not self.fit_intercept:
+            return theta
+        shifted = theta.copy()
+        shifted[..., -1] += sign * (theta[..., :-1] @ self.middle)
+        return shifted
+
+    def to_theta(self, inside: Array) -> Array:
+        """Convert (w, b'), or a step in it, to theta."""
+        return self.from_theta(inside, -1)
+
+    def gradient(self, slope: Array) -> Array:
+        """Convert a gradient in theta to one in (w, b')."""
+        if not self.fit_intercept:
+            return slope
+        converted = slope.copy()
+        converted[..., :-1] -= self.middle * slope[..., -1:]
+        return converted
+
+    def units(self) -> Array:
+        """Return the scale of each parameter: one over the spread of its column."""
+        return np.append(1 / self.spread, 1.0) if self.fit_intercept else 1 / self.spread
+
+
+def measure_coordinates(X: Rows, weights: Array, share: float, fit_intercept: bool) -> Coordinates:
+    """Measure middle and spread on a thousand rows, evenly spaced by weight.
+
+    The middle is the median; the spread is the root mean square distance from it, without the ``share`` of
+    values that lie farthest. A column that is constant except for those has the spread of all its values;
+    one that is entirely constant has the size of its value, or 1.
+    """
+    steps = np.cumsum(weights)
+    rows = np.searchsorted(steps, (np.arange(_ROWS) + 0.5) / _ROWS * steps[-1])  # none has weight zero
+    if sparse.issparse(X):
+        return _measure_sparse(X[rows], share, fit_intercept)
+    columns = np.array(take_rows(X, rows).T, dtype=np.float64, order="C")
+    columns.sort(axis=1)
+    middle = columns[:, columns.shape[1] // 2].copy()
+    with ignore_overflow():
+        far = np.square(np.subtract(columns, middle[:, None], out=columns), out=columns)
+        far.sort(axis=1)
+        kept = max(1, round(far.shape[1] * (1 - share)))
+        spread = _first_positive(far[:, :kept].mean(axis=1), far.mean(axis=1), middle**2)
+    return Coordinates(middle if fit_intercept else np.zeros_like(middle), spread, fit_intercept)
+
+
+def _measure_sparse(X: Rows, share: float, fit_intercept: bool) -> Coordinates:
+    """Measure sparse columns, whose middle stays zero: most of their values are, and must remain so."""
+    inner = X.tocsc(copy=True)
+    numbers = np.repeat(np.arange(inner.shape[1]), np.diff(inner.indptr))
+    order = np.lexsort((np.abs(inner.data), numbers))
+    from_the_end = inner.indptr[numbers + 1] - np.arange(len(numbers))  # 1 for the largest of a column
+    inner.data[order[from_the_end <= round(X.shape[0] * share)]] = 0.0
+    with ignore_overflow():
+        mean, squares, all_squares = (
+            np.asarray(part.mean(axis=0), dtype=np.float64).ravel()
+            for part in (inner, inner.multiply(inner), X.multiply(X))
+        )
+        spread = _first_positive(squares - mean**2, squares, all_squares)
+        return Coordinates(np.zeros_like(mean), spread, fit_intercept)
+
+
+def _first_positive(*squares: Array) -> Array:
+    spread = np.ones_like(squares[0])
+    for candidate in reversed(squares):
+        usable = (candidate > 0) & np.isfinite(candidate)
+        spread[usable] = np.sqrt(candidate[usable])
+    return spread
+
+
+class GradientFit(Fit):
+    """L-BFGS, for any loss with gradients: for custom losses and for very many columns."""
+
+    steps = 100  # of L-BFGS between two trimmings
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        kind = type(problem.loss)
+        if kind.gradients is Loss.gradients and kind.gradient_sum is Loss.gradient_sum:
+            raise problem.loss._missing("gradients", "theta, X, y")
+        self.last: tuple[Array, Array] | None = None
+        # those of theta itself, unless the loss is linear
+        plain = Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
+        self.frame = Coordinates.of(problem) if problem.loss.has_predictors else plain
+
+    def losses(self, theta: Array) -> Array:
+        if self.last is None or not np.array_equal(self.last[0], theta):
+            self.last = theta, self.problem.loss.values(theta, self.problem.X, self.problem.y)
+        return self.last[1]
+
+    def refit(self, here: Iterate) -> Array:
+        problem, total = self.problem, self.problem.kept_weight
+
+        def objective(step: Array) -> tuple[float, Array]:
+            theta = self._after(here.theta, step)
+            value = problem.at(theta, self.losses(theta), here.kept).objective
+            slope = problem.loss.gradient_sum(theta, problem.X, problem.y, here.kept) + problem.ridge * theta
+            slope = self.frame.gradient(slope) * self.frame.units()
+            return value / total, slope.ravel() / total
+
+        options = {"maxiter": self.steps, "maxfun": 2 * self.steps, "ftol": 1e-11, "gtol": 1e-10}
+        no_step = np.zeros(here.theta.size)
+        found = minimize(objective, no_step, jac=True, method="L-BFGS-B", options=options)
+        self.sure = found.nit < self.steps and found.nfev < 2 * self.steps
+        return self._after(here.theta, found.x) if found.fun * total < here.objective else here.theta
+
+    def _after(self, theta: Array, step: Array) -> Array:
+        """Take a step, which for linear losses is in well-conditioned coordinates."""
+        return theta + self.frame.to_theta(step.reshape(theta.shape) * self.frame.units())
+
+
 class DampedNewton(Fit):
     """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
+
+    needs: ClassVar[tuple[str, ...]] = ("fit_intercept", "max_curvature", "encode_labels")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.loss: Any = problem.loss
-        self.frame = problem.coordinates
-        self.ridge = problem.ridge
-        self.units = np.broadcast_to(self.frame.units(), self.ridge.shape).ravel()
+        self.frame = Coordinates.of(problem)
+        zero = problem.zero()
+        self.ridge = problem.ridge + zero
+        self.units = (self.frame.units() + zero).ravel()
         self.damping = 0.0
         self.ready: tuple[Array, Array] | None = None  # the accepted theta and its losses
 
-        n, p = len(problem.points), self.ridge.shape[-1]
-        self.chunk_rows = max(rows_per_chunk(16 * self.ridge.size), 8 * p)
+        n, p = len(problem.points), zero.shape[-1]
+        self.chunk_rows = max(rows_per_chunk(16 * zero.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
     @abstractmethod
@@ -66,6 +203,9 @@ class DampedNewton(Fit):
         gradient, hessian, pulls = sum_over_chunks(work, len(kept), self.chunk_rows)
         return gradient, hessian, pulls
 
+    def restart(self) -> None:
+        self.damping = 0.0
+
     def losses(self, theta: Array) -> Array:
         if self.ready is not None and self.ready[0] is theta:
             return self.ready[1]
@@ -81,7 +221,7 @@ class DampedNewton(Fit):
             if not (0 < downhill < np.inf) or np.array_equal(there, here.theta):
                 break
             losses = self._try_values(there)
-            gain = here.objective - self.problem.objective(there, losses, here.kept)
+            gain = here.objective - self.problem.at(there, losses, here.kept).objective
             promised = downhill - float(move @ bend @ move) / 2
             if gain > 0 and gain >= 1e-4 * promised:
                 self.sure = self.damping == 0 and gain >= 0.1 * promised
@@ -118,20 +258,17 @@ class DampedNewton(Fit):
         return theta + self.frame.to_theta(move.reshape(theta.shape))
 
     def _part(self, chunk: slice) -> tuple[Rows, Array]:
-        """Return the rows of a chunk, and their labels."""
-        labels: Any = self.problem.y
-        return self._block(chunk), self.loss.encode_labels(labels[chunk], np.float64)
-
-    def _block(self, chunk: slice) -> Rows:
-        """Return the rows of a chunk, less the middle and with a column of ones for the intercept."""
-        X, intercept = self.problem.X[chunk], self.frame.fit_intercept
+        """Return the rows of a chunk, less the middle and with a column of ones; and the labels."""
+        X, y, intercept = self.problem.X[chunk], self.problem.y, self.frame.fit_intercept
+        assert y is not None
+        labels = self.loss.encode_labels(y[chunk], np.float64)
         if sparse.issparse(X):
             ones = sparse.csr_array(np.ones((X.shape[0], int(intercept))))
-            return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr")
+            return sparse.hstack([X.astype(np.float64, copy=False), ones], format="csr"), labels
         block = np.ones((X.shape[0], X.shape[1] + intercept))
         with ignore_overflow():
             np.subtract(X, self.frame.middle, out=block[:, : X.shape[1]])
-        return block
+        return block, labels
 
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
@@ -143,6 +280,12 @@ class DampedNewton(Fit):
 
 class NewtonFit(DampedNewton):
     """Damped Newton steps on a loss of one linear predictor."""
+
+    needs = (*DampedNewton.needs, "slope_and_curvature")
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
 
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
         slope, curvature = self.loss.slope_and_curvature(m, labels)
@@ -210,6 +353,10 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
 class SoftmaxFit(DampedNewton):
     """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
 
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.zero().size <= _SOFTMAX
+
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
         shares = softmax(m, axis=1)
         pull = _weigh(shares - (labels[:, None] == np.arange(m.shape[1])), kept[:, None])
@@ -231,10 +378,12 @@ def _softmax_hessian(block: Rows, shares: Array, kept: Array) -> Array:
 class SmoothedFit(Fit):
     """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
 
-    def __init__(self, problem: Problem, fit_of: Callable[[Problem], Fit]) -> None:
+    needs = ("smoothed",)
+
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.loss: Any = problem.loss
-        self.fit_of = fit_of
+        self.frame = Coordinates.of(problem)
         self.level = 0
 
     def restart(self) -> None:
@@ -249,18 +398,19 @@ class SmoothedFit(Fit):
             share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
             theta = self._minimise(self.loss.smoothed(mean, share), here.theta, here.kept, share)
             self.level += not self.sure
-            if self.sure or self.problem.objective(theta, self.losses(theta), here.kept) < here.objective:
+            if self.sure or self.problem.at(theta, self.losses(theta), here.kept).objective < here.objective:
                 return theta
         return here.theta
 
     def _minimise(self, loss: Any, theta: Array, kept: Array, share: float) -> Array:
         """Fit the weights kept, as closely as a loss that differs in part by this share deserves."""
-        problem = replace(self.problem, loss=loss, frame=self.problem.coordinates)
-        fit, last = self.fit_of(problem), np.inf
+        problem = replace(self.problem, loss=loss, frame=self.frame)
+        fit: Fit = NewtonFit(problem) if NewtonFit.suits(problem) else GradientFit(problem)
+        last = np.inf
         for _ in range(_STEPS):
-            losses = fit.losses(theta)
-            value = problem.objective(theta, losses, kept)
-            if (fit.sure and last - value <= _GAIN * share * value) or last <= value:
+            here = problem.at(theta, fit.losses(theta), kept)
+            gain = last - here.objective
+            if (fit.sure and gain <= _GAIN * share * here.objective) or gain <= 0:
                 break
-            theta, last = fit.refit(Iterate(theta, losses, kept, value)), value
+            theta, last = fit.refit(here), here.objective
         return theta

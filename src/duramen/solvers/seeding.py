@@ -7,8 +7,7 @@ Plain k-means++ draws far points, and outliers are far. Two remedies:
   series of guesses is tried, and the one with the lowest trimmed cost wins.
 * local search (Gupta et al. 2017): swap a centre for a point while that lowers
   the trimmed cost, with z set aside again for each swap. Candidates are drawn by
-  their thresholded cost, as in Lattanzi and Sohler (2019), instead of trying all,
-  and a swap is judged after a few refits.
+  their thresholded cost, as in Lattanzi and Sohler (2019), instead of trying all.
 
 Costs are those of the loss itself, so all seedings serve k-median and Bregman
 clustering too.
@@ -17,50 +16,31 @@ clustering too.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.centres import DistanceLoss
 from duramen.losses.nearest import FEW_COLUMNS, squared_differences
-from duramen.solvers.alternate import Stopping, alternate, fit_of
-from duramen.solvers.problem import Problem
-from duramen.trimming import Trimmer, kept_sum
+from duramen.seeds import draw_distinct_rows, draw_rows
+from duramen.trimming import Problem, Trimmer, kept_sum
 
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
-_SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
 _AT_ONCE = 1 << 14  # rows up to which the costs of several centres are computed together
-_REFITS = 5  # iterations before a swap is judged
 _ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
 
 
-def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
-    """Draw n rows with replacement; ``steps`` are the cumulative sums of their weights."""
-    picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
-    return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
-
-
-def draw_distinct_rows(weights: Array, n: int, rng: np.random.Generator) -> Array:
-    """Draw n rows by weight, without replacement, or as many as have weight."""
-    heavy = np.flatnonzero(weights > 0)
-    share = weights[heavy] / weights[heavy].sum()
-    return rng.choice(heavy, size=min(n, heavy.size), replace=False, p=share)
-
-
-class _Costs:
+class Costs:
     """The cost of every point under single centres."""
 
     def __init__(self, problem: Problem) -> None:
         self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
         loss: Any = problem.loss
         self.k = loss.n_centres
-        self.loss, self.one = loss, replace(loss, k=1) if hasattr(loss, "k") else loss
-        self.few = (
-            isinstance(loss, DistanceLoss) and len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
-        )
+        self.loss, self.one = loss, loss.of_one_centre()
+        small = len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
+        self.few = small and hasattr(loss, "height")
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
     def centres_at(self, rows: Array) -> Array:
@@ -74,14 +54,6 @@ class _Costs:
     @functools.cached_property
     def _mean(self) -> Array:
         return np.average(self.X, axis=0, weights=self.weights)
-
-    def theta(self, centres: Array) -> Array:
-        """Convert centres (k, d) to the shape that the loss takes."""
-        return centres.reshape(self.loss.parameter_shape(centres.shape[1]))
-
-    def centres(self, theta: Array) -> Array:
-        """Convert theta to the shape (k, d)."""
-        return theta.reshape(self.k, -1)
 
     def of(self, centre: Array) -> Array:
         """Compute the cost of every point under one centre."""
@@ -122,51 +94,19 @@ class _Costs:
         return self.centres_at(self.draw(np.ones(len(self.weights)), 1, rng))[0]
 
 
-def random_centres(problem: Problem, rng: np.random.Generator) -> Array:
+def random_centres(costs: Costs, rng: np.random.Generator) -> Array:
     """Draw k points by their weight."""
-    costs = _Costs(problem)
     rows = draw_distinct_rows(costs.weights, costs.k, rng)
-    return costs.theta(costs.centres_at(np.resize(rows, costs.k)))
+    return costs.centres_at(np.resize(rows, costs.k))
 
 
-def plus_plus(problem: Problem, rng: np.random.Generator) -> Array:
+def plus_plus(costs: Costs, rng: np.random.Generator) -> Array:
     """Seed by k-means++, without regard to outliers: each centre is a point drawn by its cost so far."""
-    costs = _Costs(problem)
-    return costs.theta(_grow(costs, np.inf, rng)[0])
+    return _grow(costs, np.inf, rng)[0]
 
 
-def thresholded(problem: Problem, rng: np.random.Generator, rounds: int = 1) -> Array:
+def thresholded(costs: Costs, rng: np.random.Generator, rounds: int = 1) -> Array:
     """Seed by k-means++ with costs capped at a guess of the optimum over z, ``rounds`` times per guess."""
-    costs = _Costs(problem)
-    return costs.theta(_best_guess(costs, rng, rounds))
-
-
-def local_search(problem: Problem, rng: np.random.Generator) -> Array:
-    """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost."""
-    costs, fit = _Costs(problem), fit_of(problem)
-    run = alternate(problem, costs.theta(_best_guess(costs, rng)), Stopping(), fit)
-    cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
-    for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
-        cap = run.objective / max(costs.z, 1.0)
-        centre = costs.centres_at(costs.draw(np.minimum(cheapest.least, cap), 1, rng))[0]
-        swapped = costs.centres(run.theta).copy()
-        swapped[_least_needed(costs, cheapest, costs.of(centre))] = centre
-        tried = alternate(problem, costs.theta(swapped), Stopping(max_iter=_REFITS), fit)
-        if tried.objective < run.objective:
-            run = tried
-            cheapest = _CheapestTwo.of(costs.of_each(costs.centres(run.theta)))
-    return run.theta
-
-
-SEEDINGS = {
-    "local-search": local_search,
-    "thresholded": thresholded,
-    "k-means++": plus_plus,
-    "random": random_centres,
-}
-
-
-def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Array:
     if costs.z == 0:
         return _grow(costs, np.inf, rng)[0]
     first = costs.of(costs.draw_centre(rng))
@@ -176,7 +116,7 @@ def _best_guess(costs: _Costs, rng: np.random.Generator, rounds: int = 1) -> Arr
     return tried[int(np.argmin(scores))][0]
 
 
-def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def _grow(costs: Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Array]:
     """Add centres one by one: of a few points drawn by their capped cost, the one that leaves the least.
 
     Return the centres, and the cost of every point under its cheapest.
@@ -195,7 +135,7 @@ def _grow(costs: _Costs, cap: float, rng: np.random.Generator) -> tuple[Array, A
     return np.stack(centres), least
 
 
-class _CheapestTwo(NamedTuple):
+class CheapestTwo(NamedTuple):
     """For each column of a table (k, n) of costs: the cheapest centre, its cost, and that of the next one."""
 
     first: Array
@@ -203,7 +143,7 @@ class _CheapestTwo(NamedTuple):
     second: Array
 
     @classmethod
-    def of(cls, table: Array) -> _CheapestTwo:
+    def of(cls, table: Array) -> CheapestTwo:
         """Find them in a table, which is overwritten."""
         first, every = table.argmin(axis=0), np.arange(table.shape[1])
         least = table[first, every]
@@ -211,7 +151,7 @@ class _CheapestTwo(NamedTuple):
         return cls(first, least, table.min(axis=0))
 
 
-def _least_needed(costs: _Costs, cheapest: _CheapestTwo, new: Array) -> int:
+def least_needed(costs: Costs, cheapest: CheapestTwo, new: Array) -> int:
     """Find the centre whose replacement by a new one leaves the least trimmed cost.
 
     Capped costs alone would make a centre on a far cluster of outliers look necessary. But they bound the

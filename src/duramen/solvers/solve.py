@@ -5,36 +5,105 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from duramen.arrays import Array, check_count, check_nonnegative
-from duramen.ball import Anchor
-from duramen.losses.base import Loss, ignore_overflow
-from duramen.losses.centres import CentreLoss
-from duramen.losses.linear import PredictorLoss
+from duramen.losses.base import Anchor, Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn
-from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
+from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
 from duramen.solvers.newton import DampedNewton
-from duramen.solvers.problem import (
-    Problem,
-    Solution,
-    Status,
-    Step,
-    outlier_rows,
-    problem_of,
-)
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
-from duramen.trimming import kept_weights
+from duramen.trimming import Fit, Problem, kept_weights, problem_of
 
 WAYS_OUT: dict[str, Any] = {
     "more": "raise max_iter, or tol if less accuracy is enough",
     "bounded": "pass l2 above 0, or take fewer outliers or columns",
 }
 """What a caller of :func:`solve` can do if there is no solution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Parameters with a low trimmed objective, and how they were found.
+
+    Attributes
+    ----------
+    theta : array
+        The parameters; intercept last, or (k, d) centres.
+    objective : float
+        The value that was minimised: f_z(theta, X) plus ``penalty``.
+    penalty : float
+        ``l2 / 2`` times the squared length of the coefficients; 0 for centres.
+    outliers : array of int64
+        The ids of the points that were set aside, the largest loss first. A
+        part of the last one may be kept.
+    aside : array
+        The weight set aside of each; they add up to z.
+    history : array (n_iter + 1,)
+        The objective at the start and after each iteration; it never rises.
+    status : Status
+        Why it stopped.
+    n_iter : int
+        The number of iterations of the best start.
+    start_objectives : array
+        The objective that each start reached.
+    loss, n_points, total_weight
+        The problem that was solved.
+    """
+
+    theta: Array
+    objective: float
+    penalty: float
+    outliers: Array
+    aside: Array
+    history: Array
+    status: Status
+    start_objectives: Array
+    loss: Loss
+    n_points: int
+    total_weight: float
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        for array in (self.theta, self.outliers, self.aside, self.history, self.start_objectives):
+            array.flags.writeable = False
+
+    @property
+    def converged(self) -> bool:
+        """Whether there was nothing left to gain, by the tolerance given."""
+        return self.status.converged
+
+    @property
+    def n_iter(self) -> int:
+        """The number of iterations of the best start."""
+        return len(self.history) - 1
+
+    @property
+    def n_outliers(self) -> float:
+        """The weight that was set aside: z."""
+        return float(self.aside.sum())
+
+    def __repr__(self) -> str:
+        kept = self.total_weight - self.n_outliers
+        mean = f" ({(self.objective - self.penalty) / kept:.6g} per unit of kept weight)"
+        penalty = f", {self.penalty:.4g} of it the penalty" if self.penalty else ""
+        starts = f", best of {len(self.start_objectives)} starts" if len(self.start_objectives) > 1 else ""
+        verdict = "converged" if self.converged else "NOT CONVERGED"
+        return (
+            f"Solution: {self.loss!r} on {self.n_points:,} points, theta {self.theta.shape}\n"
+            f"  objective {self.objective:,.6g}{mean}{penalty}\n"
+            f"  {len(self.outliers):,} points set aside, weight {self.n_outliers:,.6g} of "
+            f"{self.total_weight:,.6g}\n"
+            f"  {verdict} after {self.n_iter} iterations{starts}: {self.status.value}"
+        )
 
 
 class CoresetLike(Protocol):
@@ -152,19 +221,7 @@ def solve(
       2 points set aside, weight 2 of 102
       converged after ... iterations: ...
     """
-    solution = solve_quietly(
-        points,
-        loss,
-        n_outliers,
-        l2=l2,
-        init=init,
-        n_starts=n_starts,
-        random_state=random_state,
-        max_iter=max_iter,
-        tol=tol,
-        callback=callback,
-        progress=progress,
-    )
+    solution = solve_quietly(**locals())
     warn_of(solution, "solve", **WAYS_OUT)
     if hasattr(points, "_remember"):  # a dynamic coreset
         points._remember(solution)
@@ -195,12 +252,15 @@ def solve_quietly(
         moved_on = init is None and getattr(points, "_has_moved_on", False)
         points, loss, n_outliers, init, anchor = _unpack(points, loss, n_outliers, init)
     problem = problem_of(points, loss, 0 if n_outliers is None else n_outliers, l2)
-    _check_numbers(n_starts, max_iter, tol, callback)
+    check_count("n_starts", n_starts)
+    check_count("max_iter", max_iter)
+    tol = (1e-6 if problem.loss.has_centres else 1e-4) if tol is None else tol
+    check_nonnegative("tol", tol)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={callback!r} must be a function of one Step")
     init = check_init(problem, init)
-    if tol is None:
-        tol = 1e-6 if isinstance(problem.loss, CentreLoss) else 1e-4
     rngs = spawn(generator(random_state), int(n_starts))
-    moved_on = moved_on and problem.loss.parameter_shape(points.n_columns) is not None
+    moved_on = moved_on and problem.loss.parameter_shape(problem.points.n_columns) is not None
     damped = anchor is not None and problem.z > 0 and isinstance(init, str) and init == "zero"
 
     def starts() -> Iterator[Array]:
@@ -214,13 +274,15 @@ def solve_quietly(
             yield damped_start(problem)
 
     runs: list[Run] = []
+    fit = fit_of(problem)
     with solver_progress(callback, progress, len(rngs) + moved_on + damped, max_iter) as report:
         for theta in starts():
-            runs.append(alternate(problem, theta, Stopping(int(max_iter), float(tol), report, len(runs))))
+            stopping = Stopping(int(max_iter), float(tol), report, len(runs))
+            runs.append(alternate(problem, theta, stopping, fit))
             if runs[-1].status is Status.STOPPED:
                 break
     best = min(runs, key=lambda run: run.objective if np.isfinite(run.objective) else np.inf)
-    _refuse_overflow(problem, best)
+    _refuse_overflow(fit, best)
     return _solution(problem, best, np.array([run.objective for run in runs]))
 
 
@@ -242,7 +304,7 @@ def _unpack(
     last = getattr(source, "solution", None)
     if init is None and last is not None:
         init = last.theta
-    elif anchor is not None and isinstance(core.loss, PredictorLoss):
+    elif anchor is not None and core.loss.has_predictors:
         init = "zero"
     elif anchor is not None:
         init, anchor = anchor, None
@@ -260,23 +322,11 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
     return cost < CLEARLY * (best.objective - problem.penalty(best.theta))
 
 
-def _check_numbers(n_starts: Any, max_iter: Any, tol: Any, callback: Any) -> None:
-    check_count("n_starts", n_starts)
-    check_count("max_iter", max_iter)
-    if tol is not None:
-        check_nonnegative("tol", tol)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback={callback!r} must be a function of one Step")
-
-
-def _refuse_overflow(problem: Problem, run: Run) -> None:
+def _refuse_overflow(fit: Fit, run: Run) -> None:
     """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any():
+    if len(run.history) > 1 or run.theta.any() or not isinstance(fit, DampedNewton):
         return
     with ignore_overflow():
-        fit = fit_of(problem)
-        if not isinstance(fit, DampedNewton):
-            return
         _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)
     if not np.isfinite(hessian).all():
         raise ValueError(
@@ -308,13 +358,14 @@ def _solution(problem: Problem, run: Run, objectives: Array) -> Solution:
     points = problem.points
     losses = problem.loss.values(run.theta, points.X, points.y)
     kept = kept_weights(losses, points.weights, problem.z, points.ids)
-    objective = problem.objective(run.theta, losses, kept)
+    objective = problem.at(run.theta, losses, kept).objective
     if not np.isfinite(objective):
         raise ValueError(
             f"the objective overflows: the points or labels are too large for {problem.loss!r} in "
             f"{points.X.dtype}; scale them down, or pass float64"
         )
-    touched = outlier_rows(points, losses, kept)
+    touched = np.flatnonzero(kept < points.weights)
+    touched = touched[np.lexsort((-points.ids[touched], -losses[touched]))]  # the largest loss first
     # running sums differ from this one by rounding: no entry lies below the last
     history = np.maximum(np.append(run.history[:-1], objective), objective)
     return Solution(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.ball import distance, dual_norms
+from duramen.losses.base import distance, dual_norms
 
 shapes = st.sampled_from([(1,), (4,), (1, 3), (5, 2)])
 seeds = st.integers(0, 2**32 - 1)

@@ -1,0 +1,223 @@
+"""Open a file, a folder or a pattern as one table; NumPy's archives are read here, too."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from duramen.arrays import Array
+from duramen.extras import needed
+from duramen.io.tables import File, Kind, Pieces, Table, check_names, mark_of, readable
+
+FORMATS = (
+    "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
+    "Arrow or Feather (.arrow, .ipc, .feather), NumPy (.npz)"
+)
+"""The formats, for a message."""
+
+_SUFFIXES = {
+    **dict.fromkeys((".parquet", ".pq", ".parq"), "parquet"),
+    **dict.fromkeys((".csv", ".csv.gz"), "csv"),
+    **dict.fromkeys((".tsv", ".tab", ".tsv.gz", ".tab.gz"), "tsv"),
+    **dict.fromkeys((".arrow", ".arrows", ".ipc", ".feather"), "arrow"),
+    ".npz": "npz",
+}
+
+_BEGINNINGS = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",
+    b"PK\x03\x04": "npz",
+    b"PK\x05\x06": "npz",
+}
+
+
+def open_table(path: Any) -> Table:
+    """Open a file of rows and named columns, to be read in batches.
+
+    Parquet, CSV and TSV (also compressed by gzip), Arrow IPC files and streams, Feather, and
+    NumPy's .npz. The format follows from the suffix or, if that is unknown, from the first bytes. All
+    but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
+    pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
+    order of their names, a list in its own order. All files must have the same columns.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If a file is damaged or of an unknown format; the message names it.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp()) / "data.npz"
+    >>> np.savez(file, X=np.arange(6.0).reshape(3, 2), y=np.array([1, 0, 1]))
+    >>> table = open_table(file)
+    >>> table
+    <Table data.npz: 3 rows, 3 columns>
+    >>> [len(batch) for batch in table.batches(n_rows=2)]
+    [2, 1]
+    """
+    source, files = _files_of(path)
+    marks = {file: mark for file in files if (mark := mark_of(file))}  # before anything is read
+    parts = [_open_file(file) for file in files]
+    if len({part.column_type for part in parts}) > 1:
+        raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
+    return Table(files[0] if len(files) == 1 else source, parts, marks)
+
+
+def _files_of(path: Any) -> tuple[Path, list[Path]]:
+    """Return what a table is called, and its files."""
+    if isinstance(path, (list, tuple)):
+        if not path:
+            raise ValueError("the list of files is empty; name at least one")
+        files = [Path(file) for file in path]
+        return Path(f"{files[0]} and {len(files) - 1} more"), files
+    source = Path(path)
+    if source.is_dir():
+        files = sorted(source.glob("*.parquet"))
+        if not files:
+            raise FileNotFoundError(f"there are no Parquet files in {source}")
+        return source, files
+    return source, _matching(source) if is_pattern(source) else [source]
+
+
+def is_pattern(source: Path) -> bool:
+    """Return whether a path is not a file, but a pattern for several."""
+    return bool(set(str(source)) & set("*?[")) and not source.exists()
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """List the files that match a pattern, without what Spark writes beside the data, such as _SUCCESS."""
+    found = sorted(Path(file) for file in glob(str(pattern), recursive=True))  # noqa: PTH207 (folders may have patterns too)
+    hidden = () if pattern.name.startswith(("_", ".")) else ("_", ".")
+    files = [file for file in found if file.is_file() and not file.name.startswith(hidden)]
+    if not files:
+        what = "Parquet files" if pattern.suffix == ".parquet" else "files"
+        raise FileNotFoundError(
+            f"there are no {what} that match {pattern}; put a name that contains *, ? or [ into a list"
+        )
+    return files
+
+
+def _open_file(path: Path) -> File:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name its files, or the folder alone")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: it has no bytes")
+    kind = _format_of(path)
+    if kind is None:
+        raise ValueError(f"{path} has no known suffix or content; the formats are {FORMATS}")
+    if kind == "npz":
+        return Archive(path)
+    needed("pyarrow", "reading this file", "frames")
+    if kind in ("csv", "tsv"):
+        from duramen.io.delimited import DelimitedFile
+
+        return DelimitedFile(path, "\t" if kind == "tsv" else None)
+    from duramen.io.arrow import ArrowFile, ParquetFile
+
+    return ParquetFile(path) if kind == "parquet" else ArrowFile(path)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether :func:`open_table` knows the format of a file."""
+    return _format_of(path) is not None
+
+
+def _format_of(path: Path) -> str | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    for suffix in ("".join(suffixes[-2:]), *suffixes[-1:]):
+        if suffix in _SUFFIXES:
+            return _SUFFIXES[suffix]
+    with path.open("rb") as file:
+        begins = file.read(8)
+    return next((kind for magic, kind in _BEGINNINGS.items() if begins.startswith(magic)), None)
+
+
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError),
+    *(ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, struct.error),
+)  # what a damaged archive raises
+_ARCHIVE = "a .npz file of numbers and text (objects are not unpickled)"
+_KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M": Kind.TIME, "m": Kind.TIME}
+
+
+class Archive(File):
+    """An archive of arrays, which are loaded when it is opened; nothing is unpickled.
+
+    The columns of a two-dimensional array are called x0, x1, ..., unless a one-dimensional array
+    of text, ``columns``, names them. A one-dimensional array with one value per row is a column
+    of that name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with readable(path, _ARCHIVE, *_BROKEN), path.open("rb") as file:
+            arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
+        names = arrays.pop("columns", None) if any(array.ndim > 1 for array in arrays.values()) else None
+        columns: list[tuple[str, Array]] = []
+        for key, array in arrays.items():
+            if array.ndim == 1:
+                columns.append((key, array))
+            elif array.ndim > 1:
+                columns += self._matrix(key, array, names)
+        check_names(path, [name for name, _ in columns])
+        self._columns = dict(columns)
+        self.kinds = {name: _kind(column.dtype) for name, column in columns}
+        self.n_rows = len(columns[0][1])
+        for name, column in columns:
+            if len(column) != self.n_rows:
+                raise ValueError(
+                    f"{path}: {name!r} has {len(column)} values, {columns[0][0]!r} has {self.n_rows}; "
+                    "every array needs one value per row"
+                )
+
+    def _matrix(self, key: str, matrix: Array, names: Array | None) -> Iterable[tuple[str, Array]]:
+        """Return the columns of a matrix, which ``names`` names where there are any."""
+        if matrix.ndim > 2:
+            raise ValueError(f"{self.path}: {key!r} has shape {matrix.shape}; rows and columns are needed")
+        if names is None:
+            names = np.array([f"x{place}" for place in range(matrix.shape[1])])
+        if names.shape != matrix.shape[1:] or names.dtype.kind != "U":
+            raise ValueError(
+                f"{self.path}: 'columns' must be one string for each of the {matrix.shape[1]} columns of the "
+                f"matrix; it has shape {names.shape} and type {names.dtype}"
+            )
+        return zip(names.tolist(), matrix.T, strict=True)
+
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+        yield _Rows(self._columns, slice(0, self.n_rows)), 1.0
+
+
+class _Rows:
+    """Consecutive rows of arrays, with the methods of a record batch."""
+
+    def __init__(self, columns: Mapping[str, Array], rows: slice) -> None:
+        self._columns, self._rows = columns, rows
+        self.num_rows = rows.stop - rows.start
+
+    def slice(self, offset: int, length: int | None = None) -> _Rows:
+        start = self._rows.start + offset
+        stop = self._rows.stop if length is None else start + length
+        return _Rows(self._columns, slice(start, stop))
+
+    def column(self, name: str) -> Array:
+        return self._columns[name][self._rows]
+
+
+def _kind(dtype: np.dtype[Any]) -> Kind:
+    if dtype.kind == "f":
+        return Kind.SINGLE if dtype.itemsize <= 4 else Kind.REAL
+    return _KINDS.get(dtype.kind, Kind.OTHER)

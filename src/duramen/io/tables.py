@@ -1,0 +1,469 @@
+"""Tables: files of rows and named columns, read in batches.
+
+A :class:`Table` is one or several files. A :class:`File` of each format yields pieces, which are
+regrouped into batches of rows; a :class:`Column` of a batch is read as numbers, text or ids.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from duramen.arrays import Array, check_count
+from duramen.errors import RowError
+from duramen.text import few, shorten
+
+Category: TypeAlias = str | int | float | bool
+Mark: TypeAlias = tuple[int, int, int, int]
+Pieces: TypeAlias = Iterator[tuple[Any, float]]  # some rows, and the share of the file read so far
+Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
+
+EXACT = 2**53
+"""float64 represents every whole number up to here."""
+
+TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
+"""The error about other whole numbers."""
+
+_BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
+_MOST, _FEWEST = 1 << 16, 1 << 8
+
+
+class Kind(Enum):
+    """What a column holds, as worded in messages."""
+
+    WHOLE = "whole numbers"
+    REAL = "numbers"
+    SINGLE = "float32 numbers"
+    FLAG = "true/false"
+    CODE = "digits with leading zeros"  # text files only: numbers as a feature, text as an id
+    EMPTY = "missing values only"
+    TEXT = "text"
+    MIXED = "numbers and text"  # text files only: text, but more than half are numbers
+    CATEGORY = "categories that are numbers"  # an Arrow dictionary of numbers
+    TIME = "dates or times"
+    OTHER = "values of another type"
+
+
+NUMERIC = frozenset({Kind.WHOLE, Kind.REAL, Kind.SINGLE, Kind.FLAG, Kind.CODE, Kind.EMPTY})
+"""The kinds that can be features without encoding."""
+
+_KINDS_OF = {
+    "numbers": NUMERIC | {Kind.CATEGORY},
+    "text": {Kind.TEXT, Kind.EMPTY},
+    "whole numbers": {Kind.WHOLE},
+}
+
+
+def refuse_where(bad: Array, text: str, values: Sequence[Any] | Array = (), hint: str = "") -> None:
+    """Raise RowError about the first row where ``bad`` is true; ``{value}`` in the text is its value."""
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        row = int(rows[0])
+        raise RowError(text, row, value=values[row] if len(values) else None, hint=hint)
+
+
+class Column:
+    """The values of one column in one batch: here NumPy arrays, one for each piece of the batch.
+
+    Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind.
+    """
+
+    def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
+        self.kind = kind
+        self.values = pieces[0] if len(pieces) == 1 else self.join(pieces)
+
+    @staticmethod
+    def join(pieces: Sequence[Any]) -> Any:
+        """Copy the pieces into one array."""
+        return np.concatenate(pieces)
+
+    def _check(self, wanted: str) -> None:
+        """Refuse a column of a kind other than "numbers", "text" or "whole numbers"."""
+        if self.kind not in _KINDS_OF[wanted]:
+            raise RowError(f"holds {self.kind.value}, not {wanted}")
+
+    def numbers(self) -> Array:
+        """Return a numeric array, NaN where a value is missing; copied only if it must be."""
+        self._check("numbers")
+        return exact_numbers(self.values)
+
+    def texts(self) -> tuple[Array, list[str]]:
+        """Return a code for each row (-1 where missing) and the text of each code."""
+        self._check("text")
+        known, codes = np.unique(self.values, return_inverse=True)
+        return codes.reshape(-1).astype(np.int64), known.tolist()
+
+    def whole(self) -> Array:
+        """Return ids that are whole numbers, exactly."""
+        self._check("whole numbers")
+        values: Array = self.values
+        if values.dtype == np.uint64:
+            over = values > np.iinfo(np.int64).max
+            refuse_where(over, "holds {value}, beyond the largest int64 in {row}", values)
+        return values.astype(np.int64)
+
+    def words(self) -> list[str]:
+        """Return ids that are text."""
+        codes, texts = self.texts()
+        refuse_where(codes < 0, "has no value in {row}")
+        return [texts[code] for code in codes.tolist()]
+
+    def flags(self) -> Array:
+        """Return 0, 1 or NaN (missing)."""
+        values = self.numbers()
+        wrong = (values != 0) & (values != 1) & (values == values)
+        refuse_where(wrong, "holds {value:g}, which is not true or false in {row}", values)
+        return values
+
+    def distinct(self, of: str) -> tuple[Array, list[Category]]:
+        """Return a code for each row (-1 where missing) and the value of each code.
+
+        ``of`` says what the values are: "text", "number" or "flag".
+        """
+        if of == "text":
+            codes, values = self.texts()
+            return codes, list(values)
+        numbers = self.flags() if of == "flag" else self.numbers()
+        known, codes = np.unique(numbers, return_inverse=True)
+        codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
+        plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
+        return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
+
+
+def exact_numbers(values: Array) -> Array:
+    """Return numbers; refuse whole ones that float64 would round: they are ids more often than quantities."""
+    wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
+    if wide and (values.max() > EXACT or values.min() < -EXACT):
+        refuse_where((values > EXACT) | (values < -EXACT), TOO_LARGE, values, "large")
+    return values
+
+
+def plain_number(value: Any) -> Category:
+    """Return a number as an int if it is whole."""
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
+def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
+    """Return the message about a missing column, with the names of the present ones.
+
+    Examples
+    --------
+    >>> absent("agee", ["age", "size"], Path("people.csv"))
+    "people.csv has no column 'agee'; did you mean 'age'? It has 'age', 'size'"
+    """
+    by_lower = {other.strip().lower(): other for other in reversed(there)}
+    close = [repr(by_lower[key]) for key in get_close_matches(str(name).strip().lower(), by_lower, n=3)]
+    hint = f"did you mean {' or '.join(close)}? It" if close else "it"
+    wanted = f" ({role})" if role else ""
+    return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
+
+
+def check_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Refuse columns that share a name, and a table without any."""
+    if not names:
+        raise ValueError(f"{path} has no columns")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
+    return tuple(names)
+
+
+def column_roles(
+    there: Sequence[Any], path: Path, roles: Mapping[str, Any], features: Iterable[Any] | None
+) -> dict[Any, str]:
+    """Return the role of each column that is given one; refuse absent columns and two roles for one."""
+    if isinstance(features, str):
+        raise TypeError(f"features={features!r} is a string; pass a list of names")
+    found: dict[Any, str] = {}
+    given = [(role, name) for role, name in roles.items() if name is not None]
+    for role, name in [*given, *(("features", name) for name in features or ())]:
+        if name not in there:
+            raise ValueError(absent(name, [str(one) for one in there], path, role))
+        if name in found:
+            both = f"{found[name]} and {role}" if found[name] != role else f"{role}, twice"
+            raise ValueError(f"column {name!r} is given as {both}; a column has one role")
+        found[name] = role
+    return found
+
+
+@contextmanager
+def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the errors that a damaged file causes into one ValueError that names the file."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except errors as error:
+        raise ValueError(
+            f"{path} is damaged, cut short, or not {what}: {shorten(error, 160).rstrip('.')}; "
+            "copy or write it again"
+        ) from error
+
+
+def rows_in_memory(width: int) -> int:
+    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two.
+
+    Examples
+    --------
+    >>> rows_in_memory(4), rows_in_memory(54), rows_in_memory(5000)
+    (65536, 16384, 256)
+    """
+    fit = _BYTES // (8 * max(1, width))
+    return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
+
+
+def mark_of(path: Path) -> Mark | None:
+    """Return a fingerprint that changes whenever a file is changed or replaced; None without a file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class File(ABC):
+    """One file of a table.
+
+    Attributes
+    ----------
+    path : Path
+    kinds : dict of str to Kind
+        What each column holds, in the order of the file.
+    n_rows : int or None
+        None until a pass over the file has counted them.
+    index : tuple of str
+        Columns that were the index of a pandas frame.
+    typed : bool
+        Whether the file declares what its columns hold; for text files it is guessed from the first rows.
+    """
+
+    path: Path
+    kinds: Mapping[str, Kind]
+    n_rows: int | None = None
+    index: tuple[str, ...] = ()
+    typed: ClassVar[bool] = True
+    column_type: ClassVar[type[Column]] = Column
+
+    @abstractmethod
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+        """Read the file in pieces of any size, each with ``num_rows``, ``slice`` and ``column``."""
+
+    def shards(self) -> Sequence[File]:
+        """Split the file into parts that can be read in parallel."""
+        return [self]
+
+    def types(self) -> dict[str, str]:
+        """Return the types of the columns, for comparison with another file."""
+        return {name: "numbers" if kind in NUMERIC else kind.value for name, kind in self.kinds.items()}
+
+    def place(self, row: int) -> str:
+        """Describe where a row is, for a message."""
+        return f"row {row} (counting from 0)"
+
+    def why_text(self, name: str) -> str:
+        """Describe where the first text of a column is, for a message; "" if the file is typed."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    table : Table
+        The table the rows are from.
+    first : int
+        The number of the first row in the table, from 0.
+    done : float
+        The share of the table that has been read, from 0 to 1.
+    """
+
+    table: Table
+    first: int
+    done: float
+    n_rows: int = field(repr=False)
+    columns: Sequence[str] = field(repr=False)
+    pieces: Sequence[Any] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def column(self, name: str) -> Column:
+        """Return one column; ValueError if it was not read."""
+        if name not in self.columns:
+            raise ValueError(absent(name, self.columns, self.table.path))
+        pieces = [piece.column(name) for piece in self.pieces]
+        return self.table.files[0].column_type(pieces, self.table.kinds[name])
+
+    def place(self, row: int) -> str:
+        """Describe where a row of this batch is in the file."""
+        return self.table.place(self.first + row)
+
+
+class Table:
+    """Rows and named columns in one or several files, which must have the same columns.
+
+    Parameters
+    ----------
+    path : Path
+        The file, folder or pattern.
+    files : sequence of File
+    marks : dict of Path to Mark
+        Fingerprints that reveal a file that changes between passes.
+
+    Attributes
+    ----------
+    columns : tuple of str
+    kinds : dict of str to Kind
+        What each column holds: text, if it looks like text in one of the files.
+    index : tuple of str
+        Columns that were the index of a pandas frame: not features unless they are named.
+    typed : bool
+        Whether the files declare what their columns hold.
+    """
+
+    def __init__(self, path: Path, files: Sequence[File], marks: Mapping[Path, Mark]) -> None:
+        check_same_columns([(file.path, file.types()) for file in files])
+        self.path, self.files, self.marks = path, tuple(files), marks
+        self.index, self.typed = files[0].index, all(file.typed for file in files)
+        self.kinds = {name: self._kind(name) for name in files[0].kinds}
+        self.columns = tuple(self.kinds)
+
+    def _kind(self, name: str) -> Kind:
+        kinds = [file.kinds[name] for file in self.files]
+        return next((kind for kind in kinds if kind not in NUMERIC), kinds[0])
+
+    def __repr__(self) -> str:
+        rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
+        return f"<Table {self.path.name}: {rows}, {len(self.columns)} columns>"
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows; None until a pass has counted them."""
+        counts = [file.n_rows for file in self.files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def batches(
+        self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
+    ) -> Iterator[Batch]:
+        """Read the table, ``n_rows`` rows at a time; the last batch may be shorter.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            By default what fits in 8 MB, and no more than 65,536. Some formats also hold a piece
+            of the file in memory: a block of a text file, a record batch of an Arrow file.
+        columns : iterable of str, optional
+            The columns to read; all by default.
+        skip : int
+            The number of rows to skip; their values are not interpreted.
+        """
+        wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
+        for name in wanted:
+            if name not in self.kinds:
+                raise ValueError(absent(name, self.columns, self.path))
+        n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
+        return self._unchanged(self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0)))
+
+    def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        with self.checked():
+            yield from batches
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Refuse files that have changed since they were opened, or change during a pass."""
+        self._refuse_changed("after it was opened; open it again")
+        yield
+        self._refuse_changed("while it was read; start again")
+
+    def _refuse_changed(self, when: str) -> None:
+        for path, mark in self.marks.items():
+            if mark_of(path) != mark:
+                raise ValueError(f"{path} changed {when} when it is complete")
+
+    def shards(self) -> list[Reader]:
+        """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
+        shards = [shard for file in self.files for shard in file.shards()]
+        if self.n_rows is None or len(shards) == 1:
+            return [partial(self._read, self.files, 0)]
+        starts = accumulate((shard.n_rows or 0 for shard in shards), initial=0)
+        return [partial(self._read, [shard], start) for shard, start in zip(shards, starts, strict=False)]
+
+    def _read(
+        self, files: Sequence[File], first: int, n_rows: int, columns: Sequence[str], skip: int = 0
+    ) -> Iterator[Batch]:
+        """Read files of which the first row has the number ``first``; a batch may span two files."""
+        first += skip
+        for pieces, done in _regrouped(_pieces(files, n_rows, columns), n_rows, skip):
+            count = sum(piece.num_rows for piece in pieces)
+            share = (first + count) / self.n_rows if self.n_rows else done
+            yield Batch(self, first, share, count, columns, pieces)
+            first += count
+            del pieces  # so that the next batch is read without this one in memory
+
+    def place(self, row: int) -> str:
+        """Describe where a row is in the files, for a message."""
+        for file in self.files:
+            if file.n_rows is None or row < file.n_rows:
+                break
+            row -= file.n_rows
+        return f"{file.path.name}, {file.place(row)}" if len(self.files) > 1 else file.place(row)
+
+    def why_text(self, name: str) -> str:
+        """Describe where the first text of a column is, for a message; "" if the files are typed."""
+        return next((why for file in self.files if (why := file.why_text(name))), "")
+
+
+def _pieces(files: Sequence[File], n_rows: int, columns: Sequence[str]) -> Pieces:
+    """Read files one after another, and count their rows."""
+    for number, file in enumerate(files):
+        count = 0
+        for piece, done in file.pieces(n_rows, columns):
+            count += piece.num_rows
+            yield piece, (number + done) / len(files)
+            del piece
+        file.n_rows = count
+
+
+def _regrouped(pieces: Pieces, n_rows: int, skip: int) -> Iterator[tuple[list[Any], float]]:
+    """Regroup pieces into lists of ``n_rows`` rows, without the first ``skip`` rows; nothing is copied."""
+    waiting: list[Any] = []
+    count = 0
+    for piece, done in pieces:
+        rest = piece.slice(min(skip, piece.num_rows))
+        skip -= piece.num_rows - rest.num_rows
+        del piece
+        while count + rest.num_rows >= n_rows:
+            full, waiting = [*waiting, rest.slice(0, n_rows - count)], []
+            rest, count = rest.slice(n_rows - count), 0
+            yield full, done
+            del full
+        if rest.num_rows:
+            waiting.append(rest)
+            count += rest.num_rows
+        del rest
+    if waiting:
+        yield waiting, 1.0
+
+
+def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
+    """Refuse a file whose columns or types differ from the first's; each is a path and its types."""
+    for path, types in tables[1:]:
+        first, wanted = tables[0]
+        for name in {**wanted, **types}:
+            if types.get(name) != wanted.get(name):
+                both = f"is {types.get(name, 'absent')}, in {first} it is {wanted.get(name, 'absent')}"
+                raise ValueError(f"{path}: column {name!r} {both}; all files need the same columns")
