@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
@@ -161,10 +160,10 @@ class GradientFit(Fit):
         return theta + self.frame.to_theta(step.reshape(theta.shape) * self.frame.units())
 
 
-class DampedNewton(Fit):
-    """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
+class NewtonFit(Fit):
+    """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
 
-    needs: ClassVar[tuple[str, ...]] = ("fit_intercept", "max_curvature", "encode_labels")
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope_and_curvature")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -180,9 +179,15 @@ class DampedNewton(Fit):
         self.chunk_rows = max(rows_per_chunk(16 * zero.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
-    @abstractmethod
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
+
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
         """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
+        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
+        return _weigh(slope, kept), _product(scaled, scaled)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
@@ -275,21 +280,6 @@ class DampedNewton(Fit):
             return np.full(len(self.problem.points), np.inf)
 
 
-class NewtonFit(DampedNewton):
-    """Damped Newton steps on a loss of one linear predictor."""
-
-    needs = (*DampedNewton.needs, "slope_and_curvature")
-
-    @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
-
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        slope, curvature = self.loss.slope_and_curvature(m, labels)
-        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
-        return _weigh(slope, kept), _product(scaled, scaled)
-
-
 def _weigh(values: Array, kept: Array) -> Array:
     """Multiply by kept weights; a row that is set aside counts for nothing, even where its loss overflows."""
     return np.where(kept > 0, kept * values, 0.0)
@@ -347,8 +337,10 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
     return directions @ (along / np.maximum(sizes, _ROUNDING * max(1.0, sizes[-1])))
 
 
-class SoftmaxFit(DampedNewton):
+class SoftmaxFit(NewtonFit):
     """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
+
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "n_classes")
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
