@@ -25,8 +25,6 @@ _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
-_FINISHING = 3  # steps: at a minimum each doubles the digits
-_SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
 _SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
 _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
@@ -233,18 +231,6 @@ class NewtonFit(Fit):
                 return there
             self.damping = max(_MORE * self.damping, _FIRST_DAMPING)
         self.damping = 0.0
-        return here.theta
-
-    @one_blas_thread()
-    def polish(self, theta: Array) -> Array:
-        here, last = self.evaluate(theta), np.inf
-        for _ in range(_FINISHING):
-            move = -self._system(here)[2](0.0)
-            length = float(np.linalg.norm(move / self.units))
-            there = self.evaluate(self._after(here.theta, move)) if length < last else here
-            if not there.objective <= here.objective * (1 + _SAME):
-                break
-            here, last = there, length
         return here.theta
 
     def _system(self, here: Iterate) -> tuple[Array, Array, Callable[[float], Array]]:
