@@ -6,8 +6,8 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -39,7 +39,6 @@ from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_erro
 from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
-from duramen.text import shorten
 
 
 def add_commands(commands: Any) -> None:
@@ -71,16 +70,12 @@ def _on_store(run: Callable[[Any, Namespace], Result], *, read_only: bool = Fals
         check_source(options.store)
         with open_store(options.store, read_only=read_only) as store:
             text, facts = run(store, options)
-            now = _now(store)
-        if not read_only:
+            now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
+        if text:
             text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
         return text, {"store": store.path, **now, **facts}
 
     return opened
-
-
-def _now(store: Any) -> dict[str, Any]:
-    return fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
 
 
 def _reading(run: Callable[[Any, Namespace], Result]) -> Command:
@@ -132,7 +127,6 @@ def insert(store: Any, options: Namespace) -> Result:
 
     example: duramen store insert customers.duramen rows.parquet
     """
-    start = time.perf_counter()
     data = _data_for(store, options)
 
     def apply(rows: Any) -> None:
@@ -141,11 +135,7 @@ def insert(store: Any, options: Namespace) -> Result:
                 store.note("encoding", data.encoding.to_json())
             store.insert(rows.X, rows.y, rows.weights, rows.ids)
 
-    n = _feed(store, data, options, apply, "inserted")
-    seconds = time.perf_counter() - start
-    rate = n / max(seconds, 1e-9)
-    text = f"{_rows(n)} inserted in {seconds:.1f} seconds ({rate:,.0f} per second)"
-    return text, {"n_inserted": n, "seconds": seconds}
+    return _feed(store, data, options, apply, "inserted")
 
 
 @_on_store
@@ -169,8 +159,7 @@ def update(store: Any, options: Namespace) -> Result:
     def apply(rows: Any) -> None:
         store.update(rows.ids, rows.X, rows.y, rows.weights)
 
-    n = _feed(store, data, options, apply, "updated")
-    return f"{_rows(n)} updated", {"n_updated": n}
+    return _feed(store, data, options, apply, "updated")
 
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
@@ -180,35 +169,34 @@ def _data_for(store: Any, options: Namespace) -> TableSource:
     return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
-def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
-    """Apply every batch of rows to the store, and return the number of rows; Ctrl-C stops between two."""
-    place = options.skip  # the rows of the file before it are done
+def _feed(
+    store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str
+) -> Result:
+    """Apply every batch of rows to the store; Ctrl-C stops between two."""
+    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
                 for batch, rows in data.encoding.read(data.table, options.batch, place):
-                    with _placing(batch):
-                        apply(rows)
+                    _apply(apply, rows, batch)
                     place = batch.first + len(batch)
                     advance(shown, batch)
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; {_so_far(options, place, done)}") from None
         except (ValueError, TypeError, KeyError, OSError) as error:
-            if place > options.skip or options.atomic:
-                line = describe_error(error)[0]
-                raise ValueError(f"{line}; {_so_far(options, place, done)}") from error
-            raise
-    if place == options.skip:
-        after = f" after the first {place:,} (--skip)" if place else ""
-        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows{after}")
-    return int(place - options.skip)
+            line = f"{describe_error(error)[0]}; {_so_far(options, place, done)}"
+            raise ValueError(line) from error
+    n, seconds = place - options.skip, time.perf_counter() - start
+    if not n:
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
+    text = f"{_rows(n)} {done} in {seconds:.1f} seconds ({n / max(seconds, 1e-9):,.0f} per second)"
+    return text, {f"n_{done}": n, "seconds": seconds}
 
 
-@contextmanager
-def _placing(batch: Any) -> Iterator[None]:
-    """Let an error about a row of a batch name its place in the file."""
+def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
+    """Apply a batch; an error about a row names its place in the file."""
     try:
-        yield
+        apply(rows)
     except RowError as error:
         raise error.at(batch.place) from None
 
@@ -280,7 +268,7 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     example: duramen store set-outliers customers.duramen 3%
     """
     store.set_outliers(options.outliers)
-    return f"weight {store.n_outliers:,.6g} may be set aside, {store.n_suspected:,} points are suspected", {}
+    return "", {}
 
 
 @_on_store
@@ -293,17 +281,7 @@ def reanchor(store: Any, options: Namespace) -> Result:
     example: duramen store reanchor customers.duramen
     """
     store.reanchor()
-    report = store.anchor_report()
-    return f"{store.path}: {_anchor(report)}", {"radius": report.radius}
-
-
-def _anchor(report: Any) -> str:
-    """Describe the anchor of a store, and whether to find a new one."""
-    if report.radius is None:
-        return f"no anchor yet; {report.reason}"
-    since = f"{report.n_late:,} of {report.n_points:,} points inserted or updated since"
-    advice = "; a new one is advised (duramen store reanchor)" if report.advised else ""
-    return f"an anchor with radius {report.radius:.4g}, {since}{advice}"
+    return "", {"radius": store.anchor_report().radius}
 
 
 @_reading
@@ -316,7 +294,7 @@ def coreset(store: Any, options: Namespace) -> Result:
     """
     core = core_of(store)
     core.save(options.output)
-    return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
+    return "", {"core": options.output, **core_facts(core)}
 
 
 @_reading
@@ -331,7 +309,7 @@ def stats(store: Any, options: Namespace) -> Result:
     report, encoding = store.anchor_report(), encoding_in(store.notes)
     columns = store.columns if encoding is None else encoding.names
     roles = store.notes.get("encoding") or store.notes.get("columns") or {}
-    facts = {
+    return "", {
         "loss": repr(store.loss),
         "columns": columns and list(columns),
         "label": roles.get("label"),
@@ -343,19 +321,6 @@ def stats(store: Any, options: Namespace) -> Result:
         "n_forgotten": len(store.forgotten),
         "n_bytes": options.store.stat().st_size,
     }
-    shown = {**_now(store), **facts, "columns": ", ".join(columns or ["not known yet"])}
-    return f"{store.path}: {_anchor(report)}\n" + "\n".join(_words(shown)), facts
-
-
-def _words(facts: dict[str, Any]) -> list[str]:
-    """Describe fields for people, one a line."""
-    return [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in facts.items()]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return f"{value:,}" if type(value) is int else shorten(value, 80)
 
 
 @_reading
@@ -368,11 +333,7 @@ def history(store: Any, options: Namespace) -> Result:
     example: duramen store history customers.duramen
     """
     events = [event._asdict() for event in store.history]
-    deleted = [{"id": one, "time": time} for one, time in store.forgotten]
-    lines = [f"{store.path}: {len(events)} anchors, {len(deleted):,} deleted"]
-    lines += [f"{one['time']}:\n" + "\n".join(_words(one)) for one in events]
-    lines += [f"{one['time']}: {one['id']} deleted" for one in deleted]
-    return "\n".join(lines), {"events": events, "forgotten": deleted}
+    return "", {"events": events, "forgotten": [{"id": one, "time": time} for one, time in store.forgotten]}
 
 
 @_reading
@@ -383,8 +344,7 @@ def check(store: Any, options: Namespace) -> Result:
 
     example: duramen store check customers.duramen
     """
-    summary = store.check()
-    return f"{options.store}: {summary}", {"whole": True, "summary": summary}
+    return "", {"whole": True, "summary": store.check()}
 
 
 @_on_store
@@ -397,8 +357,7 @@ def compact(store: Any, options: Namespace) -> Result:
     """
     before = options.store.stat().st_size
     store.compact()
-    after = options.store.stat().st_size
-    return f"{before:,} bytes before, {after:,} now", {"n_bytes_before": before, "n_bytes": after}
+    return "", {"n_bytes_before": before, "n_bytes": options.store.stat().st_size}
 
 
 @_reading
@@ -411,6 +370,4 @@ def backup(store: Any, options: Namespace) -> Result:
     """
     check_target(options.copy, inputs=[options.store])
     store.backup(options.copy)
-    n_bytes = options.copy.stat().st_size
-    text = f"{store.n_points:,} points copied to {options.copy}, {n_bytes:,} bytes"
-    return text, {"copy": options.copy, "n_bytes": n_bytes}
+    return "", {"copy": options.copy, "n_bytes": options.copy.stat().st_size}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import weakref
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
+from duramen.files import json_types
 from duramen.losses.base import Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
@@ -295,8 +295,10 @@ class Store(DynamicCoreset):
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a note must be a string; found {name!r}")
         with self.transaction():
-            notes = {**self._metadata["notes"], name: _json_round_trip(name, value)}
+            notes = {**self._metadata["notes"], name: json_types(value, f"the note {name!r}")}
             self._put("notes", {key: one for key, one in notes.items() if one is not None})
             self._file.log_has_traces = True
 
@@ -550,19 +552,6 @@ def _close_file(file: StoreFile, pid: int) -> None:
         file.close()
 
 
-def _json_round_trip(name: Any, value: Any) -> Any:
-    """Return a note as it will be read back; raise if JSON cannot hold it."""
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a note must be a string; found {name!r}")
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"JSON cannot hold the note {name!r} ({error}); pass finite numbers, strings, lists and dicts of "
-            "them"
-        ) from None
-
-
 # opening
 
 _NOT_SETTINGS = ("path", "create", "read_only", "synchronous")
@@ -675,7 +664,8 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
             )
     elif not create:
         raise FileNotFoundError(
-            f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
+            "creates one"
         )
     elif not place.parent.is_dir():
         raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
