@@ -130,6 +130,10 @@ def assert_law(dyn, settings, n_outliers, seed=0):
     try:
         expected = rebuilt(points, settings, n_outliers, dyn.anchor, shuffle)
     except ValueError:
+        if n_outliers < dyn.total_weight <= n_outliers * (1 + 1e-14):
+            return (
+                None  # here the total is exact; the sum of shuffled weights may be rounded down to the count
+            )
         with pytest.raises(ValueError):
             quietly(dyn.coreset)
         return None
@@ -155,15 +159,13 @@ def suspected_by_sorting(losses, ids, weights, z, suspects=1.5):
 
 def view_of(dyn):
     """Return the view, with all new rows scored."""
-    view = dyn._state.candidates
-    view.catch_up()
-    return view
+    return dyn._state.current_candidates()
 
 
 def suspects_of(dyn):
     """Read the ids of the suspected from the state."""
     view = view_of(dyn)
-    return set(dyn._state.slots.ids[view.suspects.slots()].tolist())
+    return set(dyn._state.slots.ids[view.table.suspects()].tolist())
 
 
 class Model:

@@ -65,11 +65,9 @@ class Comings(RuleBasedStateMachine):
         slots = rng.permutation(free)[:many]
         keys = keys_of(rng, len(slots), self.dtype, self.spread)
         before = (keys.copy(), slots.copy())
-        if rng.random() < 0.6:
-            self.order.add_many(keys, slots)
-        else:
-            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                self.order.add(key, int(self.names.ids[slot]), slot)
+        parts = 1 if rng.random() < 0.6 else max(1, len(slots))
+        for some in np.array_split(np.arange(len(slots)), parts):
+            self.order.add(keys[some], slots[some])
         self.keys.update(zip(slots.tolist(), keys.tolist(), strict=True))
         np.testing.assert_array_equal(keys, before[0])
         np.testing.assert_array_equal(slots, before[1])
@@ -79,11 +77,8 @@ class Comings(RuleBasedStateMachine):
     def remove(self, seed, many):
         rng = np.random.default_rng(seed)
         slots = rng.permutation(list(self.keys))[:many]
-        if rng.random() < 0.6:
-            self.order.remove_many(np.array([self.keys[s] for s in slots], dtype=self.dtype), slots)
-        else:
-            for slot in slots.tolist():
-                self.order.remove(self.keys[slot], int(self.names.ids[slot]))
+        for some in np.array_split(slots, 1 if rng.random() < 0.6 else len(slots)):
+            self.order.remove(np.array([self.keys[s] for s in some], dtype=self.dtype), some)
         for slot in slots.tolist():
             del self.keys[slot]
 
@@ -105,12 +100,9 @@ class Comings(RuleBasedStateMachine):
         for key, name in places:
             below = [entry for entry in entries if entry < (key, name)]
             above = entries[len(below) :]
-            at = self.names.slot_of[name] if above and above[0] == (key, name) else -1
-            assert self.order.find(key, name) == at
-            down = [slot for part in self.order.down_from(key, name) for slot in part.tolist()]
-            assert down == self.slots_of(below)[::-1]
-            up = [slot for part in self.order.up_from(key, name) for slot in part.tolist()]
-            assert up == self.slots_of(above)
+            for up, expected in ((False, self.slots_of(below)[::-1]), (True, self.slots_of(above))):
+                found = self.order.from_place(key, name, up=up)
+                assert [slot for part in found for slot in part.tolist()] == expected
 
     @rule(count=st.sampled_from([0, 1, 2, 7, 8, 9, 50, ROOM + 5]))
     def the_first(self, count):
@@ -148,7 +140,7 @@ def test_chunks_stay_within_their_size_as_entries_come_in_order(chunk, up):
     names.ids = np.arange(ROOM)
     order = Ordered(names, np.int64, chunk)
     for slot in range(ROOM) if up else range(ROOM - 1, -1, -1):
-        order.add(slot, slot, slot)
+        order.add(np.array([slot]), np.array([slot]))
         order.check()
     assert max(map(len, order._slots)) <= chunk
     assert order.slots().tolist() == list(range(ROOM))
@@ -159,21 +151,21 @@ def test_ids_are_found_many_at_once():
     rng = np.random.default_rng(0)
     for chunk in (2, 4, 32, 1000):
         order = Ordered(names, np.int64, chunk)
-        assert order.find_many(names.ids[:3]).tolist() == [-1, -1, -1]
+        assert order.find(names.ids[:3]).tolist() == [-1, -1, -1]
         slots = rng.permutation(ROOM)[:150]
-        order.add_many(names.ids[slots], slots)
+        order.add(names.ids[slots], slots)
         inside = set(slots.tolist())
         wanted = rng.permutation(names.ids)[:300]
         wanted = np.concatenate([wanted, [-(2**63), 2**63 - 1, 10**9, -ROOM - 1]])
         expected = [slot if (slot := names.slot_of.get(int(name), -1)) in inside else -1 for name in wanted]
-        assert order.find_many(wanted).tolist() == expected
-        assert order.find_many(np.empty(0, dtype=np.int64)).tolist() == []
+        assert order.find(wanted).tolist() == expected
+        assert order.find(np.empty(0, dtype=np.int64)).tolist() == []
 
 
 def test_the_size_of_chunks_is_read_when_it_is_made(monkeypatch):
     monkeypatch.setattr(ordered, "CHUNK", 4)
     order = Ordered(Names())
-    order.add_many(np.zeros(40), np.arange(40))
+    order.add(np.zeros(40), np.arange(40))
     assert max(map(len, order._slots)) <= 4
     order.check()
 
@@ -181,11 +173,11 @@ def test_the_size_of_chunks_is_read_when_it_is_made(monkeypatch):
 def test_nothing_added_and_nothing_removed():
     order = Ordered(Names(), np.float64, 4)
     none = np.empty(0, dtype=np.int64)
-    order.add_many(np.empty(0), none)
-    order.remove_many(np.empty(0), none)
+    order.add(np.empty(0), none)
+    order.remove(np.empty(0), none)
     assert len(order) == 0
-    assert order.find(0.0, 0) == -1
-    assert [list(order.up_from(0.0, 0)), list(order.down_from(0.0, 0))] == [[], []]
+    assert order.find(np.zeros(1)).tolist() == [-1]
+    assert [list(order.from_place(0.0, 0, up=up)) for up in (True, False)] == [[], []]
     assert len(order.first(3)) == len(order.keys()) == len(order.slots()) == 0
     order.check()
 
@@ -219,7 +211,7 @@ CORRUPTIONS = [
 def corrupted(how):
     names = Names()
     order = Ordered(names, np.float64, 8)
-    order.add_many(np.arange(40) // 20 / 2, np.arange(40))
+    order.add(np.arange(40) // 20 / 2, np.arange(40))
     order.check()
     assert len(order._slots) > 2
     how(order)
@@ -243,13 +235,10 @@ def test_what_is_gone_is_overwritten(together):
     names, rng = Names(), np.random.default_rng(0)
     order = Ordered(names, np.float64, 2 * ROOM)
     keys = 1 + rng.random(ROOM)
-    order.add_many(keys, np.arange(ROOM))
+    order.add(keys, np.arange(ROOM))
     first = order._keys[0]
     for part in np.array_split(rng.permutation(ROOM), ROOM // together)[: 150 // together]:
-        if together == 1:
-            order.remove(keys[part[0]], int(names.ids[part[0]]))
-        else:
-            order.remove_many(keys[part], part)
+        order.remove(keys[part], part)
         assert not any(keys[slot].tobytes() in pickle.dumps(order) for slot in part)
         if order._keys[0] is first:  # else the list was built again, with room that nothing was in
             start = first.buffer_info()[0]

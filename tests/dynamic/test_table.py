@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from tests.dynamic.model import live, rows, suspected_by_sorting, suspects_of, view_of
+from tests.dynamic.model import ENGINES, assert_same, live, rows, suspected_by_sorting, suspects_of, view_of
 
 
 def test_the_last_place_of_all_can_be_suspected():
@@ -47,12 +47,12 @@ def test_light_points_behind_one_that_outweighs_rounding():
 
 
 def other_loss(table):
-    table.losses[table.order.slots()[4]] -= 1e-3
+    table._scores.losses[table.order.slots()[4]] -= 1e-3
 
 
 def one_less(table):
-    slot = int(table.order.slots()[2])
-    table.order.remove(table.losses[slot], int(table._slots.ids[slot]))
+    slots = table.order.slots()[2:3]
+    table.order.remove(table._scores.losses[slots], slots)
 
 
 CORRUPTIONS = [
@@ -61,7 +61,7 @@ CORRUPTIONS = [
     (lambda table: vars(table).update(edge=(np.inf, 2**63), n_suspected=0), "3"),
     (lambda table: vars(table).update(edge=(table.edge[0] - 1e-9, table.edge[1])), "2"),
     (lambda table: vars(table).update(n_suspected=table.n_suspected + 1), "3"),
-    (lambda table: table.outer.add(0.5), "3"),
+    (lambda table: table.above.add(0.5), "3"),
     (lambda table: vars(table).update(_edge_weight=2.0), "2"),
 ]
 
@@ -87,3 +87,37 @@ def test_too_much_and_too_little_are_seen():
     for weight, words in ((11.0, "4: too little"), (9.0, "4: too much")):
         with pytest.raises(AssertionError, match=words):
             settled().check(weight)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_heavy_rows_that_came_and_went_leave_the_light_ones(engine):
+    """Sums of 1 and 1e40, or of 1 and the smallest floats, leave nothing behind."""
+    X, light = np.random.default_rng(0).normal(size=(60, 2)), np.ones(60)
+    light[:20] = 5e-324
+    settings = {"size": 20, "n_outliers": 0.05, "engine": engine, "random_state": 0}
+    settings["anchor"] = dm.Anchor([[0.0, 0.0]], 1.0)
+    dyn, fresh = (dm.DynamicCoreset(dm.KMeansLoss(1), **settings) for _ in range(2))
+    dyn.insert(X, sample_weight=light)
+    heavy = dyn.insert(np.vstack([X[:3], X[:3] + 50]), sample_weight=[1e40] * 6)
+    dyn.coreset()
+    dyn.delete(heavy[:3])
+    dyn.coreset()
+    dyn.delete(heavy[3:])
+    fresh.insert(X, sample_weight=light)
+    assert dyn.total_weight == fresh.total_weight
+    if engine == "ranked":
+        assert_same(dyn, fresh)
+    dyn.check_invariants()
+
+
+def test_light_points_above_heavy_ones_are_told_apart():
+    """The weight above the edge is what is left of 3e40 and 50: it is subtracted without rounding."""
+    X, weights = np.c_[np.arange(60.0), np.zeros(60)], np.ones(60)
+    weights[10:13] = 1e40
+    settings = {"loss": dm.KMeansLoss(1), "size": 20, "suspects": 1, "random_state": 0}
+    dyn = dm.DynamicCoreset(n_outliers=0.5, anchor=dm.Anchor([[0.0, 0.0]], 1.0), **settings)
+    dyn.insert(X, sample_weight=weights)
+    assert dyn.n_suspected == 49
+    dyn.set_outliers(20)
+    assert dyn.n_suspected == 20
+    dyn.check_invariants()

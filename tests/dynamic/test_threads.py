@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import time
 import warnings
 from contextlib import contextmanager
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.candidates import LiveCandidates, LossTable
 from duramen.dynamic.ids import Ids
+from duramen.dynamic.rows import Slots
 from tests.dynamic.model import (
     LATE,
     LOGISTIC,
@@ -166,41 +168,40 @@ def test_a_copy_is_not_much_larger_than_the_points(monkeypatch, engine):
 # cut short
 
 CUTS = {
-    "one": (("add_many",), lambda dyn: dyn.insert(ROW, 1)),
-    "many": (("_add_together",), lambda dyn: dyn.insert(*rows(20, seed=1))),
-    "delete one": (("_remove_one",), lambda dyn: dyn.delete(3)),
-    "delete many": (("remove_many",), lambda dyn: dyn.delete([3, 4])),
-    "update": (("add_many",), lambda dyn: dyn.update(3, ROW)),
-    "look": (("_add_together",), lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
-    "outliers": (("_settle",), lambda dyn: dyn.set_outliers(40)),
-    "ids": (("admit",), lambda dyn: dyn.insert(*rows(5))),
-    "one id": (("admit",), lambda dyn: dyn.insert(ROW, 1)),
-    "forget ids": (("forget",), lambda dyn: dyn.delete([3, 4])),
-    "forget one id": (("forget",), lambda dyn: dyn.delete(3)),
+    "one": (Slots.add, lambda dyn: dyn.insert(ROW, 1)),
+    "many": (LiveCandidates.add, lambda dyn: dyn.insert(*rows(20, seed=1))),
+    "delete one": (LiveCandidates.remove, lambda dyn: dyn.delete(3)),
+    "delete many": (Slots.remove, lambda dyn: dyn.delete([3, 4])),
+    "update": (LiveCandidates.add, lambda dyn: dyn.update(3, ROW + 1e200)),  # too large to wait
+    "look": (LiveCandidates.add, lambda dyn: (dyn.insert(ROW, 1), dyn.coreset())),
+    "outliers": (LossTable.settle, lambda dyn: dyn.set_outliers(40)),
+    "ids": (Ids.admit, lambda dyn: dyn.insert(*rows(5))),
+    "one id": (Ids.admit, lambda dyn: dyn.insert(ROW, 1)),
+    "forget ids": (Ids.forget, lambda dyn: dyn.delete([3, 4])),
+    "forget one id": (Ids.forget, lambda dyn: dyn.delete(3)),
 }
 
 
 @contextmanager
-def interrupting(*methods):
-    """Interrupt the call of one of these methods, of the candidates or the ids."""
+def interrupting(method):
+    """Interrupt the call of a method."""
 
     def interrupted(*given, **more):
         raise KeyboardInterrupt
 
+    owner, name = vars(sys.modules[method.__module__])[method.__qualname__.split(".")[0]], method.__name__
     with pytest.MonkeyPatch.context() as patch:
-        for method in methods:
-            owner = Ids if method in ("admit", "forget") else LiveCandidates
-            patch.setattr(owner, method, interrupted)
+        patch.setattr(owner, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 
 
 def cut_short(cut, **settings):
     """Interrupt an operation in the middle."""
-    methods, act = CUTS[cut]
+    method, act = CUTS[cut]
     dyn = live(**settings)
     dyn.coreset()
-    with interrupting(*methods):
+    with interrupting(method):
         act(dyn)
     return dyn
 
@@ -243,7 +244,7 @@ def test_any_operation_can_be_cut_short(cut):
 
 def test_a_first_insertion_cut_short_leaves_it_empty():
     dyn, anchor = live(0), live().anchor
-    with interrupting("__init__"):
+    with interrupting(LiveCandidates.__init__):
         dyn.insert(*rows())
     assert len(dyn) == 0
     dyn.insert(*rows())
@@ -255,7 +256,7 @@ def test_a_first_insertion_cut_short_leaves_it_empty():
 def test_a_new_anchor_cut_short_leaves_the_old_one(engine):
     dyn = live(engine=engine)
     before = snapshot(dyn)
-    with interrupting("_add_together", "_add_one"):
+    with interrupting(LiveCandidates.add):
         dyn.reanchor()
     assert snapshot(dyn) == before
 

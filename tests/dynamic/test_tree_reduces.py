@@ -53,15 +53,15 @@ WRONGS = {
 def test_a_black_box_that_misbehaves_is_refused_and_leaves_the_tree_valid(bad, error, words, calls):
     sampler = Moody(bad, calls)
     tree = Tree(Table(zeros=False), sampler, 7, 4, bucket_size=6)
-    tree.add_many(np.arange(40))
+    tree.add(np.arange(40))
     with pytest.raises(error, match=words):
         tree.choose(4)
-    tree.remove(11)
-    tree.add(60)
+    tree.remove(np.array([11]))
+    tree.add(np.array([60]))
     sampler.calls = 10**9
     tree.check()
     again = Tree(tree._holder, Heaviest(), 7, 4, bucket_size=6)
-    again.add_many(np.array(tree.buckets.order))
+    again.add(np.array(tree.order))
     assert_same_choice(tree, again)
 
 
@@ -89,7 +89,7 @@ def test_the_root_errs_by_no_more_than_its_levels_together(name, loss, anchor, t
     """A node represents its parts with an error e_l, these represent theirs, and so on: (1 + e_0) ... (1 + e_L) - 1."""
     table = Table(zeros=False)
     tree = Tree(table, SAMPLERS[name].bind(loss, anchor), 2, 40, bucket_size=50)
-    tree.add_many(np.arange(ROOM - 30))
+    tree.add(np.arange(ROOM - 30))
     chosen = NodeSummary(*tree.choose(40))
 
     def costs(summary):
@@ -131,11 +131,11 @@ def put_first(array):
 
 
 CORRUPTIONS = [
-    (1, lambda tree: operator.setitem(tree.buckets.order, 2, -1)),
-    (1, lambda tree: tree.buckets.position.append(5)),
-    (2, lambda tree: setattr(tree.buckets, "size", 0)),
-    (2, lambda tree: setattr(tree.buckets, "size", tree.buckets.size + 1)),
-    (2, lambda tree: setattr(tree.buckets, "measured", tree.buckets.measured // 4)),
+    (1, lambda tree: operator.setitem(tree.order, 2, -1)),
+    (1, lambda tree: tree.position.append(5)),
+    (2, lambda tree: setattr(tree, "bucket_size", 0)),
+    (2, lambda tree: setattr(tree, "bucket_size", tree.bucket_size + 1)),
+    (2, lambda tree: setattr(tree, "measured", tree.measured // 4)),
     (3, lambda tree: tree._nodes.update({(0, 99): tree._nodes[0, 0]})),
     (3, lambda tree: tree._nodes.update({(tree._top() + 1, 0): tree._nodes[tree._top(), 0]})),
     (4, lambda tree: tree._nodes.pop((0, 1))),

@@ -17,10 +17,10 @@ from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
+from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
-from duramen.dynamic.ranked import Ranked, Scorer
+from duramen.dynamic.ranked import Ranked
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.table import LossTable
 from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints
@@ -47,34 +47,34 @@ def selection_of(rows: DynamicCoreset, view: View) -> Collected | None:
     Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
     """
     with rows._lock:
-        here = rows._current_candidates()
-        if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.scorer, view):
+        here = rows._state.current_candidates()
+        if here is None or not isinstance(here.engine, Ranked) or not _scores_alike(here.view, view):
             return None
         slots, table, engine = rows._sound().slots, here.table, here.engine
-        worst, n = _largest(table, slots, view)
-        if engine.nonfinite or not np.isfinite(table.losses[worst]).all():
+        worst, n = _largest(here, slots, view)
+        if engine.nonfinite or not np.isfinite(here.scores.losses[worst]).all():
             return None
         found = _inliers(engine, slots, worst[table.n_suspected : n], view)
         if n < table.n_suspected:
             collector = Collector(view)
             collector.absorb(found)
-            collector.release(_anchored_points(slots, table, worst[n:], view))
+            collector.release(_anchored_points(slots, here, worst[n:], view))
             found = collector.summary()
-        suspects = _anchored_points(slots, table, worst[:n], view) if n else None
+        suspects = _anchored_points(slots, here, worst[:n], view) if n else None
         return replace(found, n_rows=len(slots), n_points=len(table), suspects=suspects)
 
 
-def _scores_alike(scorer: Scorer, view: View) -> bool:
-    """Return whether points score the same here as in the pass, with all the features it asks for."""
+def _scores_alike(one: View, view: View) -> bool:
+    """Return whether points score the same in one view as in another, with all the features it asks for."""
     known = view.features is None or (
-        scorer.known is not None and scorer.known.n_columns >= view.features.n_columns
+        one.features is not None and one.features.n_columns >= view.features.n_columns
     )
     return (
         known
-        and scorer.seed == view.seed
-        and are_alike(scorer.loss, view.loss)
-        and are_alike(scorer.sampler, view.sampler)
-        and same_anchor(scorer.anchor, view.anchor)
+        and one.seed == view.seed
+        and are_alike(one.loss, view.loss)
+        and are_alike(one.sampler, view.sampler)
+        and same_anchor(one.anchor, view.anchor)
     )
 
 
@@ -88,36 +88,38 @@ def are_alike(one: Any, other: Any) -> bool:
         return False
 
 
-def _largest(table: LossTable, slots: Slots, view: View) -> tuple[Array, int]:
+def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int]:
     """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
 
     These are all points that it may suspect, and all that are suspected here.
     """
     enough = view.suspected * (1 + _MARGIN)
     parts, weight, count = [np.empty(0, dtype=np.int64)], 0.0, 0
-    for chunk in table.order.parts():
-        parts.append(chunk[::-1])
+    table = here.table
+    for chunk in table.order.from_place(np.inf, 2**63, up=False):
+        parts.append(chunk)
         weight, count = weight + float(slots.weights[chunk].sum()), count + len(chunk)
         if weight > enough and count > table.n_suspected:
             break
     worst = np.concatenate(parts).astype(np.int64)
     weights = slots.weights[worst]
-    takes = (np.cumsum(weights) - weights <= enough) & (table.losses[worst] >= view.floor)
+    takes = (np.cumsum(weights) - weights <= enough) & (here.scores.losses[worst] >= view.floor)
     n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
     return worst[: max(n, table.n_suspected)], n
 
 
-def _anchored_points(slots: Slots, table: LossTable, which: Array, view: View) -> AnchoredPoints:
+def _anchored_points(slots: Slots, here: LiveCandidates, which: Array, view: View) -> AnchoredPoints:
     """Return points as the pass scores them, in the order of their ids."""
     which = which[np.argsort(slots.ids[which])]
-    return AnchoredPoints(slots.points(which), view.loss, view.anchor, table.losses[which])
+    return AnchoredPoints(slots.points(which), view.loss, view.anchor, here.scores.losses[which])
 
 
 def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Collected:
     """Collect the engine's points, without some of them."""
     lists, most = engine, view.settings.by_size.size + 1
-    lost = engine.strata_of(without)
-    lost = np.zeros(len(without), dtype=np.int64) if lost is None else lost.astype(np.int64)
+    lost = np.zeros(len(without), dtype=np.int64)
+    if engine._scores.strata is not None:
+        lost += engine._scores.strata[without]
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, lost), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
@@ -146,7 +148,7 @@ def _ranked_points(engine: Ranked, slots: Slots, parts: list[Array], numbers: Ar
     places = np.repeat(numbers, [len(part) for part in parts])
     order = np.argsort(slots.ids[chosen])
     chosen = chosen[order]
-    return RankedPoints(slots.points(chosen), engine._ranks[chosen], places[order])
+    return RankedPoints(slots.points(chosen), engine._scores.ranks[chosen], places[order])
 
 
 _TOGETHER = 1 << 16  # rows copied together

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.settings import Settings
-from duramen.coreset.view import View, find_view
-from duramen.dynamic.rows import Slots
-from duramen.losses.base import Anchor, Loss, MissingPropertyError
-from duramen.points import WeightedPoints
+from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples
 _MOST_LATE = 0.5  # of the points; then most of them had no influence on the anchor
-_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing about others
 
 
 @dataclass(frozen=True)
@@ -100,33 +95,6 @@ class AnchorReport:
         return f"{where}, outside the radius of {self.radius:.4g}: bounds no longer hold there"
 
 
-# finding an anchor
-
-
-def rows_needed(loss: Loss, size: int, n_columns: int) -> int:
-    """Return how many rows the first anchor needs: more than the size, and 5 per parameter."""
-    shape = loss.parameter_shape(n_columns)
-    return max(size + 1, _ROWS_PER_PARAMETER * int(np.prod(shape or (1,))))
-
-
-def sample_of(slots: Slots, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, in the order of their ids.
-
-    It depends only on the points present: those whose ids have the smallest random numbers.
-    """
-    there = slots.in_use()
-    there = there[slots.weights[there] > 0]
-    if len(there) <= SAMPLE:
-        return slots.points(there)
-    ids, weights = slots.ids[there], slots.weights[there]
-    rows, heavy = sample_rows(chances(seed, ids, weights), ids, weights)
-    return slots.points(there[rows]).with_weights(heavy)
-
-
-class NoAnchorError(ValueError):
-    """No anchor can be found on these points: all may be of one class."""
-
-
 @dataclass(frozen=True, eq=False)
 class LiveSettings(Settings):
     """The settings of a dynamic coreset, including its engine."""
@@ -134,33 +102,6 @@ class LiveSettings(Settings):
     tree: bool = False
     bucket_size: int | None = None
     height: int | None = None
-
-    def view(self, points: WeightedPoints, fraction: float, n_rows: int) -> View:
-        """Find the view on a sample of ``n_rows`` points, ``fraction`` of them outliers.
-
-        What the sampler needs is frozen in it.
-
-        Raises
-        ------
-        NoAnchorError
-            If none can be found on these points; more points may help.
-        TypeError, ValueError
-            If the problem, or the anchor given, does not allow for one.
-        """
-        total = points.total_weight
-        try:
-            return find_view(self, points, fraction * total, total, n_rows)
-        except ValueError as error:
-            if self.given is not None or isinstance(error, MissingPropertyError):
-                raise
-            raise NoAnchorError(str(error)) from error
-
-    def is_ready(self, points: WeightedPoints) -> bool:
-        """Return whether an anchor that was given has all that the sampler would freeze."""
-        if not isinstance(self.given, Anchor):
-            return False
-        anchor = self.view(points, 0.0, len(points)).anchor
-        return set(anchor.frozen) <= set(self.given.frozen)
 
 
 def same_anchor(one: Anchor, other: Anchor) -> bool:

@@ -1,4 +1,4 @@
-"""Candidates of a changing table: table L, both sides of the threshold, and the coreset chosen from them.
+"""Candidates of a changing table: the paper's table L, both sides of its edge, and the coreset from them.
 
 All that depends on the anchor is here. A new anchor means new candidates from
 the same slots, put in place of the old ones when they are complete.
@@ -7,6 +7,8 @@ the same slots, put in place of the old ones when they are complete.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +17,177 @@ from duramen.arrays import Array
 from duramen.coreset.choose import Suspects, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
+from duramen.coreset.view import View
 from duramen.dynamic.anchoring import LiveSettings
-from duramen.dynamic.ranked import Ranked, Scored, Scorer, SuspectLists
+from duramen.dynamic.ranked import Ranked, Scored, Scores
 from duramen.dynamic.rows import Slots
-from duramen.dynamic.sorted_list import grown
-from duramen.dynamic.table import LossTable, Moves
+from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
 from duramen.trimming import outlier_weight
 
-_WAITING = 128  # points inserted one by one are scored together, which halves the time
-_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
+_NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
+
+
+class LossTable:
+    """The paper's table L: points in the order of (loss, id), and the edge of the suspected, its pointer.
+
+    The suspected are the points of the largest losses, the fewest that weigh at least
+    what is to be suspected; of equal losses the larger id is suspected first. A
+    change moves the edge past no more points than it must.
+
+    Invariants
+    ----------
+    1. The order holds every point of positive weight once, under its loss.
+    2. The edge is the (loss, id) of a point, or above them all where none is suspected.
+    3. ``above`` is the weight of the points above the edge, and ``n_suspected`` the number of these and
+       the point at the edge.
+    4. Without the point at the edge, the suspected would weigh less than they must; with
+       it they weigh enough, or are all there are.
+    """
+
+    def __init__(self, slots: Slots, scores: Scores) -> None:
+        self._slots, self._scores = slots, scores
+        self.order = Ordered(slots)
+        self.above = ExactSum()
+        self.n_suspected = 0
+        self._set_edge(-1)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def are_suspected(self, slots: Array) -> Array:
+        """Return which points are on the suspected side of the edge."""
+        losses, (loss, name) = self._scores.losses[slots], self.edge
+        return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] > name - 1))
+
+    def add(self, slots: Array) -> Array:
+        """Add points, whose losses are known; return which are on the suspected side."""
+        self.order.add(self._scores.losses[slots], slots)
+        return self._count(slots, 1)
+
+    def remove(self, slots: Array) -> Array:
+        """Remove points; return which were suspected."""
+        suspected = self._count(slots, -1)
+        self.order.remove(self._scores.losses[slots], slots)
+        if suspected.any():
+            first = next(self._walk(up=True), -1)
+            if (
+                self._place(first) != self.edge
+            ):  # the point at the edge is gone, whose weight was not in the sum
+                self.above.add(self._edge_weight)
+                self._set_edge(first)
+                self.above.add(-self._edge_weight)
+        return suspected
+
+    def settle(self, weight: float) -> tuple[Array, bool]:
+        """Move the edge so that at least ``weight`` is suspected, with no more points than needed.
+
+        Return the points that changed sides, and whether they are suspected now.
+        """
+        above = self.above.value
+        if above + self._edge_weight < weight and self.n_suspected < len(self):
+            return self._suspect(weight), True
+        if self.n_suspected and above >= _needed(self._edge_weight, weight):
+            return self._release(weight), False
+        return np.empty(0, dtype=np.int64), False
+
+    def suspects(self) -> Array:
+        """Return the slots of all that are suspected, those of the largest losses first."""
+        parts, count = [np.empty(0, dtype=np.int32)], 0
+        for part in self.order.from_place(*_NOWHERE, up=False):
+            if count >= self.n_suspected:
+                break
+            parts.append(part)
+            count += len(part)
+        return np.concatenate(parts)[: self.n_suspected]
+
+    def check(self, weight: float) -> None:
+        """Raise AssertionError, naming the invariant, if one is broken for the weight to suspect."""
+        self.order.check()
+        there = self._slots.in_use()
+        there = there[self._slots.weights[there] > 0]
+        order = self.order.slots()
+        assert np.array_equal(np.sort(order), np.sort(there)), "1: the order holds other points"
+        assert np.array_equal(self.order.keys(), self._scores.losses[order]), "1: a point has the wrong loss"
+        outer = order[self.are_suspected(order)]
+        weights = self._slots.weights[outer]
+        assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
+        assert self.edge == self._place(outer[0] if len(outer) else -1), "2: the edge is not at a point"
+        above = math.fsum(weights[1:])
+        assert self.above.value == above, "3: the weight above the edge is wrong"
+        assert self._edge_weight == math.fsum(weights[:1]), "2: the weight of the point at the edge is wrong"
+        enough = above + self._edge_weight >= weight * (1 - 2 * _ROUNDING)
+        assert len(outer) == len(order) or enough, "4: too little is suspected"
+        assert not len(outer) or above < weight, "4: too much is suspected"
+
+    def _count(self, slots: Array, sign: int) -> Array:
+        suspected = self.are_suspected(slots)
+        if suspected.any():
+            mine = slots[suspected]
+            self.above.add_many(self._slots.weights[mine], sign)
+            self.n_suspected += sign * len(mine)
+        return suspected
+
+    def _suspect(self, weight: float) -> Array:
+        """Move the edge down past all points that must be suspected; return them."""
+        parts, before = [], self.above.value + self._edge_weight
+        for part in self.order.from_place(*self.edge, up=False):
+            heavy = self._slots.weights[part]
+            sums = np.cumsum(np.append(before, heavy))
+            enough = np.flatnonzero(sums[:-1] >= _needed(heavy, weight))
+            parts.append(part[: enough[0]] if len(enough) else part)
+            if len(enough):
+                break
+            before = sums[-1]
+        slots = np.concatenate(parts)
+        if len(slots):
+            self.above.add(self._edge_weight)
+            self._set_edge(int(slots[-1]))
+            self.above.add_many(self._slots.weights[slots[:-1]])
+            self.n_suspected += len(slots)
+        return slots
+
+    def _release(self, weight: float) -> Array:
+        """Move the edge up past all points that need not be suspected; return them.
+
+        Their weights are subtracted without rounding, as those above may weigh far less.
+        """
+        places = self._walk(up=True)
+        slots = [next(places)]
+        for slot in places:
+            self._set_edge(slot)
+            self.above.add(-self._edge_weight)
+            if self.above.value < _needed(self._edge_weight, weight):
+                break
+            slots.append(slot)
+        else:
+            self._set_edge(-1)
+        self.n_suspected -= len(slots)
+        return np.array(slots)
+
+    def _walk(self, *, up: bool) -> Iterator[int]:
+        """Iterate over slots from the edge on, or downward from below it."""
+        for part in self.order.from_place(*self.edge, up=up):
+            yield from part.tolist()
+
+    def _place(self, slot: int) -> tuple[float, int]:
+        return _NOWHERE if slot < 0 else (float(self._scores.losses[slot]), int(self._slots.ids[slot]))
+
+    def _set_edge(self, slot: int) -> None:
+        self.edge = self._place(slot)
+        self._edge_weight = 0.0 if slot < 0 else float(self._slots.weights[slot])
+
+
+def _needed(heavy: Any, weight: float) -> Any:
+    """Return how much must be suspected without a point to make it an inlier: all, up to rounding.
+
+    As in trimming, points that weigh less than rounding are still distinguished.
+    """
+    slack = _ROUNDING * weight
+    return weight - slack * (heavy > slack)
 
 
 class LiveCandidates:
@@ -35,155 +196,83 @@ class LiveCandidates:
     Invariants
     ----------
     1. Table L is in order, and its edge is where it must be for the weight to suspect.
-    2. Every point of positive weight is on exactly one side: with the suspects if it is at the
-       edge or above, else in the engine; or it was inserted by itself and waits to be scored.
+    2. Every point of positive weight below the edge is in the engine.
     3. ``total`` is the weight of all points.
-
-    The points in ``slots`` are scored on construction. If ``at_once``, they are added to a
-    tree in no particular order, because the saved order is restored later.
     """
 
     def __init__(
-        self,
-        slots: Slots,
-        scorer: Scorer,
-        settings: LiveSettings,
-        n_outliers: float,
-        *,
-        at_once: bool = False,
+        self, slots: Slots, view: View, settings: LiveSettings, n_outliers: float, probe: WeightedPoints
     ) -> None:
-        self._slots, self.scorer, self._plan = slots, scorer, settings.by_size
-        self.n_outliers = n_outliers
-        self.table = LossTable(slots)
-        self.suspected = SuspectLists(slots, self.table, scorer.seed)
+        if settings.tree:  # where a sampler is a black box
+            Scores(view, probe)  # refuses scores that would be refused when a node is built
+            view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
+        self._slots, self.view, self.n_outliers = slots, view, n_outliers
+        self.scores = Scores(view, probe)
+        self.table = LossTable(slots, self.scores)
         self.total = ExactSum()
-        self.engine: Ranked | Tree
+        self.engine: Any = Ranked(slots, self.scores)
         if settings.tree:
             shape = settings.bucket_size, settings.height
-            sampler = scorer.sampler.bind(scorer.loss, scorer.anchor)
-            self.engine = Tree(slots, sampler, scorer.seed, self._plan.size, *shape)
-        else:
-            self.engine = Ranked(slots, self.table, scorer)
-        self.changed_since_anchor = np.zeros(0, dtype=bool)
-        self._waiting: dict[int, None] = {}
-        self.consistent = True  # False after scoring of waiting points was interrupted
-        self._begin(slots.in_use(), at_once)
-
-    def _begin(self, present: Array, at_once: bool) -> None:
-        """Add the points that are present."""
-        starts = range(0, len(present), _BLOCK)
-        parts = [self.scorer.score(self._slots.points(present[start : start + _BLOCK])) for start in starts]
-        if parts:
-            columns = zip(*parts, strict=True)
-            scored = Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
-            add = self._add_together if at_once else self.add_many
-            add(present, scored)
-        self.changed_since_anchor[:] = False
+            self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def catch_up(self) -> None:
-        """Score the points that wait for it; every query about points begins with this."""
-        if self._waiting:
-            slots = np.array(list(self._waiting))
-            scored = self.scorer.score(self._slots.points(slots))
-            self.consistent = False
-            self._waiting = {}
-            self._add_together(slots, scored)
-            self.consistent = True
+    @property
+    def threshold(self) -> float:
+        """The smallest loss of a suspected point; infinite where there is none."""
+        return self.table.edge[0]
 
-    def are_changed(self, slots: Array) -> Array:
-        """Return which points were inserted or updated after the anchor was found."""
-        if not self._waiting:
-            return self.changed_since_anchor[slots]
-        waiting = np.array([slot in self._waiting for slot in slots.tolist()])
-        return waiting | grown(self.changed_since_anchor, self._slots.extent)[slots]
+    def add(self, slots: Array, scored: Scored, *, at_once: bool = False) -> None:
+        """Add points that are in their slots.
 
-    def _add_one(self, slot: int) -> None:
-        weight = float(self._slots.weights[slot])
-        if weight:
-            self.total.add(weight)
-            side = self.suspected if self.table.add(slot) else self.engine
-            side.add(slot)
+        A tree depends on the order of points: they are added one by one, unless
+        ``at_once``, because the saved order is restored later.
+        """
+        self.scores.write(slots, scored, self._slots.extent)
+        for part in self._weighted(slots, at_once):
+            self.total.add_many(self._slots.weights[part])
+            self.engine.add(part[~self.table.add(part)])
             self._settle()
 
-    def _remove_one(self, slot: int) -> None:
-        if slot in self._waiting:
-            del self._waiting[slot]
-            return
-        weight = float(self._slots.weights[slot])
-        if weight:
-            self.total.add(-weight)
-            side = self.suspected if self.table.remove(slot) else self.engine
-            side.remove(slot)
-        self._overwrite(slot)
-        self._settle()
+    def remove(self, slots: Array) -> None:
+        """Remove points that are still in their slots, and overwrite their scores."""
+        for part in self._weighted(slots):
+            self.total.add_many(self._slots.weights[part], -1)
+            self.engine.remove(part[~self.table.remove(part)])
+            self._settle()
+        self.scores.erase(slots)
 
-    def add_many(self, slots: Array, scored: Scored | None) -> None:
-        """Add points that are in their slots, in the order given.
-
-        Without scores, they are scored together with others, later: only where the
-        engine is ranked, and scoring never fails, so that the result is the same.
-        """
-        if scored is None:
-            self._waiting.update(dict.fromkeys(slots.tolist()))
-            if len(self._waiting) >= _WAITING:
-                self.catch_up()
-        elif len(slots) == 1 or isinstance(self.engine, Tree):  # which depends on the order of points
-            self._note(slots, scored)
-            for slot in slots.tolist():
-                self._add_one(slot)
-        else:
-            self.catch_up()
-            self._add_together(slots, scored)
-
-    def _add_together(self, slots: Array, scored: Scored) -> None:
-        """Add points at once: the same as one by one, except for their places in a tree."""
-        self._note(slots, scored)
+    def _weighted(self, slots: Array, at_once: bool = False) -> list[Array]:
+        """Return the points of positive weight: all together, or each by itself where their order matters."""
         slots = slots[self._slots.weights[slots] > 0]
         if not len(slots):
-            return
-        self.total.add_many(self._slots.weights[slots])
-        self.table.add_many(slots)
-        moves = self.table.settle(self._to_suspect())
-        outer = self.table.are_suspected(slots)
-        self.suspected.add_many(slots[outer])
-        self.engine.add_many(slots[~outer])
-        if moves is not None:
-            new = np.zeros(self._slots.extent, dtype=bool)
-            new[slots] = True
-            self._shift(Moves(moves.slots[~new[moves.slots]], moves.suspected))
-
-    def remove_many(self, slots: Array) -> None:
-        """Remove points that are still in their slots, in the order given, and overwrite their scores."""
-        if len(slots) == 1 or isinstance(self.engine, Tree):
-            for slot in slots.tolist():
-                self._remove_one(slot)
-            return
-        self.catch_up()
-        heavy = slots[self._slots.weights[slots] > 0]
-        self.total.add_many(self._slots.weights[heavy], -1)
-        outer = self.table.are_suspected(heavy)
-        self.suspected.remove_many(heavy[outer])
-        self.engine.remove_many(heavy[~outer])
-        self.table.remove_many(heavy)
-        self._overwrite(slots)
-        self._settle()
+            return []
+        return [slots] if at_once or not isinstance(self.engine, Tree) else np.split(slots, len(slots))
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""
-        self.catch_up()
         self.n_outliers = n_outliers
         self._settle()
+
+    def _to_suspect(self) -> float:
+        """Compute how much weight to suspect: at most the total."""
+        total, z = self.total.value, self.n_outliers
+        rule = self.view.settings.by_size
+        return min(rule.suspected_of(z if z >= 1 else z * total, total), total)
+
+    def _settle(self) -> None:
+        """Move the edge to where it must be now, and the points that it passes to the other side."""
+        slots, suspected = self.table.settle(self._to_suspect())
+        if len(slots):
+            (self.engine.remove if suspected else self.engine.add)(slots)
 
     # the coreset
 
     def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
         """Choose the coreset of the points that are present."""
-        self.catch_up()
         z = outlier_weight(self.n_outliers, self.total.value)
-        return choose(self, self.scorer.view, n_outliers=z, columns=columns)
+        return choose(self, self.view, n_outliers=z, columns=columns)
 
     @property
     def n_points(self) -> int:
@@ -192,32 +281,27 @@ class LiveCandidates:
 
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
-        slots = self.suspected.slots()
-        return Suspects(slots, self._slots.ids[slots], self.table.losses[slots], self._slots.weights[slots])
+        slots = self.table.suspects()
+        return Suspects(slots, self._slots.ids[slots], self.scores.losses[slots], self._slots.weights[slots])
 
     def strata(self) -> Strata:
         """Return the strata of the inliers; one in a tree."""
-        if isinstance(self.engine, Ranked):
-            return self.engine.strata()
-        return Strata(np.zeros(1), np.array([len(self.engine)]), np.zeros(1))
+        return self.engine.strata()
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
         """Return the inliers of the smallest ranks."""
-        assert isinstance(self.engine, Ranked)
         return self.engine.smallest(pooled, sizes)
 
     def rest(self, strata: Array, rows: Array) -> float:
         """Sum the weights of some strata, without those of some slots."""
-        assert isinstance(self.engine, Ranked)
         return self.engine.rest(strata, rows)
 
     def totals(self) -> Array | None:
         """Return what weights are calibrated to."""
-        return self.engine.totals if isinstance(self.engine, Ranked) else None
+        return self.engine.totals
 
     def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Take the inliers that a tree has chosen: slots, and weights."""
-        assert isinstance(self.engine, Tree)
         return self.engine.choose(size)
 
     def copy(self, outer: Array, inner: Array) -> WeightedPoints:
@@ -227,57 +311,13 @@ class LiveCandidates:
     @property
     def nbytes(self) -> int:
         """The bytes of its arrays."""
-        columns = self.table.losses.nbytes + self.changed_since_anchor.nbytes
-        return columns + self.table.order.nbytes + self.suspected.nbytes + self.engine.nbytes
+        return self.scores.nbytes + self.table.order.nbytes + self.engine.nbytes
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
-        self.catch_up()
         self.table.check(self._to_suspect())
         order = self.table.order.slots()
-        outer = self.table.are_suspected(order)
-        for name, side, mine in (
-            ("suspected", self.suspected, order[outer]),
-            ("inliers", self.engine, order[~outer]),
-        ):
-            assert np.array_equal(np.sort(side.slots()), np.sort(mine)), f"2: the {name} are other points"
-            side.check()
+        inner = order[~self.table.are_suspected(order)]
+        assert np.array_equal(np.sort(self.engine.slots()), np.sort(inner)), "2: the inliers are other points"
+        self.engine.check()
         assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is wrong"
-
-    # the edge
-
-    def _to_suspect(self) -> float:
-        """Compute how much weight to suspect: at most the total."""
-        total, given = self.total.value, self.n_outliers
-        return min(self._plan.suspected_of(given if given >= 1 else given * total, total), total)
-
-    def _settle(self) -> None:
-        """Move the edge to where it must be now, and the points that it passes to the other side."""
-        moves = self.table.settle(self._to_suspect())
-        if moves is not None:
-            self._shift(moves)
-
-    def _shift(self, moves: Moves) -> None:
-        sides = (self.engine, self.suspected) if moves.suspected else (self.suspected, self.engine)
-        if len(moves.slots) == 1:
-            slot = int(moves.slots[0])
-            sides[0].remove(slot)
-            sides[1].add(slot)
-        else:
-            slots = moves.slots.astype(np.int64)
-            sides[0].remove_many(slots)
-            sides[1].add_many(slots)
-
-    def _note(self, slots: Any, scored: Scored) -> None:
-        self.changed_since_anchor = grown(self.changed_since_anchor, self._slots.extent)
-        self.changed_since_anchor[slots] = True
-        self.table.losses = grown(self.table.losses, self._slots.extent)
-        self.table.losses[slots] = scored.losses
-        if isinstance(self.engine, Ranked):
-            self.engine.note(slots, scored)
-
-    def _overwrite(self, slots: Any) -> None:
-        self.changed_since_anchor[slots] = False
-        self.table.losses[slots] = 0.0
-        if isinstance(self.engine, Ranked):
-            self.engine.forget(slots)

@@ -18,10 +18,9 @@ from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
-from duramen.dynamic.arrivals import RowValidator
-from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
+from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Loss, distance
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
@@ -183,7 +182,7 @@ class DynamicCoreset:
             first = f"DynamicCoreset: {self.loss!r} on {self.n_points:,} points{width}, {weight}"
             if state.candidates is None:
                 return f"{first}\n  no anchor yet: the coreset is all points"
-            sampler = state.candidates.scorer.sampler
+            sampler = state.candidates.view.sampler
             return (
                 f"{first}\n  size {self.size:,}, {self.engine} by {sampler!r}; weight "
                 f"{self.n_outliers:,.6g} may be set aside, {self.n_suspected:,} points are suspected"
@@ -225,15 +224,15 @@ class DynamicCoreset:
     def n_suspected(self) -> int:
         """The number of suspected outliers."""
         with self._lock:
-            candidates = self._current_candidates()
+            candidates = self._state.current_candidates()
             return 0 if candidates is None else candidates.table.n_suspected
 
     @property
     def threshold(self) -> float:
         """The loss at the anchor from which points are suspected; infinite if none are."""
         with self._lock:
-            candidates = self._current_candidates()
-            return math.inf if candidates is None else candidates.table.threshold
+            candidates = self._state.current_candidates()
+            return math.inf if candidates is None else candidates.threshold
 
     @property
     def anchor(self) -> Anchor | None:
@@ -400,12 +399,12 @@ class DynamicCoreset:
         """
         with self._both_locked(other):
             self._check_mergeable(other)
-            theirs, before = other._sound(), self._settings.given
+            theirs, before = other._sound(), self._settings
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
                 self._refuse_common(points.ids)
                 if self.anchor is None and other.anchor is not None:
-                    self._adopt(other.anchor)
+                    self._adopt(replace(before, given=other.anchor))
                 try:
                     ids = points.ids if theirs.ids.names is None else theirs.ids.names_of(points.ids)
                     self.insert(points.X, points.y, points.weights, ids)
@@ -449,7 +448,7 @@ class DynamicCoreset:
 
     def _refuse_common(self, ids: Array) -> None:
         """Raise ValueError if one of these ids is here, too."""
-        both = ids[self._state.slots.find_many(ids) >= 0]
+        both = ids[self._state.slots.find(ids) >= 0]
         if both.size:
             names = self._state.ids.names
             one = both[0] if names is None else repr(names[int(both[0])])
@@ -459,9 +458,9 @@ class DynamicCoreset:
         """Reserve all ids below ``after``."""
         self._state.ids.next = max(self._state.ids.next, after)
 
-    def _adopt(self, anchor: Any) -> None:
-        """Use an anchor from elsewhere, in place of a first one."""
-        self._settings = self._state.settings = replace(self._settings, given=anchor)
+    def _adopt(self, settings: LiveSettings) -> None:
+        """Use settings with an anchor from elsewhere, in place of a first one."""
+        self._settings = self._state.settings = settings
 
     # the anchor
 
@@ -486,13 +485,13 @@ class DynamicCoreset:
     def anchor_report(self) -> AnchorReport:
         """Report how well the anchor still fits the latest solution and the points."""
         with self._lock:
-            state, candidates = self._state, self._current_candidates()
+            state, candidates = self._state, self._state.current_candidates()
             if candidates is None:
                 return AnchorReport(None, None, self.n_points, self.n_points, 0, 0, state.reason)
-            anchor, far = candidates.scorer.anchor, None
+            anchor, far = candidates.view.anchor, None
             if self._solution is not None and self._solution.theta.shape == anchor.theta.shape:
                 far = distance(anchor.theta, match_centres(self.loss, self._solution.theta, anchor.theta))
-            changed = int(np.count_nonzero(candidates.changed_since_anchor))
+            changed = int(np.count_nonzero(state.slots.changed))
             gone = state.n_sample - len(state.sample)
             return AnchorReport(anchor.radius, far, self.n_points, changed, state.n_sample, gone)
 
@@ -583,17 +582,10 @@ class DynamicCoreset:
     def _parts(self) -> dict[str, Any]:
         return {name: part for name, part in self.__dict__.items() if name != "_lock"}
 
-    def _current_candidates(self) -> LiveCandidates | None:
-        """Return the candidates, with every point scored; None before there is an anchor."""
-        candidates = self._state.candidates
-        if candidates is not None:
-            candidates.catch_up()
-        return candidates
-
     def _sound(self) -> State:
         """Return the state; raise RuntimeError if an operation on it was interrupted."""
         state = self._state
-        if not state.consistent or not (state.candidates is None or state.candidates.consistent):
+        if not state.consistent:
             raise RuntimeError(
                 "an operation on this dynamic coreset was interrupted halfway, so its state is not reliable; "
                 "build it again"

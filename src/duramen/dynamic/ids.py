@@ -70,8 +70,9 @@ class Ids:
             if (names is None) != (self.names is None):
                 kind = "integer ids" if self.names is None else "names"
                 raise TypeError(f"the points here have {kind}, and so must new ones; found {_first(given)!r}")
-            row = slots.first_of(numbers)
-            if row >= 0:
+            here = np.flatnonzero(slots.find(numbers) >= 0)
+            if here.size:
+                row = int(here[0])
                 name = numbers[row] if names is None else repr(names[row])
                 text = "id {name} of {row} is here already; update it, or delete it first"
                 raise RowError(text, row, name=name)
@@ -90,13 +91,10 @@ class Ids:
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
         one = _only_entry(ids)
-        if is_whole(one):
-            slot = slots.find(int(one)) if _LEAST <= one <= _MOST else -1
-            if slot < 0:
-                _refuse_missing(one)
-            return np.array([slot])
+        if is_whole(one) and not _LEAST <= one <= _MOST:
+            _refuse_missing(one)
         numbers, names = numbers_and_names(ids)
-        found = slots.find_many(numbers)
+        found = slots.find(numbers)
         missing = np.flatnonzero((found < 0) | (names is not None and self.names is None))
         if missing.size:
             row = int(missing[0])

@@ -11,9 +11,8 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
 from duramen.coreset.settings import as_anchor
-from duramen.dynamic.arrivals import RowValidator
 from duramen.dynamic.state import State
-from duramen.dynamic.tree import Tree
+from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
 from duramen.samplers.base import Sampler
 from duramen.samplers.default import SAMPLERS
@@ -110,8 +109,7 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
     state, validator = dyn._state, dyn._state.validator
     if not validator.n_columns:
         return {"n_outliers": state.n_outliers, "next_id": state.ids.next, "gate": None}
-    engine = None if state.candidates is None else state.candidates.engine
-    tree = engine if isinstance(engine, Tree) else None
+    tree = state.tree
     return {
         **UNUSED,
         "n_outliers": state.n_outliers,
@@ -122,7 +120,7 @@ def state_to_json(dyn: DynamicCoreset) -> dict[str, Any]:
         "try_at": state.try_at,
         "reason": state.reason,
         "classes": sorted(validator.classes),
-        "buckets": None if tree is None else [tree.buckets.size, tree.buckets.measured],
+        "buckets": None if tree is None else [tree.bucket_size, tree.measured],
         "gate": {
             "n_columns": validator.n_columns,
             "dtype": validator.dtype.str,
@@ -172,11 +170,11 @@ def restore(
             raise ValueError("names belong to other points")
         state.ids.names = names
     if anchor is not None:
-        view = state.restore(anchor, sample, int(saved["n_sample"]))
-        view.changed_since_anchor[:n] = changed
-        if isinstance(view.engine, Tree):
-            slots = state.slots.find_many(order)
-            if not np.array_equal(np.sort(slots), np.sort(view.engine.slots())):
+        state.restore(anchor, sample, int(saved["n_sample"]))
+        state.slots.changed[:n] = changed
+        if state.tree is not None:
+            slots = state.slots.find(order)
+            if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
                 raise ValueError("places in the tree belong to other points")
-            view.engine.buckets.restore(slots, *map(int, saved["buckets"]))
+            state.tree.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state

@@ -1,11 +1,9 @@
-"""Scores of points at an anchor, and lists of points: in every stratum in the order of their ranks."""
+"""Scores of points at an anchor, and the ranked engine: the suspected inliers in the order of their ranks."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -15,18 +13,10 @@ from duramen.coreset.exact import ExactSum, ExactSums
 from duramen.coreset.view import View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
-from duramen.dynamic.table import LossTable
-from duramen.losses.base import Anchor, Loss
-from duramen.losses.centres import DistanceLoss
-from duramen.losses.linear import LinearLoss
-from duramen.losses.softmax import SoftmaxLoss
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers.base import Entries, RankedSampler, Sampler, Strata
-from duramen.samplers.layered import LayeredSampler, UniformSampler
-from duramen.samplers.leverage import LeverageSampler
-from duramen.samplers.ranks import uniform_of, uniforms
-from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.samplers.base import Entries, RankedSampler, Strata
+from duramen.samplers.default import SAMPLERS
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
@@ -49,29 +39,56 @@ class Scored(NamedTuple):
         return Scored(*(None if column is None else column[which] for column in self))
 
 
-class Scorer:
-    """Scores points in a view; ``probe`` are example points."""
+class Scores:
+    """Scores of points in a view, by slot; a free slot holds zeros. ``probe`` are example points.
 
-    def __init__(self, view: View, probe: WeightedPoints, *, tree: bool) -> None:
-        if tree:  # where a sampler is a black box
-            view = replace(view, sampler=view.sampler.bind(view.loss, view.anchor), features=None)
+    They are kept for points on both sides: one that changes sides is not scored again.
+    """
+
+    def __init__(self, view: View, probe: WeightedPoints) -> None:
         self.view = view
-        self.loss, self.seed, self.anchor, self.sampler = view.loss, view.seed, view.anchor, view.sampler
-        self.known = self.view.features
-        first = self.score(probe.take(slice(0, 1)))
-        self.cache_type = None if first.cache is None else first.cache.dtype
-        self.strata_type = None if first.strata is None else first.strata.dtype
-        self.never_fails = _never_fails(self.loss, self.sampler, self.anchor)
+        example = self.score(probe.take(slice(0, 1)))
+        columns: list[Any] = [None if one is None else np.zeros(0, dtype=one.dtype) for one in example]
+        self.losses, self.cache, self.ranks, self.strata = columns
+        moderate_theta = bool(np.abs(view.anchor.theta).max() < moderate(np.float64))
+        known = type(view.sampler) in SAMPLERS.values()
+        self.never_fails = view.loss.never_refuses and known and moderate_theta
 
     def score(self, points: WeightedPoints) -> Scored:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
-        anchored, cache = self.view.anchored(points)
+        view, ranks, strata = self.view, None, None
+        anchored, cache = view.anchored(points)
+        if isinstance(view.sampler, RankedSampler):
+            ranks, strata, _ = rank_points(view.sampler, anchored, view.seed, None, None, refuse=False)
+            strata = None if strata is None else _checked_strata(view.sampler, strata)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        ranks = strata = None
-        if isinstance(self.sampler, RankedSampler):
-            ranks, strata, _ = rank_points(self.sampler, anchored, self.seed, None, None, refuse=False)
-            strata = None if strata is None else _checked_strata(self.sampler, strata)
         return Scored(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
+
+    def write(self, slots: Array, scored: Scored, extent: int) -> None:
+        """Store the scores of slots, all below ``extent``."""
+        for name, values in scored._asdict().items():
+            if values is not None:
+                column = grown(getattr(self, name), extent)
+                column[slots] = values
+                setattr(self, name, column)
+
+    def erase(self, slots: Array) -> None:
+        """Overwrite the scores of slots."""
+        for column in self._columns():
+            column[slots] = 0
+
+    def are_finite(self, slots: Array) -> Array:
+        """Return which points have a finite loss and rank."""
+        return np.isfinite(self.ranks[slots]) & np.isfinite(self.losses[slots])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its arrays."""
+        return sum(column.nbytes for column in self._columns())
+
+    def _columns(self) -> list[Array]:
+        columns = (self.losses, self.cache, self.ranks, self.strata)
+        return [column for column in columns if column is not None]
 
 
 def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
@@ -84,74 +101,73 @@ def _checked_strata(sampler: RankedSampler, numbers: Array) -> Array:
     return numbers
 
 
-def _never_fails(loss: Loss, sampler: Sampler, anchor: Anchor) -> bool:
-    """Return whether scoring valid rows of moderate size cannot raise: with built-in losses and samplers."""
-    built_in = isinstance(loss, (LinearLoss, SoftmaxLoss, DistanceLoss)) and type(loss).__module__.startswith(
-        "duramen."
-    )
-    scored = type(sampler) in (UniformSampler, LayeredSampler, LeverageSampler, SensitivitySampler)
-    return built_in and scored and bool(np.abs(anchor.theta).max() < moderate(np.float64))
-
-
-class RankLists(ABC):
-    """Points in the order of their ranks, stratum by stratum, with the weight of each.
+@final
+class Ranked:
+    """The ranked engine: the suspected inliers by rank, stratum by stratum, with the weight of each.
 
     Invariants
     ----------
-    1. Each list is in order (see :class:`Ordered`), none is empty, and points are in the list of
-       their stratum.
-    2. The weight of a stratum is the sum of its points' weights.
+    1. Each point is in the list of its stratum, under its rank; lists are in order (see
+       :class:`Ordered`), and none is empty.
+    2. The weight of a stratum is the sum of its points' weights, and the totals are the sum of what
+       the points contribute, to 1e-12 of the sum of absolute values.
+    3. ``nonfinite`` counts the points without a finite loss and rank, from which no sample can be drawn.
     """
 
-    def __init__(self, slots: Slots, table: LossTable, seed: int) -> None:
-        self._slots, self._table, self._seed = slots, table, seed
+    def __init__(self, slots: Slots, scores: Scores) -> None:
+        self._slots, self._scores, features = slots, scores, scores.view.features
         self._lists: dict[int, Ordered] = {}
         self._weights: dict[int, ExactSum] = {}
         self._length = 0
+        self.exact_totals = None if features is None else ExactSums(features.n_columns)
+        self.nonfinite = 0
 
     def __len__(self) -> int:
         return self._length
 
-    @abstractmethod
-    def strata_of(self, slots: Any) -> Any:
-        """Return the stratum of one point, or those of many; None if all are in stratum 0."""
-
-    @abstractmethod
-    def ranks_of(self, slots: Any) -> Any:
-        """Return the rank of one point, or those of many."""
-
-    def add(self, slot: int) -> None:
-        """Add a point to its stratum."""
-        number = int(self.strata_of(slot) or 0)
-        self._open(number).add(float(self.ranks_of(slot)), int(self._slots.ids[slot]), slot)
-        self._weights[number].add(float(self._slots.weights[slot]))
-        self._count(slot, 1)
-
-    def remove(self, slot: int) -> None:
-        """Remove a point from its stratum; its data is still in its slot."""
-        number = int(self.strata_of(slot) or 0)
-        self._lists[number].remove(float(self.ranks_of(slot)), int(self._slots.ids[slot]))
-        self._weights[number].add(-float(self._slots.weights[slot]))
-        self._close_empty(number)
-        self._count(slot, -1)
-
-    def add_many(self, slots: Array) -> None:
+    def add(self, slots: Array) -> None:
         """Add points to their strata."""
-        for number, part in self._by_stratum(slots):
-            self._open(number).add_many(self.ranks_of(part), part)
-            self._weights[number].add_many(self._slots.weights[part])
-        self._count_many(slots, 1)
+        self._change(slots, 1)
 
-    def remove_many(self, slots: Array) -> None:
-        """Remove points from their strata."""
+    def remove(self, slots: Array) -> None:
+        """Remove points from their strata; their data is still in their slots."""
+        self._change(slots, -1)
+
+    def _change(self, slots: Array, sign: int) -> None:
         for number, part in self._by_stratum(slots):
-            self._lists[number].remove_many(self.ranks_of(part), part)
-            self._weights[number].add_many(self._slots.weights[part], -1)
-            self._close_empty(number)
-        self._count_many(slots, -1)
+            if number not in self._lists:
+                self._lists[number], self._weights[number] = Ordered(self._slots), ExactSum()
+            mine = self._lists[number]
+            (mine.add if sign > 0 else mine.remove)(self._scores.ranks[part], part)
+            self._weights[number].add_many(self._slots.weights[part], sign)
+            if not len(mine):
+                del self._lists[number], self._weights[number]
+        self._length += sign * len(slots)
+        finite = slots[self._scores.are_finite(slots)]
+        self.nonfinite += sign * (len(slots) - len(finite))
+        if self.exact_totals is not None and len(finite):
+            self._sum(self.exact_totals, finite, sign)
+
+    def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
+        """Split points by stratum."""
+        numbers = self._scores.strata
+        if numbers is None or len(slots) < 2:
+            return [(0 if numbers is None else int(numbers[slots[0]]), slots)] if len(slots) else []
+        mine = numbers[slots]
+        order = np.argsort(mine, kind="stable")
+        cuts = np.flatnonzero(np.diff(mine[order])) + 1
+        return [(int(mine[part[0]]), slots[part]) for part in np.split(order, cuts)]
 
     def strata(self) -> Strata:
-        """Return the numbers of the strata, ascending, with the count and the weight of each."""
+        """Return the numbers of the strata, ascending, with the count and the weight of each.
+
+        Raises
+        ------
+        ValueError
+            If a point has no finite loss or rank: no sample can be drawn.
+        """
+        if self.nonfinite:
+            self._refuse_nonfinite()
         numbers = sorted(self._lists)
         counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
         weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
@@ -161,9 +177,9 @@ class RankLists(ABC):
         """Return the smallest ranks of each stratum: as many as its group needs."""
         groups = dict(zip(sorted(self._lists), pooled.tolist(), strict=True))
         parts = [self._lists[number].first(int(sizes[group]) + 1) for number, group in groups.items()]
-        slots = np.concatenate(parts)
+        slots, points = np.concatenate(parts), self._slots
         mine = np.repeat(pooled, [len(part) for part in parts]) if len(sizes) > 1 else None
-        return Entries(slots, self._slots.ids[slots], self._slots.weights[slots], self.ranks_of(slots), mine)
+        return Entries(slots, points.ids[slots], points.weights[slots], self._scores.ranks[slots], mine)
 
     def rest(self, strata: Array, rows: Array) -> float:
         """Sum the weights of some strata, without those of some slots."""
@@ -171,6 +187,11 @@ class RankLists(ABC):
         left.units = sum(self._weights[one].units for one in itertools.compress(sorted(self._lists), strata))
         left.add_many(self._slots.weights[rows], -1)
         return left.value
+
+    @property
+    def totals(self) -> Array | None:
+        """The totals over the points here, of their calibration features."""
+        return None if self.exact_totals is None else self.exact_totals.values
 
     @property
     def nbytes(self) -> int:
@@ -188,190 +209,63 @@ class RankLists(ABC):
             mine.check()
             slots = mine.slots()
             assert len(slots), f"1: stratum {number} is empty"
-            numbers = self.strata_of(slots)
-            assert numbers is None or (numbers == number).all(), (
-                f"1: a point of another stratum is in {number}"
-            )
+            numbers = self._scores.strata
+            alike = numbers is None or (numbers[slots] == number).all()
+            assert alike, f"1: a point of another stratum is in {number}"
+            assert np.array_equal(mine.keys(), self._scores.ranks[slots]), "1: a point has the wrong rank"
             total, stored = math.fsum(self._slots.weights[slots]), self._weights[number].value
             assert stored == total, f"2: stratum {number} weighs {total}, not {stored}"
-
-    def _count(self, slot: int, sign: int) -> None:
-        """Count a point that was added, or removed if ``sign`` is -1."""
-        self._length += sign
-
-    def _count_many(self, slots: Array, sign: int) -> None:
-        self._length += sign * len(slots)
-
-    def _open(self, number: int) -> Ordered:
-        if number not in self._lists:
-            self._lists[number] = Ordered(self._slots)
-            self._weights[number] = ExactSum()
-        return self._lists[number]
-
-    def _close_empty(self, number: int) -> None:
-        if not len(self._lists[number]):
-            del self._lists[number], self._weights[number]
-
-    def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
-        """Split points by stratum."""
-        numbers = self.strata_of(slots)
-        if not len(slots):
-            return []
-        if numbers is None:
-            return [(0, slots)]
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        return [(int(numbers[part[0]]), slots[part]) for part in np.split(order, cuts)]
-
-
-@final
-class SuspectLists(RankLists):
-    """The suspected outliers, drawn uniformly from every bin of their loss."""
-
-    def strata_of(self, slots: Any) -> Any:
-        return None
-
-    def ranks_of(self, slots: Any) -> Any:
-        if isinstance(slots, int):
-            return uniform_of(self._seed, int(self._slots.ids[slots])) / float(self._slots.weights[slots])
-        with np.errstate(over="ignore"):
-            return uniforms(self._seed, self._slots.ids[slots]) / self._slots.weights[slots]
-
-
-@final
-class Ranked(RankLists):
-    """The ranked engine: the suspected inliers by rank.
-
-    Scores are kept in columns for all points, suspected or not, so that one that
-    changes sides is not scored again.
-
-    Invariants
-    ----------
-    1. Each point is in the list of its stratum, under its rank.
-    2. The totals are the sum of what the points contribute, to 1e-12 of the sum of absolute values.
-    3. ``nonfinite`` counts the points without a finite loss and rank, from which no sample can be drawn.
-    """
-
-    def __init__(self, slots: Slots, table: LossTable, scorer: Scorer) -> None:
-        super().__init__(slots, table, scorer.seed)
-        self._scorer = scorer
-        self._ranks = np.zeros(0)
-        self._strata = None if scorer.strata_type is None else np.zeros(0, dtype=scorer.strata_type)
-        self._cache = None if scorer.cache_type is None else np.zeros(0, dtype=scorer.cache_type)
-        self.exact_totals = None if scorer.known is None else ExactSums(scorer.known.n_columns)
-        self.nonfinite = 0
-
-    def note(self, slots: Any, scored: Scored) -> None:
-        """Store scores: of one slot, or of many."""
-        extent = self._slots.extent
-        self._ranks = grown(self._ranks, extent)
-        self._ranks[slots] = scored.ranks
-        if self._strata is not None:
-            self._strata = grown(self._strata, extent)
-            self._strata[slots] = scored.strata
-        if self._cache is not None:
-            self._cache = grown(self._cache, extent)
-            self._cache[slots] = scored.cache
-
-    def forget(self, slots: Any) -> None:
-        """Overwrite scores."""
-        self._ranks[slots] = 0.0
-        if self._strata is not None:
-            self._strata[slots] = 0
-        if self._cache is not None:
-            self._cache[slots] = 0
-
-    def strata_of(self, slots: Any) -> Any:
-        return None if self._strata is None else self._strata[slots]
-
-    def ranks_of(self, slots: Any) -> Any:
-        return self._ranks[slots]
-
-    def _count(self, slot: int, sign: int) -> None:
-        super()._count(slot, sign)
-        if not (math.isfinite(self._ranks[slot]) and math.isfinite(self._table.losses[slot])):
-            self.nonfinite += sign
-        elif self.exact_totals is not None:
-            one, weight = slice(slot, slot + 1), float(self._slots.weights[slot])
-            row = self._weighted_columns(self._slots.row(slot)[None], one, weight)[0]
-            self.exact_totals.add(row, sign)
-
-    def _count_many(self, slots: Array, sign: int) -> None:
-        super()._count_many(slots, sign)
-        finite = slots[self._are_finite(slots)]
-        self.nonfinite += sign * (len(slots) - len(finite))
-        if self.exact_totals is not None:
-            self.exact_totals.absorb(self._sum(finite, sign))
-
-    def strata(self) -> Strata:
-        if self.nonfinite:
-            self._refuse_nonfinite()
-        return super().strata()
-
-    @property
-    def totals(self) -> Array | None:
-        """The totals over the points here, of their calibration features."""
-        return None if self.exact_totals is None else self.exact_totals.values
-
-    @property
-    def nbytes(self) -> int:
-        columns = [column for column in (self._ranks, self._strata, self._cache) if column is not None]
-        return super().nbytes + sum(column.nbytes for column in columns)
-
-    def check(self) -> None:
-        super().check()
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
-        nonfinite = len(slots) - np.count_nonzero(self._are_finite(slots))
+        finite = slots[self._scores.are_finite(slots)]
+        nonfinite = len(slots) - len(finite)
         assert nonfinite == self.nonfinite, f"3: nonfinite is {self.nonfinite}, but {nonfinite} points are"
         for start in range(0, len(slots), _BLOCK):
             block = slots[start : start + _BLOCK]
-            fresh = self._scorer.score(self._slots.points(block))
-            same = np.isclose(self._ranks[block], fresh.ranks, rtol=1e-9, atol=0)  # shapes affect rounding
+            fresh = self._scores.score(self._slots.points(block))
+            same = np.isclose(
+                self._scores.ranks[block], fresh.ranks, rtol=1e-9, atol=0
+            )  # shapes affect rounding
             assert same.all(), "1: a point has the wrong rank"
-            assert np.array_equal(self._table.losses[block], fresh.losses), "1: a point has the wrong loss"
+            assert np.array_equal(self._scores.losses[block], fresh.losses), "1: a point has the wrong loss"
         if self.exact_totals is not None:
-            finite = slots[self._are_finite(slots)]
-            off = np.abs(self.exact_totals.values - self._sum(finite).values)
-            mass = np.abs(self._sum(finite, absolute=True).values)
-            assert not (off > 1e-12 * mass).any(), "2: the totals are not those of the points"
+            again, mass = (ExactSums(len(self.exact_totals)) for _ in range(2))
+            self._sum(again, finite)
+            self._sum(mass, finite, absolute=True)
+            off = np.abs(self.exact_totals.values - again.values)
+            assert not (off > 1e-12 * mass.values).any(), "2: the totals are not those of the points"
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
-        return self._weighted_columns(self._slots.rows(slots), slots, self._slots.weights[slots, None])
+        scores, features = self._scores, self._scores.view.features
+        assert features is not None
+        y = None if self._slots.y is None else self._slots.y[slots]
+        cache = None if scores.cache is None else scores.cache[slots]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            columns = features.columns_of(self._slots.rows(slots), y, scores.losses[slots], cache)
+            columns *= self._slots.weights[slots, None]
+        return columns
 
-    def _sum(self, slots: Array, sign: int = 1, *, absolute: bool = False) -> ExactSums:
-        """Add up what points contribute, or its absolute values, on all cores and in the order of memory."""
-        assert self._scorer.known is not None
-        slots, parts = np.sort(slots), [ExactSums(self._scorer.known.n_columns)]
+    def _sum(self, totals: ExactSums, slots: Array, sign: int = 1, *, absolute: bool = False) -> None:
+        """Add to totals what points contribute, or its absolute values, on all cores."""
+        parts, slots = [], np.sort(slots)  # in the order of memory
 
         def work(chunk: slice) -> None:
             block = self.contributions(slots[chunk])
-            part = ExactSums(block.shape[1])
+            part = totals if len(slots) <= _TOGETHER else ExactSums(block.shape[1])
             part.add_rows(np.abs(block) if absolute else block, sign)
             parts.append(part)
 
         for_each_chunk(work, len(slots), _TOGETHER, fixed=True)
-        for part in parts[1:]:
-            parts[0].absorb(part)
-        return parts[0]
-
-    def _weighted_columns(self, X: Array, where: Any, weights: Any) -> Array:
-        assert self._scorer.known is not None
-        y = None if self._slots.y is None else self._slots.y[where]
-        cache = None if self._cache is None else self._cache[where]
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            columns = self._scorer.known.columns_of(X, y, self._table.losses[where], cache)
-            columns *= weights
-        return columns
-
-    def _are_finite(self, slots: Array) -> Array:
-        return np.isfinite(self._ranks[slots]) & np.isfinite(self._table.losses[slots])
+        for part in parts:
+            if part is not totals:
+                totals.absorb(part)
 
     def _refuse_nonfinite(self) -> None:
         slots = self.slots()
-        wrong = slots[~self._are_finite(slots)]
+        wrong = slots[~self._scores.are_finite(slots)]
         first = wrong[np.argmin(self._slots.ids[wrong])]
-        loss, name = self._table.losses[first], self._slots.ids[first]
+        loss, name = self._scores.losses[first], self._slots.ids[first]
         if not np.isfinite(loss):
             refuse_infinite(name, loss)
-        raise ValueError(f"{self._scorer.sampler!r} gave id {name} no score; scores must be positive numbers")
+        sampler = self._scores.view.sampler
+        raise ValueError(f"{sampler!r} gave id {name} no score; scores must be positive numbers")

@@ -14,22 +14,27 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
+from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
 from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
-from duramen.coreset.view import given_anchor, view_from
-from duramen.dynamic.anchoring import LiveSettings, NoAnchorError, rows_needed, sample_of
-from duramen.dynamic.arrivals import RowValidator, ValidRows
+from duramen.coreset.view import View, complete_view, find_view, given_anchor, view_from
+from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.ranked import Scored, Scorer
+from duramen.dynamic.ranked import Scored
 from duramen.dynamic.rows import Slots
+from duramen.dynamic.tree import Tree
+from duramen.dynamic.validation import RowValidator, ValidRows
 from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
 
+_ROWS_PER_PARAMETER = 5  # with fewer, a fit follows the rows so closely that it says nothing about others
 _MOST_AT_FIRST = 0.1  # of the weight: more is not set aside for a first anchor, however large a count z is
 _SPARSE, _SMALL = 4, 1 << 14  # slots per point, and in all, beyond which empty ones are released
+_WAITING = 128  # points inserted one by one are scored together, which halves the time
+_BLOCK = 1 << 17  # rows scored together at first, so that they need not be copied all at once
 
 
 class State:
@@ -38,7 +43,8 @@ class State:
     Invariants
     ----------
     1. ``n_weighted`` is the number of points of positive weight, and ``total`` their weight.
-    2. There are candidates if and only if there is an anchor: all of these points.
+    2. There are candidates if and only if there is an anchor: all of these points, except those that
+       were inserted by themselves and wait to be scored.
     3. ``sample`` are points that are here, and were not changed since the anchor was found on them.
     """
 
@@ -49,6 +55,7 @@ class State:
         self.ids = Ids(first_id)
         self.slots = Slots(validator.n_columns, validator.dtype, validator.labelled)
         self.candidates: LiveCandidates | None = None
+        self.waiting: dict[int, None] = {}
         self.n_weighted = 0
         self.total = ExactSum()
         self.n_changes = 0  # rows inserted, deleted or updated
@@ -57,9 +64,9 @@ class State:
         self.needed = settings.by_size.size + 1
         self.reason = "there are no points"
         if validator.n_columns:
-            given = given_anchor(settings.given, settings.loss, validator.n_columns)
-            if given is None:
-                self.needed = rows_needed(settings.loss, settings.by_size.size, validator.n_columns)
+            shape = settings.loss.parameter_shape(validator.n_columns) or (1,)
+            if given_anchor(settings.given, settings.loss, validator.n_columns) is None:
+                self.needed = max(self.needed, _ROWS_PER_PARAMETER * int(np.prod(shape)))
             self.reason = f"{self.needed:,} points are needed for a first one"
         self.try_at = self.needed
         self.consistent = True
@@ -68,7 +75,24 @@ class State:
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, once there is one."""
-        return None if self.candidates is None else self.candidates.scorer.anchor
+        return None if self.candidates is None else self.candidates.view.anchor
+
+    @property
+    def tree(self) -> Tree | None:
+        """The tree, where that is the engine and there is an anchor."""
+        engine = None if self.candidates is None else self.candidates.engine
+        return engine if isinstance(engine, Tree) else None
+
+    def current_candidates(self) -> LiveCandidates | None:
+        """Return the candidates, with every point scored; None before there is an anchor."""
+        if self.waiting and self.candidates is not None:
+            slots, consistent = np.array(list(self.waiting)), self.consistent
+            scored = self.candidates.scores.score(self.slots.points(slots))
+            self.consistent = False
+            self.waiting = {}
+            self.candidates.add(slots, scored)
+            self.consistent = consistent
+        return self.candidates
 
     def _begin(self, weights: Array | None = None) -> None:
         """Begin a change, if the new weights allow it: from here on nothing may fail."""
@@ -83,12 +107,13 @@ class State:
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
         """Insert rows; the first of them may complete what a first anchor needs."""
+        points = new.points(numbers)
         if self.candidates is None:
-            self._insert_first(_points(new, numbers))
+            self._insert_first(points)
         else:
-            scored = self._score(new, numbers)
+            scored = self._score(points, new.moderate)
             self._begin(new.weights)
-            self.candidates.add_many(self._add(new.rows, new.labels, new.weights, numbers), scored)
+            self._add(points, scored)
         self.validator.admit(new.labels)
         self.ids.admit(numbers, names)
         self.consistent = True
@@ -105,43 +130,49 @@ class State:
 
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
-        numbers = self.slots.ids[slots]
-        scored = None if self.candidates is None else self._score(new, numbers)
+        points = new.points(self.slots.ids[slots])
+        scored = None if self.candidates is None else self._score(points, new.moderate)
         self._begin(new.weights)
-        steps = [slice(row, row + 1) for row in range(len(slots))] if self.settings.tree else [slice(None)]
-        for step in steps:
+        n = len(slots)
+        for step in [slice(row, row + 1) for row in range(n)] if self.settings.tree else [slice(0, n)]:
             self._drop(slots[step])
-            labels = None if new.labels is None else new.labels[step]
-            added = self._add(new.rows[step], labels, new.weights[step], numbers[step])
-            if self.candidates is not None:
-                self.candidates.add_many(added, None if scored is None else scored.take(step))
+            self._add(points.take(step), None if scored is None else scored.take(step))
         self.validator.admit(new.labels)
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers."""
+        candidates = self.current_candidates()
         self._begin()
         self.n_outliers = n_outliers
-        if self.candidates is not None:
-            self.candidates.set_outliers(n_outliers)
+        if candidates is not None:
+            candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: ValidRows, numbers: Array) -> Scored | None:
-        """Score rows; return None for a single one that can wait, because scoring it never fails."""
+    def _score(self, new: WeightedPoints, moderate: bool) -> Scored | None:
+        """Score points before they are inserted; None if they can wait to be scored with others.
+
+        That is where their order does not matter and scoring never fails, so that the result is the same.
+        """
         assert self.candidates is not None
-        scorer = self.candidates.scorer
-        if new.moderate and scorer.never_fails and not self.settings.tree:
-            return None
-        return scorer.score(_points(new, numbers))
+        scores = self.candidates.scores
+        return None if moderate and scores.never_fails and not self.settings.tree else scores.score(new)
 
-    def _add(self, rows: Array, labels: Array | None, weights: Array, numbers: Array) -> Array:
-        self.n_weighted += int(np.count_nonzero(weights))
-        self.total.add_many(weights)
-        self.n_changes += len(numbers)
-        return self.slots.add_many(rows, labels, weights, numbers)
-
-    def _add_points(self, points: WeightedPoints) -> Array:
-        return self._add(points.X, points.y, points.weights, points.ids)
+    def _add(self, points: WeightedPoints, scored: Scored | None) -> None:
+        """Add points: with their scores, where there are candidates, unless they wait to be scored."""
+        slots = self.slots.add(points)
+        self.n_weighted += int(np.count_nonzero(points.weights))
+        self.total.add_many(points.weights)
+        self.n_changes += len(points)
+        if self.candidates is None:
+            return
+        self.slots.changed[slots] = True
+        if scored is not None:
+            self.candidates.add(slots, scored)
+            return
+        self.waiting.update(dict.fromkeys(slots.tolist()))
+        if len(self.waiting) >= _WAITING:
+            self.current_candidates()
 
     def _drop(self, slots: Array) -> None:
         if self.sample:
@@ -151,60 +182,78 @@ class State:
         self.total.add_many(weights, -1)
         self.n_changes += len(slots)
         if self.candidates is not None:
-            self.candidates.remove_many(slots)
-        self.slots.remove_many(slots)
+            scored = slots
+            if self.waiting:
+                scored = np.array(
+                    [one for one in slots.tolist() if self.waiting.pop(one, one) is not None], dtype=np.int64
+                )
+            self.candidates.remove(scored)
+        self.slots.remove(slots)
 
     def _compact(self) -> None:
         """Move the points together once most slots are empty; not in a tree, which refers to their slots."""
         if self.settings.tree or self.slots.extent <= max(_SPARSE * len(self.slots), _SMALL):
             return
+        old = self.current_candidates()
         slots = self.slots.repacked()
-        if self.candidates is not None:
-            self.candidates.catch_up()
-            changed = self.candidates.changed_since_anchor[self.slots.in_use()]
-            self.candidates = LiveCandidates(slots, self.candidates.scorer, self.settings, self.n_outliers)
-            self.candidates.changed_since_anchor[slots.in_use()] = changed
+        if old is not None:
+            probe = slots.points(slots.in_use()[:1])
+            self.candidates = LiveCandidates(slots, old.view, self.settings, self.n_outliers, probe)
+            _score_all(slots, self.candidates)
         self.slots = slots
 
     # the anchor
 
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
-        total = self.total.value
+        total, settings = self.total.value, replace(self.settings, given=given)
         if not self.n_weighted:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
             )
-        sample = sample_of(self.slots, self.settings.seed)
-        z = self.n_outliers / total if self.n_outliers >= 1 else self.n_outliers
-        if z >= 1:
+        z = self.n_outliers if self.n_outliers >= 1 else self.n_outliers * total
+        if z >= total:
             raise ValueError(
                 f"n_outliers={self.n_outliers:g} is not below the total weight {total:g}, so no anchor "
                 "can be found; insert more rows, or set_outliers"
             )
-        view = replace(self.settings, given=given).view(sample, z, self.n_weighted)
-        anchor = view.anchor
-        uses_sample = given is None or set(anchor.frozen) - set(getattr(given, "frozen", ()))
-        known = self.slots.find_many(anchor.ids) >= 0
-        scorer = Scorer(view, sample, tree=self.settings.tree)
-        self._score_from(scorer, sample.ids if uses_sample else anchor.ids[known])
+        sample = self._sample()
+        view = find_view(settings, sample, z, total, self.n_weighted)
+        uses_sample = given is None or set(view.anchor.frozen) - set(getattr(given, "frozen", ()))
+        known = view.anchor.ids[self.slots.find(view.anchor.ids) >= 0]
+        self._move_to(self._candidates(view, sample), sample.ids if uses_sample else known)
         self.version += 1
 
-    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> LiveCandidates:
-        """Score all points from the anchor that they were scored from before."""
+    def _sample(self) -> WeightedPoints:
+        """Sample at most 20,000 points of positive weight, in the order of their ids.
+
+        It depends only on the points present: those whose ids have the smallest random numbers.
+        """
+        there = self.slots.in_use()
+        there = there[self.slots.weights[there] > 0]
+        if len(there) <= SAMPLE:
+            return self.slots.points(there)
+        ids, weights = self.slots.ids[there], self.slots.weights[there]
+        rows, heavy = sample_rows(chances(self.settings.seed, ids, weights), ids, weights)
+        return self.slots.points(there[rows]).with_weights(heavy)
+
+    def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
+        """Score all points from the anchor that they were scored from before, in a tree in any order."""
         sampler = self.settings.sampler_at(anchor, self.validator.n_columns)
         probe = self.slots.points(self.slots.in_use()[:1])
         view = view_from(self.settings, anchor, sampler, probe)
-        scorer = Scorer(view, probe, tree=self.settings.tree)
-        candidates = self._score_from(scorer, sample, at_once=True)
+        self._move_to(self._candidates(view, probe), sample, at_once=True)
         self.n_sample = n_sample
-        return candidates
 
-    def _score_from(self, scorer: Scorer, sample: Array, *, at_once: bool = False) -> LiveCandidates:
+    def _candidates(self, view: View, probe: WeightedPoints) -> LiveCandidates:
+        return LiveCandidates(self.slots, view, self.settings, self.n_outliers, probe)
+
+    def _move_to(self, candidates: LiveCandidates, sample: Array, *, at_once: bool = False) -> None:
         """Score all points; the old candidates stay until the new ones are complete."""
-        self.candidates = LiveCandidates(self.slots, scorer, self.settings, self.n_outliers, at_once=at_once)
+        _score_all(self.slots, candidates, at_once=at_once)
+        self.candidates, self.waiting = candidates, {}
+        self.slots.changed[:] = False
         self.sample, self.n_sample = set(sample.tolist()), len(sample)
-        return self.candidates
 
     def _insert_first(self, new: WeightedPoints) -> None:
         """Insert points while there is no anchor, and find a first one if they complete what it needs.
@@ -214,26 +263,35 @@ class State:
         say), the next try is at twice as many.
         """
         steps = self.n_weighted + np.cumsum(new.weights > 0)
-        before, scorer, try_at, reason = len(new), None, self.try_at, self.reason
-        weighted = new.take(np.flatnonzero(new.weights > 0)[:1])
-        if len(weighted) and self.settings.is_ready(weighted):
-            try_at = 1
-        while scorer is None and steps[-1] >= try_at:
+        before, view, try_at, reason = len(new), None, self.try_at, self.reason
+        if isinstance(self.settings.given, Anchor) and complete_view(self.settings, new) is not None:
+            try_at = 1  # nothing has to be found
+        while view is None and steps[-1] >= try_at:
             before = int(np.searchsorted(steps, try_at)) + 1
             sample = self._all_with(new.take(slice(0, before)))
             try:
-                scorer = self._first_scorer(sample)
-            except NoAnchorError as error:
+                view = self._first_view(sample)
+            except ValueError as error:
+                if self.settings.given is not None:
+                    raise
                 before, try_at = len(new), 2 * try_at
                 reason = f"with {len(sample):,} points: {error}"
-        rest = new.take(slice(before, None))
-        scored = scorer.score(rest) if scorer is not None else None
+        rest, found, scored = new.take(slice(before, None)), None, None
+        if view is not None:
+            found = self._candidates(view, sample)
+            found.scores.score(sample)  # an invalid row shows here, before anything has changed
+            scored = found.scores.score(rest)
         self._begin(new.weights)
         self.try_at, self.reason = try_at, reason
-        self._add_points(new.take(slice(0, before)))
-        if scorer is not None:
-            used = sample.ids[:0] if try_at == 1 else sample.ids  # an anchor that is ready needs no points
-            self._score_from(scorer, used).add_many(self._add_points(rest), scored)
+        self._add(new.take(slice(0, before)), None)
+        if found is not None:
+            self._move_to(found, sample.ids[:0] if try_at == 1 else sample.ids)
+            self._add(rest, scored)
+
+    def _first_view(self, sample: WeightedPoints) -> View:
+        total, z = sample.total_weight, self.n_outliers
+        fraction = min(z / total, _MOST_AT_FIRST) if z >= 1 else z
+        return find_view(self.settings, sample, fraction * total, total, len(sample))
 
     def _all_with(self, new: WeightedPoints) -> WeightedPoints:
         """Return the present points and new ones, of positive weight, in the order of their ids."""
@@ -242,20 +300,13 @@ class State:
         weighted = np.flatnonzero(both.weights > 0)
         return both.take(weighted[np.argsort(both.ids[weighted])])
 
-    def _first_scorer(self, sample: WeightedPoints) -> Scorer:
-        z = self.n_outliers
-        fraction = min(z / sample.total_weight, _MOST_AT_FIRST) if z >= 1 else z
-        view = self.settings.view(sample, fraction, len(sample))
-        scorer = Scorer(view, sample, tree=self.settings.tree)
-        scorer.score(sample)  # an invalid row shows here, before anything has changed
-        return scorer
-
     def coreset(self) -> Coreset:
         """Build the coreset of the points: all of them, while there is no anchor."""
         if not self.n_weighted:
             raise ValueError("all weights are zero; insert points with positive weight")
-        if self.candidates is not None:
-            return self.candidates.coreset(self.validator.columns)
+        candidates = self.current_candidates()
+        if candidates is not None:
+            return candidates.coreset(self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
         return keep_all(
             self.slots.points(slots[self.slots.weights[slots] > 0]),
@@ -270,6 +321,7 @@ class State:
 
     def check(self) -> None:
         """Raise AssertionError, naming the invariant, if one is broken."""
+        candidates = self.current_candidates()
         self.slots.check()
         self.ids.check(self.slots.index.keys())
         weights = self.slots.weights[self.slots.in_use()]
@@ -277,10 +329,17 @@ class State:
         assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, but {n} points have weight"
         assert self.total.value == total, f"1: total is {self.total.value}, not {total}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
-        if self.candidates is not None:
-            self.candidates.check()
-            assert len(self.candidates) == n, "2: the candidates are other points"
+        if candidates is not None:
+            candidates.check()
+            assert len(candidates) == n, "2: the candidates are other points"
 
 
-def _points(new: ValidRows, numbers: Array) -> WeightedPoints:
-    return WeightedPoints._from_parts(new.rows, new.labels, new.weights, numbers)
+def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = False) -> None:
+    """Score all points in their slots, for candidates that have none."""
+    there = slots.in_use()
+    starts = range(0, len(there), _BLOCK)
+    parts = [candidates.scores.score(slots.points(there[start : start + _BLOCK])) for start in starts]
+    if parts:
+        columns = zip(*parts, strict=True)
+        scored = Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
+        candidates.add(there, scored, at_once=at_once)

@@ -438,8 +438,8 @@ class Store(DynamicCoreset):
                 order=content.places,
             )
             self._metadata, self._written_anchor = metadata, self.anchor
-            if self._buckets is not None:
-                self._buckets.touched = set()
+            if self._tree is not None:
+                self._tree.touched = set()
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
@@ -476,10 +476,8 @@ class Store(DynamicCoreset):
     # from memory to the file
 
     @property
-    def _buckets(self) -> Any:
-        """The buckets of a tree."""
-        candidates = None if self._memory is None else self._memory.candidates
-        return getattr(getattr(candidates, "engine", None), "buckets", None)
+    def _tree(self) -> Any:
+        return None if self._memory is None else self._memory.tree
 
     def _memory_version(self) -> tuple[int, ...]:
         """Return a value that differs between any two states in memory."""
@@ -505,21 +503,20 @@ class Store(DynamicCoreset):
 
     def _write_places(self) -> None:
         """Write the places of a tree whose points have changed."""
-        buckets = self._buckets
-        if buckets is not None:
-            n, touched = len(buckets.order), buckets.touched  # None: it was never written
+        tree = self._tree
+        if tree is not None:
+            n, touched = len(tree), tree.touched  # None: it was never written
             places = [place for place in (range(n) if touched is None else touched) if place < n]
-            slots = np.array([buckets.order[place] for place in places], dtype=np.int64)
+            slots = np.array([tree.order[place] for place in places], dtype=np.int64)
             self._file.set_places(np.array(places, dtype=np.int64), self._state.slots.ids[slots], n)
-            buckets.touched = set()
+            tree.touched = set()
 
     def _block(self, numbers: Array) -> Block:
         """Return points, with whether they changed since the anchor, as the file takes them."""
         state = self._sound()
-        slots = state.slots.find_many(numbers)
+        slots = state.slots.find(numbers)
         points = state.slots.points(slots)
-        changed = np.zeros(len(slots)) if state.candidates is None else state.candidates.are_changed(slots)
-        labels = {} if points.y is None else {"labels": points.y}
+        changed, labels = state.slots.changed[slots], {} if points.y is None else {"labels": points.y}
         return {"ids": points.ids, "epochs": changed, "weights": points.weights, **labels, "rows": points.X}
 
     def _note_anchor(self, what: str, *, always: bool = False) -> None:

@@ -11,7 +11,6 @@ from scipy import sparse
 from duramen.arrays import Array, as_column, as_rows, column_names, is_frame, refuse_nonfinite
 from duramen.dynamic.rows import moderate
 from duramen.losses.base import Loss
-from duramen.losses.linear import LinearLoss
 from duramen.points import WeightedPoints, checked_weights
 from duramen.text import few
 
@@ -28,6 +27,10 @@ class ValidRows(NamedTuple):
     labels: Array | None
     weights: Array
     moderate: bool = False
+
+    def points(self, ids: Array) -> WeightedPoints:
+        """Return the rows with their ids."""
+        return WeightedPoints._from_parts(self.rows, self.labels, self.weights, ids)
 
 
 class RowValidator:
@@ -87,34 +90,34 @@ class RowValidator:
         if row is None or not (row.max() < self._limit and row.min() > -self._limit):  # NaN is neither
             return None
         y, weight = _scalar(y), 1.0 if weight is None else _scalar(weight)
-        label = None
-        if self.labelled:
-            if not isinstance(y, _NUMBERS) or not (float(y) in self.classes or self._takes(float(y))):
-                return None
-            label = np.array([float(y)])
-        elif y is not None:
+        if self.labelled != (y is not None) or not (isinstance(weight, _NUMBERS) and 0 <= weight < math.inf):
             return None
-        if not (isinstance(weight, _NUMBERS) and 0 <= weight < math.inf):
+        if self.labelled and not (isinstance(y, _NUMBERS) and (float(y) in self.classes or self._takes(y))):
             return None
-        return ValidRows(row[None], label, np.array([float(weight)]), moderate=True)
+        return ValidRows(
+            row[None], np.array([float(y)]) if self.labelled else None, np.array([float(weight)]), True
+        )
 
     def _as_row(self, X: Any) -> Array | None:
         """Convert an array or a list of numbers to one row, (d,); None if it is anything else."""
-        if type(X) is not np.ndarray:
-            if type(X) not in (list, tuple) or not all(type(value) in (float, int) for value in X):
-                return None
-            try:
-                X = np.array(X, dtype=np.float64)
-            except OverflowError:
-                return None
-        if X.shape == (1, self.n_columns):
-            X = X[0]
-        if X.shape != (self.n_columns,) or X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
+        if type(X) in (list, tuple) and all(type(value) in (float, int) for value in X):
+            X = np.array(X)
+        if type(X) is not np.ndarray or X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
             return None
-        if X.dtype == self.dtype and X.flags.c_contiguous:
-            return X
+        if X.shape != (self.n_columns,) and X.shape != (1, self.n_columns):
+            return None
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(X, dtype=self.dtype)
+            return np.ascontiguousarray(X.reshape(-1), dtype=self.dtype)
+
+    def _takes(self, label: Any) -> bool:
+        """Return whether a label that no point has is certainly valid: a number to regress on."""
+        if self.loss.has_classes or not abs(label) <= np.finfo(self.dtype).max:
+            return False
+        try:
+            self.loss.check_labels(np.array([float(label)]))
+        except ValueError:
+            return False
+        return True
 
     def admit(self, labels: Array | None) -> None:
         """Record the classes: labels are 0 and 1, or -1 and +1, but not both."""
@@ -122,16 +125,6 @@ class RowValidator:
             return
         if len(labels) > 1 or float(labels[0]) not in self.classes:
             self.classes |= frozenset(np.unique(labels).tolist())
-
-    def _takes(self, label: float) -> bool:
-        """Return whether a label that no point has is certainly valid: a number to regress on."""
-        if not isinstance(self.loss, LinearLoss) or self.loss.classifies or not math.isfinite(label):
-            return False
-        try:
-            self.loss.check_labels(np.array([label]))
-        except ValueError:
-            return False
-        return abs(label) <= np.finfo(self.dtype).max
 
     def _check_columns(self, X: Any) -> None:
         found = tuple(column_names(X)) if is_frame(X) else _labels_of(X)
@@ -148,10 +141,9 @@ class RowValidator:
         if not self.labelled:
             raise ValueError("y was passed, but the rows here have no labels; leave it out")
         labels = as_column(np.atleast_1d(y) if np.ndim(y) == 0 else y, n, "y")
-        if self.loss.needs_labels:
-            self.loss.check_labels(labels)
-            if self.classes:
-                self._check_classes(labels)
+        self.loss.check_labels(labels)
+        if self.classes:
+            self._check_classes(labels)
         return labels.astype(np.float64)
 
     def _check_classes(self, labels: Array) -> None:
