@@ -362,7 +362,7 @@ class AllRows:
             refuse_beside_scan(y=labels, sample_weight=sample_weight)
             source = ScanSource(X)
         else:
-            source = DaskSource(X, {"label": labels, "weight": sample_weight})
+            source = DaskSource(X, {"y": labels, "sample_weight": sample_weight})
         if source.classes is not None and needs.labels and not needs.classes:
             raise ValueError(
                 f"labels must be numbers; those of the scan are text, such as {source.classes[0]!r}; "
