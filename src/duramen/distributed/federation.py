@@ -20,7 +20,7 @@ import numpy as np
 from duramen.arrays import Array, check_count
 from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums, sum_in_units
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
 from duramen.coreset.streaming import RankedPoints
@@ -285,10 +285,12 @@ def _inliers(here: LiveCandidates, slots: Slots, without: Array, view: View) -> 
     places = np.searchsorted(strata.numbers, lost)
     n_lost = np.bincount(places, minlength=len(strata.numbers))
     present = n_lost < strata.counts
-    weights = [
-        engine._weights[number].units - sum_in_units(slots.weights[without[lost == number]])
-        for number in strata.numbers[present].tolist()
-    ]
+    weights = ExactSums(int(present.sum()))
+    for at, number in enumerate(strata.numbers[present].tolist()):
+        weights.absorb(engine._weights[number], at=[at])
+        left = ExactSums()
+        left.add_rows(slots.weights[without[lost == number]])
+        weights.absorb(left, at=[at], sign=-1)
     kept = None
     if len(strata.numbers):
         found = engine.smallest(np.arange(len(n_lost)), size + n_lost)
@@ -451,7 +453,8 @@ def _finish(merged: Summary, anchor: Anchor) -> tuple[Coreset | None, Plan]:
     assert isinstance(body, Collected)
     assert plan.view is not None
     sent = body.suspects
-    weight = sum(body.weights) + (0 if sent is None else sum_in_units(sent.points.weights))
+    weight = body.weights.total()
+    weight.add_rows(np.empty(0) if sent is None else sent.points.weights)
     totals = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
         totals.sample()  # raises an error that says why
