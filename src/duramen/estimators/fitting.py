@@ -253,15 +253,10 @@ class TrimmedPass:
         self._cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        found, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
-        losses = np.asarray(found, dtype=np.float64)
-        if np.isnan(losses).any():
-            bad = points.ids[np.isnan(losses)][0]
-            raise ValueError(f"the loss of the row with id {bad} is not a number; scale the columns down")
+        losses, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
         labels = np.zeros(len(points)) if points.y is None else points.y
         self._keep((losses, points.weights, points.ids, labels))
-        if self._cached:
-            self._cache = cache
+        self._cache = cache if self._cached else None
 
     def absorb(self, summary: Trimmed) -> None:
         self._rest.absorb(summary.rest)
