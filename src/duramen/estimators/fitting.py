@@ -237,7 +237,7 @@ class Trimmed(NamedTuple):
         """Trim weight z, after all rows were added."""
         losses, weights, ids, labels = self.worst
         kept = kept_weights(losses, weights, min(z, float(weights.sum())), ids)
-        trimmed = float(self.rest.values[0]) + kept_sum(losses, kept)
+        trimmed = self.rest.values + kept_sum(losses, kept)
         order = np.lexsort((-ids, -losses))
         threshold = float(losses[order[-1]]) if len(order) else np.inf
         return LossesAtSolution(trimmed, ids[order], labels[order], weights[order], threshold, self.cache)
@@ -249,7 +249,7 @@ class TrimmedPass:
     def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
         self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
         self._worst: tuple[Array, ...] = (np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0))
-        self._rest = ExactSums(1)
+        self._rest = ExactSums()
         self._cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
@@ -270,7 +270,7 @@ class TrimmedPass:
         rows = tuple(np.concatenate(pair) for pair in zip(self._worst, rows, strict=True))
         losses, weights, ids, _ = rows
         aside = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids) < weights
-        self._rest.add_rows((losses[~aside] * weights[~aside])[:, None])
+        self._rest.add_rows(losses[~aside] * weights[~aside])
         self._worst = tuple(column[aside] for column in rows)
 
 
