@@ -304,7 +304,7 @@ class FirstPass:
         check_points(points, loss)
         self._agree(form_of(points))
         refuse_nonfinite(points.X)
-        if points.y is not None and loss.has_predictors:
+        if points.y is not None:
             loss.check_labels(points.y)
             if loss.classifies:
                 self._check_classes(float(points.y.min()), float(points.y.max()))
