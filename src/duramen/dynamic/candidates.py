@@ -70,9 +70,9 @@ class LossTable:
 
     def remove(self, slots: Array) -> Array:
         """Remove points; return which were suspected."""
-        suspected = self._count(slots, -1)
+        before, suspected = self.n_suspected, self._count(slots, -1)
         self.order.remove(self._scores.losses[slots], slots)
-        if suspected.any():
+        if self.n_suspected < before:
             first = next(self._walk(up=True), -1)
             if (
                 self._place(first) != self.edge
@@ -125,10 +125,10 @@ class LossTable:
 
     def _count(self, slots: Array, sign: int) -> Array:
         suspected = self.are_suspected(slots)
-        if suspected.any():
-            mine = slots[suspected]
-            self.above.add_many(self._slots.weights[mine], sign)
-            self.n_suspected += sign * len(mine)
+        count = int(np.count_nonzero(suspected))
+        if count:
+            self.above.add_many(self._slots.weights[slots[suspected]], sign)
+            self.n_suspected += sign * count
         return suspected
 
     def _suspect(self, weight: float) -> Array:
@@ -245,10 +245,12 @@ class LiveCandidates:
 
     def _weighted(self, slots: Array, at_once: bool = False) -> list[Array]:
         """Return the points of positive weight: all together, or each by itself where their order matters."""
-        slots = slots[self._slots.weights[slots] > 0]
-        if not len(slots):
-            return []
-        return [slots] if at_once or not isinstance(self.engine, Tree) else np.split(slots, len(slots))
+        weighted = self._slots.weights[slots] > 0
+        n = int(np.count_nonzero(weighted))
+        slots = slots if n == len(slots) else slots[weighted]
+        if at_once or not isinstance(self.engine, Tree):
+            return [slots] if n else []
+        return [slots[one : one + 1] for one in range(n)]
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""

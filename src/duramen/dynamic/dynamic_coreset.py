@@ -317,7 +317,7 @@ class DynamicCoreset:
             new = validator.check(X, y, sample_weight)
             if validator is not state.validator:
                 state = State(self._settings, validator, state.n_outliers, state.ids.next)
-            numbers, names = state.ids.new(ids, len(new.rows), state.slots)
+            numbers, names = state.ids.new(ids, len(new.X), state.slots)
             if len(numbers):
                 state.insert(new, numbers, names)
                 self._state, self._core = state, None

@@ -95,9 +95,9 @@ class Ids:
             _refuse_missing(one)
         numbers, names = numbers_and_names(ids)
         found = slots.find(numbers)
-        missing = np.flatnonzero((found < 0) | (names is not None and self.names is None))
-        if missing.size:
-            row = int(missing[0])
+        absent = found < 0 if names is None or self.names is not None else np.ones(len(found), dtype=bool)
+        if np.count_nonzero(absent):
+            row = int(np.argmax(absent))
             _refuse_missing(numbers[row] if names is None else names[row])
         return found
 

@@ -143,10 +143,11 @@ class Ranked:
             if not len(mine):
                 del self._lists[number], self._weights[number]
         self._length += sign * len(slots)
-        finite = slots[self._scores.are_finite(slots)]
-        self.nonfinite += sign * (len(slots) - len(finite))
-        if self.exact_totals is not None and len(finite):
-            self._sum(self.exact_totals, finite, sign)
+        finite = self._scores.are_finite(slots)
+        n_finite = int(np.count_nonzero(finite))
+        self.nonfinite += sign * (len(slots) - n_finite)
+        if self.exact_totals is not None and n_finite:
+            self._sum(self.exact_totals, slots[finite] if n_finite < len(slots) else slots, sign)
 
     def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
         """Split points by stratum."""
@@ -247,6 +248,9 @@ class Ranked:
 
     def _sum(self, totals: ExactSums, slots: Array, sign: int = 1, *, absolute: bool = False) -> None:
         """Add to totals what points contribute, or its absolute values, on all cores."""
+        if len(slots) == 1 and not absolute:
+            totals.add(self.contributions(slots)[0], sign)
+            return
         parts, slots = [], np.sort(slots)  # in the order of memory
 
         def work(chunk: slice) -> None:

@@ -63,14 +63,15 @@ class Slots:
         """Return the slots of distinct ids; -1 where one is not here."""
         return self.index.find(ids)
 
-    def add(self, points: WeightedPoints) -> Array:
-        """Take slots for points; return them."""
-        again = min(len(points), len(self._free))
-        slots = np.arange(self.extent - again, self.extent - again + len(points))
+    def add(self, points: Any) -> Array:
+        """Take slots for points, or for valid rows with their ids; return them."""
+        n = len(points.ids)
+        again = min(n, len(self._free))
+        slots = np.arange(self.extent - again, self.extent - again + n)
         if again:
             slots[:again] = self._free[-again:][::-1]
             del self._free[-again:]
-        self._extend(self.extent + len(points) - again)
+        self._extend(self.extent + n - again)
         self._write(slots, points.ids, points.weights, points.y, points.X)
         self.index.add(points.ids, slots)
         return slots
@@ -90,7 +91,7 @@ class Slots:
 
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
-        slots = np.sort(slots)  # in memory order
+        slots = slots if len(slots) == 1 else np.sort(slots)  # in memory order
         self.index.remove(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             block[inside] = 0
@@ -147,8 +148,9 @@ class Slots:
 
     def _extend(self, taken: int) -> None:
         self.extent = taken
-        for name, column in self._columns().items():
-            setattr(self, name, grown(column, taken))
+        if taken > len(self.ids):
+            for name, column in self._columns().items():
+                setattr(self, name, grown(column, taken))
         while len(self._blocks) << self._shift < taken:
             self._blocks.append(self._block_of())
 

@@ -107,14 +107,14 @@ class State:
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
         """Insert rows; the first of them may complete what a first anchor needs."""
-        points = new.points(numbers)
+        new = new._replace(ids=numbers)
         if self.candidates is None:
-            self._insert_first(points)
+            self._insert_first(new.points())
         else:
-            scored = self._score(points, new.moderate)
+            scored = self._score(new)
             self._begin(new.weights)
-            self._add(points, scored)
-        self.validator.admit(new.labels)
+            self._add(new, scored)
+        self.validator.admit(new.y)
         self.ids.admit(numbers, names)
         self.consistent = True
 
@@ -130,14 +130,14 @@ class State:
 
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
-        points = new.points(self.slots.ids[slots])
-        scored = None if self.candidates is None else self._score(points, new.moderate)
+        new = new._replace(ids=self.slots.ids[slots])
+        scored, points = None if self.candidates is None else self._score(new), new.points()
         self._begin(new.weights)
         n = len(slots)
         for step in [slice(row, row + 1) for row in range(n)] if self.settings.tree else [slice(0, n)]:
             self._drop(slots[step])
             self._add(points.take(step), None if scored is None else scored.take(step))
-        self.validator.admit(new.labels)
+        self.validator.admit(new.y)
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
@@ -149,21 +149,22 @@ class State:
             candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: WeightedPoints, moderate: bool) -> Scored | None:
+    def _score(self, new: ValidRows) -> Scored | None:
         """Score points before they are inserted; None if they can wait to be scored with others.
 
         That is where their order does not matter and scoring never fails, so that the result is the same.
         """
         assert self.candidates is not None
         scores = self.candidates.scores
-        return None if moderate and scores.never_fails and not self.settings.tree else scores.score(new)
+        waits = new.moderate and scores.never_fails and not self.settings.tree
+        return None if waits else scores.score(new.points())
 
-    def _add(self, points: WeightedPoints, scored: Scored | None) -> None:
+    def _add(self, points: WeightedPoints | ValidRows, scored: Scored | None) -> None:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
         slots = self.slots.add(points)
         self.n_weighted += int(np.count_nonzero(points.weights))
         self.total.add_many(points.weights)
-        self.n_changes += len(points)
+        self.n_changes += len(slots)
         if self.candidates is None:
             return
         self.slots.changed[slots] = True
