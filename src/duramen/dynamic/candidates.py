@@ -58,8 +58,8 @@ class LossTable:
     def __len__(self) -> int:
         return len(self.order)
 
-    def are_suspected(self, slots: Array) -> Array:
-        """Return which points are on the suspected side of the edge."""
+    def are_suspected(self, slots: Any) -> Any:
+        """Return which points, or whether one, are on the suspected side of the edge."""
         losses, (loss, name) = self._scores.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] > name - 1))
 
@@ -81,6 +81,20 @@ class LossTable:
                 self._set_edge(first)
                 self.above.add(-self._edge_weight)
         return suspected
+
+    def add_one(self, slot: int) -> bool:
+        """Add a point; return whether it is on the suspected side."""
+        if not len(self) or self.are_suspected(slot):
+            return bool(self.add(np.array([slot])).all())
+        self.order.add_one(*self._place(slot), slot)
+        return False
+
+    def remove_one(self, slot: int) -> bool:
+        """Remove a point; return whether it was suspected."""
+        if self.are_suspected(slot):
+            return bool(self.remove(np.array([slot])).all())
+        self.order.remove_one(*self._place(slot))
+        return False
 
     def settle(self, weight: float) -> tuple[Array, bool]:
         """Move the edge so that at least ``weight`` is suspected, with no more points than needed.
@@ -230,27 +244,37 @@ class LiveCandidates:
         ``at_once``, because the saved order is restored later.
         """
         self.scores.write(slots, scored, self._slots.extent)
-        for part in self._weighted(slots, at_once):
-            self.total.add_many(self._slots.weights[part])
-            self.engine.add(part[~self.table.add(part)])
+        weighted = self._weighted(slots)
+        if isinstance(self.engine, Tree) and not at_once:
+            for slot in weighted.tolist():
+                self.total.add(float(self._slots.weights[slot]))
+                if not self.table.add_one(slot):
+                    self.engine.add_one(slot)
+                self._settle()
+        elif len(weighted):
+            self.total.add_many(self._slots.weights[weighted])
+            self.engine.add(weighted[~self.table.add(weighted)])
             self._settle()
 
     def remove(self, slots: Array) -> None:
         """Remove points that are still in their slots, and overwrite their scores."""
-        for part in self._weighted(slots):
-            self.total.add_many(self._slots.weights[part], -1)
-            self.engine.remove(part[~self.table.remove(part)])
+        weighted = self._weighted(slots)
+        if isinstance(self.engine, Tree) or len(weighted) == 1:
+            for slot in weighted.tolist():
+                self.total.add(-float(self._slots.weights[slot]))
+                if not self.table.remove_one(slot):
+                    self.engine.remove_one(slot)
+                self._settle()
+        elif len(weighted):
+            self.total.add_many(self._slots.weights[weighted], -1)
+            self.engine.remove(weighted[~self.table.remove(weighted)])
             self._settle()
         self.scores.erase(slots)
 
-    def _weighted(self, slots: Array, at_once: bool = False) -> list[Array]:
-        """Return the points of positive weight: all together, or each by itself where their order matters."""
+    def _weighted(self, slots: Array) -> Array:
+        """Return the points of positive weight."""
         weighted = self._slots.weights[slots] > 0
-        n = int(np.count_nonzero(weighted))
-        slots = slots if n == len(slots) else slots[weighted]
-        if at_once or not isinstance(self.engine, Tree):
-            return [slots] if n else []
-        return [slots[one : one + 1] for one in range(n)]
+        return slots if np.count_nonzero(weighted) == len(slots) else slots[weighted]
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""

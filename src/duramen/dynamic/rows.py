@@ -66,6 +66,8 @@ class Slots:
     def add(self, points: Any) -> Array:
         """Take slots for points, or for valid rows with their ids; return them."""
         n = len(points.ids)
+        if n == 1 and len(self):
+            return np.array([self._add_one(points)])
         again = min(n, len(self._free))
         slots = np.arange(self.extent - again, self.extent - again + n)
         if again:
@@ -91,13 +93,40 @@ class Slots:
 
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
-        slots = slots if len(slots) == 1 else np.sort(slots)  # in memory order
+        if len(slots) == 1:
+            self._remove_one(int(slots[0]))
+            return
+        slots = np.sort(slots)  # in memory order
         self.index.remove(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
             block[inside] = 0
         for column in self._columns().values():
             column[slots] = 0
         self._free.frombytes(slots.astype(np.int32).tobytes())
+
+    def _add_one(self, points: Any) -> int:
+        slot = self._free.pop() if self._free else self.extent
+        if slot == self.extent:
+            self._extend(slot + 1)
+        name = int(points.ids[0])
+        self.row(slot)[:] = points.X[0]
+        self.ids[slot], self.weights[slot] = name, points.weights[0]
+        if self.y is not None:
+            self.y[slot] = points.y[0]
+        self.index.add_one(name, name, slot)
+        return slot
+
+    def _remove_one(self, slot: int) -> None:
+        name = int(self.ids[slot])
+        self.index.remove_one(name, name)
+        self.row(slot)[:] = 0
+        for column in self._columns().values():
+            column[slot] = 0
+        self._free.append(slot)
+
+    def row(self, slot: int) -> Array:
+        """View one row."""
+        return self._blocks[slot >> self._shift][slot & ((1 << self._shift) - 1)]
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""
