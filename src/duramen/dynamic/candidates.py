@@ -229,9 +229,6 @@ class LiveCandidates:
             shape = settings.bucket_size, settings.height
             self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
-    def __len__(self) -> int:
-        return len(self.table)
-
     @property
     def threshold(self) -> float:
         """The smallest loss of a suspected point; infinite where there is none."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.anchor_sample import SAMPLE, chances, sample_rows
+from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSum
@@ -231,12 +231,10 @@ class State:
         It depends only on the points present: those whose ids have the smallest random numbers.
         """
         there = self.slots.in_use()
-        there = there[self.slots.weights[there] > 0]
-        if len(there) <= SAMPLE:
-            return self.slots.points(there)
         ids, weights = self.slots.ids[there], self.slots.weights[there]
-        rows, heavy = sample_rows(chances(self.settings.seed, ids, weights), ids, weights)
-        return self.slots.points(there[rows]).with_weights(heavy)
+        bare = WeightedPoints._from_parts(np.empty((len(there), 0)), None, weights, ids)
+        chosen = anchor_sample(bare, self.settings.seed)  # rows are copied once they are chosen
+        return self.slots.points(self.slots.find(chosen.ids)).with_weights(chosen.weights)
 
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""
@@ -332,7 +330,7 @@ class State:
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if candidates is not None:
             candidates.check()
-            assert len(candidates) == n, "2: the candidates are other points"
+            assert candidates.n_points == n, "2: the candidates are other points"
 
 
 def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = False) -> None:
