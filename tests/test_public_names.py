@@ -25,8 +25,6 @@ def test_public_names():
 def test_renamed_names_stay_as_aliases():
     with pytest.warns(DeprecationWarning, match="duramen.AnchoredPoints"):
         assert dm.Seen is dm.AnchoredPoints
-    with pytest.warns(DeprecationWarning, match="values_and_cache"):
-        dm.SquaredLoss().values_and_marks([1.0, 0.0], [[1.0]], [2.0])
 
 
 @pytest.mark.parametrize(

@@ -219,10 +219,7 @@ def _signed_error(value: float, truth: float) -> float:
 def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tuple[str, Array]]:
     """Draw from the ball, and from spheres in it: a ball in many dimensions is nearly all surface."""
     uniform = ball.sample(n - n // 2, rng)
-    directions = rng.normal(size=(n // 2, *ball.theta.shape))
-    directions /= np.linalg.norm(directions, axis=-1, keepdims=True)
-    shares = np.resize(_SPHERES, n // 2).reshape(-1, *(1,) * ball.theta.ndim)
-    spheres = ball.theta + ball.radius * shares * directions
+    spheres = ball.sample(n // 2, rng, np.resize(_SPHERES, n // 2))
     return [("random", theta) for theta in uniform] + [("sphere", theta) for theta in spheres]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -423,19 +424,14 @@ def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any
 def _kept_of_tied(weights: Array, excess: float, slack: float) -> Array:
     """Set ``excess`` aside among points of equal loss, the first ones first.
 
-    What is kept of a point is rounded to nothing or to all of its weight if it is within ``slack`` of that:
-    the rounding error of sums as large as z.
+    What is kept of the last of these is rounded to nothing or to all of its weight if it is within ``slack``
+    of that: the rounding error of sums as large as z. Sums are pairwise: one after the other loses digits.
     """
-    sums = _running_sum(weights) if len(weights) > 1 else weights
-    left = np.clip(sums - excess, 0.0, weights)
-    left[(left < weights) & (left <= slack)] = 0.0
-    return np.where((left > 0) & (weights - left <= slack), weights, left)
-
-
-def _running_sum(weights: Array, block: int = 1024) -> Array:
-    """Compute cumulative sums in blocks: over a million weights in one go would lose digits."""
-    padded = np.zeros(-(-len(weights) // block) * block, dtype=np.longdouble)
-    padded[: len(weights)] = weights
-    inside = np.cumsum(padded.reshape(-1, block), axis=1)
-    inside[1:] += np.cumsum(inside[:-1, -1])[:, None]
-    return inside.ravel()[: len(weights)].astype(np.float64)
+    kept = weights.copy()
+    aside = bisect_right(range(1, len(weights) + 1), excess, key=lambda n: float(weights[:n].sum()))
+    kept[:aside] = 0.0
+    if aside < len(weights):
+        weight = float(weights[aside])
+        left = min(float(weights[: aside + 1].sum()) - excess, weight)
+        kept[aside] = weight if weight - left <= slack < left else left if left > slack else 0.0
+    return kept

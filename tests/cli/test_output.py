@@ -11,8 +11,8 @@ import pytest
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
 from duramen.cli.options import walk
-from duramen.cli.output import Output, bar, describe_error, naming
-from duramen.store import StoreLockedError
+from duramen.cli.output import _HINTS, Output, bar, describe_error, naming
+from duramen.errors import HINTS, RowError
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal
 
@@ -177,13 +177,11 @@ def test_a_full_disk_is_named():
     assert describe_error(error.value) == ("core.parquet: no space left on device", True)
 
 
-def test_advice_names_commands_instead_of_calls():
-    locked = StoreLockedError(
-        11, "process 7 has it open; close it there first, or open it with read_only=True", "s"
-    )
-    assert describe_error(locked)[0] == "s: process 7 has it open; close it there first"
-    other = ValueError("s is empty; dm.open_store(path, create=True, loss=...) creates one")
-    assert describe_error(other)[0] == "s is empty; duramen store init creates one"
+def test_advice_names_options_instead_of_arguments():
+    error = RowError("column {column!r} has no value in {row}", 3, column="age", hint="impute")
+    assert "impute='mean', 'median' or 'zero'" in str(error)
+    assert describe_error(error)[0].endswith("or impute it (--impute mean, median or zero)")
+    assert set(_HINTS) == set(HINTS)
 
 
 def test_nothing_is_written_to_a_closed_standard_output(monkeypatch):

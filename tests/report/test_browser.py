@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.report import report_html
+from duramen.report.page import report_html
 from tests.coreset.cores import logistic_core
 from tests.report.test_page import HISTORY, live
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import duramen as dm
-from duramen.report import report_html
+from duramen.report.page import report_html
 from duramen.store.store import AnchorEvent
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, logistic_core, own_loss_core, sparse_core

@@ -9,7 +9,7 @@ import duramen as dm
 from tests.coreset.cores import CityBlock
 from tests.store.life import ALL, TREE, Pair, assert_alike, assert_same_anchors, held, left, on_disk
 from tests.store.support import LeftError, sample
-from tests.support import SAMPLERS, Heaviest, Striped, quietly
+from tests.support import SAMPLERS, Heaviest, Striped, assert_same_coreset, quietly
 
 RANKED = [(name, "auto", {}) for name in ALL]
 BY_SAMPLER = [
@@ -382,3 +382,21 @@ def test_a_store_where_a_heavy_row_came_and_went_is_sound(path):
         assert store.total_weight == pytest.approx(2e-4, rel=1e-12)
     with dm.open_store(path) as store:
         assert store.check()
+
+
+@pytest.mark.parametrize("z", [0.01, 2e-6, 1.0])
+def test_a_heavy_suspect_that_came_and_went_leaves_a_sound_store(tmp_path, z):
+    rng = np.random.default_rng(0)
+    asked = {"loss": dm.KMeansLoss(1), "size": 50, "n_outliers": 0.01, "random_state": 0}
+    with dm.open_store(tmp_path / "a.duramen", create=True, **asked) as store:
+        store.insert(rng.normal(size=(500, 2)), sample_weight=rng.uniform(0.5, 1.5, size=500) * 1e-6)
+        before, total = store.coreset(), store.total_weight
+        heavy = store.insert([[9.0, 9.0]], sample_weight=1e12)
+        store.set_outliers(z)
+        store.coreset()
+        store.delete(heavy)
+        store.set_outliers(0)
+        store.check()
+        assert store.total_weight == total
+        store.set_outliers(0.01)
+        assert_same_coreset(store.coreset(), before)

@@ -43,7 +43,7 @@ from duramen.cli.options import (
     refuse_options,
 )
 from duramen.cli.output import Output, bar, fields_of, naming, standard_output
-from duramen.coreset.save import load_coreset
+from duramen.coreset.coreset import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
 from duramen.io.scan import Scan, TableSource
@@ -86,9 +86,7 @@ def build(options: Namespace) -> Result:
     core = build_core(options.data, options)
     with naming(str(options.output)):
         core.save(options.output)
-    seconds = time.perf_counter() - start
-    text = f"{core!r}\nwritten to {options.output} in {seconds:.1f} seconds"
-    return text, {"core": options.output, "seconds": seconds, **core_facts(core)}
+    return "", {"core": options.output, "seconds": time.perf_counter() - start, **core_facts(core)}
 
 
 def fit(options: Namespace) -> Result:
@@ -99,7 +97,6 @@ def fit(options: Namespace) -> Result:
 
     example: duramen fit core.parquet -o model.json
     """
-    from duramen.coreset.display import interval
     from duramen.solvers.solve import solve
 
     start = time.perf_counter()
@@ -116,25 +113,16 @@ def fit(options: Namespace) -> Result:
     share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
     estimate = core.estimate(solution.theta, share)
     model = model_state(core, solution, estimate, options.l2)
-    value = f"{interval(estimate, ' +- ')}, estimated from the coreset (standard error)"
-    lines = [repr(solution), f"  f_z on all the data: {value}"]
-    aside = _set_aside(core, solution, options.top)
-    if aside:
-        lines += ["set aside, largest loss first:", f"  {'id':<24}{'weight':>12}{'loss':>14}"]
-        lines += [f"  {one['id']!s:<24}{one['weight']:>12.6g}{one['loss']:>14.6g}" for one in aside]
-        if len(aside) < len(solution.outliers):
-            lines.append(f"  ... and {len(solution.outliers) - len(aside):,} more (see --top)")
     if options.output is not None:
         write_model(options.output, model)
-        lines.append(f"written to {options.output}")
-    return "\n".join(lines), {
+    return "", {
         "source": options.source,
         "kind": kind,
         "model": options.output,
         **{name: value for name, value in model.items() if name not in _NOT_SHOWN},
         "loss": repr(solution.loss),
         "n_set_aside": len(solution.outliers),
-        "set_aside": aside,
+        "set_aside": _set_aside(core, solution, options.top),
         "seconds": time.perf_counter() - start,
     }
 
@@ -302,7 +290,7 @@ def report(options: Namespace) -> Result:
 
     example: duramen report customers.duramen -o report.html
     """
-    from duramen.report import report_html
+    from duramen.report.page import report_html
 
     source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from duramen.errors import RowError
 from duramen.progress import Bar
+from duramen.text import shorten
 
 
 @dataclass
@@ -46,8 +47,8 @@ class Output:
             print(f"duramen: warning: {line}", file=sys.stderr, flush=True)
 
     def result(self, command: str, text: str, facts: dict[str, Any]) -> None:
-        """Print the result of a command: text for the user, or one JSON object."""
-        self.say(text)
+        """Print the result of a command: text for people, by default of its facts, or one JSON object."""
+        self.say(text or words(facts))
         if self.json:
             found = {"command": command, **plain(facts), "warnings": self.warnings}
             write(json.dumps(found, allow_nan=False, ensure_ascii=False) + "\n")
@@ -117,6 +118,33 @@ def fields_of(value: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
+def words(facts: dict[str, Any]) -> str:
+    """Describe fields for people, one a line; records are listed below their name.
+
+    Examples
+    --------
+    >>> print(words({"n_points": 3000, "theta": [0.25, -1.0], "set_aside": [{"id": "r1", "loss": 7.5}]}))
+    n points          3,000
+    theta             0.25, -1
+    set aside         1
+      id r1, loss 7.5
+    """
+    lines = []
+    for name, value in facts.items():
+        records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
+        lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
+        lines += ["  " + ", ".join(f"{one} {_words(part)}" for one, part in each.items()) for each in records]
+    return "\n".join(lines)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return shorten(", ".join(map(_words, value)), 80)
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else shorten(value, 80)
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C that was handled cleanly; the message says how far the command got."""
 
@@ -167,11 +195,6 @@ def defer_interrupts() -> Iterator[None]:
         _deferred.clear()
 
 
-_COMMANDS = {  # advice of the library, and the same on the command line
-    ", or open it with read_only=True": "",
-    "dm.open_store(path, create=True, loss=...)": "duramen store init",
-    "dm.open_store(path)": "with duramen store compact",
-}
 _HINTS = {  # as duramen.errors.HINTS
     "impute": "fill it, drop the row, or impute it (--impute mean, median or zero)",
     "features": "leave the column out of the features (--features)",
@@ -199,8 +222,6 @@ def describe_error(error: BaseException) -> tuple[str, bool]:
     'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
     """
     text = " ".join(_text(error).split())
-    for library, here in _COMMANDS.items():
-        text = text.replace(library, here)
     if isinstance(error, MemoryError):
         return f"not enough memory: {text}; use fewer rows", True
     if isinstance(error, _EXPECTED):

@@ -39,7 +39,6 @@ from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_erro
 from duramen.errors import RowError
 from duramen.io.scan import TableSource
 from duramen.store.store import open_store
-from duramen.text import shorten
 
 
 def add_commands(commands: Any) -> None:
@@ -71,16 +70,12 @@ def _on_store(run: Callable[[Any, Namespace], Result], *, read_only: bool = Fals
         check_source(options.store)
         with open_store(options.store, read_only=read_only) as store:
             text, facts = run(store, options)
-            now = _now(store)
-        if not read_only:
+            now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
+        if text:
             text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
         return text, {"store": store.path, **now, **facts}
 
     return opened
-
-
-def _now(store: Any) -> dict[str, Any]:
-    return fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
 
 
 def _reading(run: Callable[[Any, Namespace], Result]) -> Command:
@@ -280,7 +275,7 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     example: duramen store set-outliers customers.duramen 3%
     """
     store.set_outliers(options.outliers)
-    return f"weight {store.n_outliers:,.6g} may be set aside, {store.n_suspected:,} points are suspected", {}
+    return "", {}
 
 
 @_on_store
@@ -293,17 +288,7 @@ def reanchor(store: Any, options: Namespace) -> Result:
     example: duramen store reanchor customers.duramen
     """
     store.reanchor()
-    report = store.anchor_report()
-    return f"{store.path}: {_anchor(report)}", {"radius": report.radius}
-
-
-def _anchor(report: Any) -> str:
-    """Describe the anchor of a store, and whether to find a new one."""
-    if report.radius is None:
-        return f"no anchor yet; {report.reason}"
-    since = f"{report.n_late:,} of {report.n_points:,} points inserted or updated since"
-    advice = "; a new one is advised (duramen store reanchor)" if report.advised else ""
-    return f"an anchor with radius {report.radius:.4g}, {since}{advice}"
+    return "", {"radius": store.anchor_report().radius}
 
 
 @_reading
@@ -316,7 +301,7 @@ def coreset(store: Any, options: Namespace) -> Result:
     """
     core = core_of(store)
     core.save(options.output)
-    return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
+    return "", {"core": options.output, **core_facts(core)}
 
 
 @_reading
@@ -331,7 +316,7 @@ def stats(store: Any, options: Namespace) -> Result:
     report, encoding = store.anchor_report(), encoding_in(store.notes)
     columns = store.columns if encoding is None else encoding.names
     roles = store.notes.get("encoding") or store.notes.get("columns") or {}
-    facts = {
+    return "", {
         "loss": repr(store.loss),
         "columns": columns and list(columns),
         "label": roles.get("label"),
@@ -343,19 +328,6 @@ def stats(store: Any, options: Namespace) -> Result:
         "n_forgotten": len(store.forgotten),
         "n_bytes": options.store.stat().st_size,
     }
-    shown = {**_now(store), **facts, "columns": ", ".join(columns or ["not known yet"])}
-    return f"{store.path}: {_anchor(report)}\n" + "\n".join(_words(shown)), facts
-
-
-def _words(facts: dict[str, Any]) -> list[str]:
-    """Describe fields for people, one a line."""
-    return [f"  {name.replace('_', ' '):<18}{_text(value)}" for name, value in facts.items()]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return f"{value:,}" if type(value) is int else shorten(value, 80)
 
 
 @_reading
@@ -368,11 +340,7 @@ def history(store: Any, options: Namespace) -> Result:
     example: duramen store history customers.duramen
     """
     events = [event._asdict() for event in store.history]
-    deleted = [{"id": one, "time": time} for one, time in store.forgotten]
-    lines = [f"{store.path}: {len(events)} anchors, {len(deleted):,} deleted"]
-    lines += [f"{one['time']}:\n" + "\n".join(_words(one)) for one in events]
-    lines += [f"{one['time']}: {one['id']} deleted" for one in deleted]
-    return "\n".join(lines), {"events": events, "forgotten": deleted}
+    return "", {"events": events, "forgotten": [{"id": one, "time": time} for one, time in store.forgotten]}
 
 
 @_reading
@@ -383,8 +351,7 @@ def check(store: Any, options: Namespace) -> Result:
 
     example: duramen store check customers.duramen
     """
-    summary = store.check()
-    return f"{options.store}: {summary}", {"whole": True, "summary": summary}
+    return "", {"whole": True, "summary": store.check()}
 
 
 @_on_store
@@ -397,8 +364,7 @@ def compact(store: Any, options: Namespace) -> Result:
     """
     before = options.store.stat().st_size
     store.compact()
-    after = options.store.stat().st_size
-    return f"{before:,} bytes before, {after:,} now", {"n_bytes_before": before, "n_bytes": after}
+    return "", {"n_bytes_before": before, "n_bytes": options.store.stat().st_size}
 
 
 @_reading
@@ -411,6 +377,4 @@ def backup(store: Any, options: Namespace) -> Result:
     """
     check_target(options.copy, inputs=[options.store])
     store.backup(options.copy)
-    n_bytes = options.copy.stat().st_size
-    text = f"{store.n_points:,} points copied to {options.copy}, {n_bytes:,} bytes"
-    return text, {"copy": options.copy, "n_bytes": n_bytes}
+    return "", {"copy": options.copy, "n_bytes": options.copy.stat().st_size}

@@ -1,7 +1,6 @@
 """The coreset: a few weighted rows that represent many, with error bars."""
 
-from duramen.coreset.coreset import Coreset
+from duramen.coreset.coreset import Coreset, load_coreset
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.save import load_coreset
 
 __all__ = ["Coreset", "Estimate", "load_coreset"]

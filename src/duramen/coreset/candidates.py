@@ -13,7 +13,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.choose import Suspects
-from duramen.coreset.exact import ExactSums, rounded, sum_in_units
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
 from duramen.coreset.view import View, check_finite, largest_losses
 from duramen.points import WeightedPoints
@@ -40,8 +40,8 @@ class Collected:
         Those that may be suspected, sorted by id. All others are inliers.
     numbers, counts : arrays
         The numbers of the inliers' strata, in ascending order, and how many points each has.
-    weights : list of int
-        The weight of each stratum, in units of the smallest float.
+    weights : ExactSums
+        The weight of each stratum.
     totals : ExactSums or None
         Over the inliers, of the features that weights are calibrated to.
     kept : RankedPoints or None
@@ -53,7 +53,7 @@ class Collected:
     suspects: AnchoredPoints | None
     numbers: Array
     counts: Array
-    weights: list[int]
+    weights: ExactSums
     totals: ExactSums | None
     kept: RankedPoints | None
 
@@ -74,7 +74,7 @@ class Collector:
         self._totals = None if view.features is None else ExactSums(view.features.n_columns)
         self._index: dict[int, int] = {}  # of each stratum's number, in the lists below
         self._counts: list[int] = []
-        self._weights: list[int] = []
+        self._weights = ExactSums(0)
         self.n_rows, self._n_points = 0, 0
 
     def add(self, points: WeightedPoints) -> None:
@@ -90,7 +90,8 @@ class Collector:
 
     def absorb(self, other: Collected) -> None:
         """Merge other candidates into these."""
-        indices = self._count(other.numbers, other.counts, other.weights)
+        indices = self._count(Strata(other.numbers, other.counts, np.empty(0)))
+        self._weights.absorb(other.weights, at=indices)
         if self._totals is not None and other.totals is not None:
             self._totals.absorb(other.totals)
         if other.kept is not None:
@@ -123,8 +124,8 @@ class Collector:
             kept = kept.by_id()
             kept = kept._replace(strata=numbers[kept.strata])
         counts = np.array(self._counts, dtype=np.int64)[order]
-        weights = [self._weights[index] for index in order.tolist()]
         suspects = self._outer.kept()
+        weights = self._weights.take(order)
         return Collected(
             self.n_rows, self._n_points, suspects, numbers[order], counts, weights, self._totals, kept
         )
@@ -134,24 +135,24 @@ class Collector:
 
     def _add_inliers(self, ranked: RankedRows) -> None:
         strata, places, weights = ranked.strata(), ranked.places, ranked.points.weights
-        parts = [
-            weights if places is None else weights[places == at + 1] for at in range(len(strata.numbers))
-        ]
-        indices = self._count(strata.numbers, strata.counts, [sum_in_units(part) for part in parts])
+        indices = self._count(strata)
+        for at, index in enumerate(indices.tolist()):
+            part = ExactSums()
+            part.add_rows(weights if places is None else weights[places == at + 1])
+            self._weights.absorb(part, at=[index])
         if len(indices):
             places = np.ones(len(weights), dtype=np.int8) if places is None else places
             self._lowest.add(ranked.points, ranked.ranks, np.append(0, indices)[places])
 
-    def _count(self, numbers: Array, counts: Array, weights: list[int]) -> Array:
-        """Add to the counts and weights of strata; return their indices: a new stratum gets the next one."""
-        for number, count, weight in zip(numbers.tolist(), counts.tolist(), weights, strict=True):
+    def _count(self, strata: Strata) -> Array:
+        """Add to the counts of strata; return their indices: a new stratum gets the next one."""
+        for number, count in zip(strata.numbers.tolist(), strata.counts.tolist(), strict=True):
             index = self._index.setdefault(number, len(self._index))
             if index == len(self._counts):
                 self._counts.append(0)
-                self._weights.append(0)
             self._counts[index] += count
-            self._weights[index] += weight
-        return np.array([self._index[number] for number in numbers.tolist()], dtype=np.intp)
+        self._weights.grow(len(self._counts))
+        return np.array([self._index[number] for number in strata.numbers.tolist()], dtype=np.intp)
 
 
 @final
@@ -179,8 +180,7 @@ class MergedCandidates:
         return Suspects(rows, points.ids[rows], self._outer.losses[rows], points.weights[rows])
 
     def strata(self) -> Strata:
-        weights = np.array([rounded(units) for units in self._inner.weights])
-        return Strata(self._inner.numbers, self._inner.counts, weights)
+        return Strata(self._inner.numbers, self._inner.counts, self._inner.weights.values)
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
         points, ranks, strata = self._kept
@@ -188,8 +188,9 @@ class MergedCandidates:
         return Entries(np.arange(len(points)), points.ids, points.weights, ranks, groups)
 
     def rest(self, strata: Array, rows: Array) -> float:
-        units = sum(self._inner.weights[at] for at in np.flatnonzero(strata).tolist())
-        return rounded(units - sum_in_units(self._kept.points.weights[rows]))
+        left = self._inner.weights.take(strata).total()
+        left.add_rows(self._kept.points.weights[rows], -1)
+        return float(left.values)
 
     def totals(self) -> Array | None:
         return None if self._inner.totals is None else self._inner.totals.values

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, Rows, read_only
-from duramen.coreset import display, plot
+from duramen.coreset import display, plot, save
 from duramen.coreset.display import frame_of
 from duramen.coreset.estimate import Estimate, capped, standard_error
 from duramen.losses.base import Anchor, Loss
@@ -218,9 +218,7 @@ class Coreset:
             Names and values of JSON types to save in the same file: a loaded coreset
             has them as ``metadata``. By default this coreset's own.
         """
-        from duramen.coreset.save import write
-
-        write(self, path, self.metadata if metadata is None else metadata)
+        save.write(self, path, self.metadata if metadata is None else metadata)
 
     def _trimmed(self, theta: Any, n_outliers: float | None) -> tuple[Array, Array]:
         z = self.n_outliers if n_outliers is None else outlier_weight(n_outliers, self.total_weight)
@@ -250,3 +248,39 @@ class Coreset:
             return None
         features = calibration_features(self.loss, self.anchor, len(inner), self.points)
         return Calibration(features.columns(self.points.take(inner)), self._sampled[inner])
+
+
+def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Coreset:
+    """Load a coreset that :meth:`Coreset.save` wrote: the same, bit for bit.
+
+    Needs the extra ``duramen[frames]``. The loaded anchor has all that was
+    frozen: with it and the same seed, :func:`duramen.robust_coreset` builds the
+    same coreset from the same data.
+
+    Parameters
+    ----------
+    path : str or path
+    loss : Loss, optional
+        Needed if the coreset was made with a custom loss or divergence, which
+        cannot be saved.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not a saved coreset, is damaged, or was written by a newer version;
+        if ``loss`` is needed, or differs from that of the file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import duramen as dm
+    >>> core = dm.robust_coreset([[0.0], [1.0], [5.0]], loss=dm.KMeansLoss(1), size=2, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     core.save(pathlib.Path(folder) / "core.parquet")
+    ...     again = dm.load_coreset(pathlib.Path(folder) / "core.parquet")
+    >>> again.loss, again.weights.tolist() == core.weights.tolist()
+    (KMeansLoss(k=1), True)
+    """
+    return Coreset(**save.read(path, loss))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -14,9 +14,6 @@ from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
 from duramen.samplers.calibration import calibration_features
 from duramen.text import shorten
-
-if TYPE_CHECKING:
-    from duramen.coreset.coreset import Coreset
 
 _QUICK = 2e8  # products that take about a tenth of a second
 
@@ -27,7 +24,7 @@ _HEAD = "text-align:left;vertical-align:top;font-weight:normal;opacity:.7;paddin
 _CELL = "text-align:left;vertical-align:top;padding:.2em 0;border:0"
 
 
-def summary(core: Coreset) -> str:
+def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
     suspected = int(np.count_nonzero(core.suspected))
     outer = f", {suspected:,} of the rows for {core.n_suspected:,} suspected outliers" if suspected else ""
@@ -39,7 +36,7 @@ def summary(core: Coreset) -> str:
     )
 
 
-def table(core: Coreset) -> str:
+def table(core: Any) -> str:
     """Describe a coreset in a small HTML table that takes its colours from the page."""
     rows = "".join(
         f'<tr style="{_ROW}"><th scope="row" style="{_HEAD}">{escape(name)}</th>'
@@ -52,17 +49,17 @@ def table(core: Coreset) -> str:
     )
 
 
-def _size(core: Coreset) -> str:
+def _size(core: Any) -> str:
     rows, columns = len(core), core.points.n_columns
     size = f"{rows:,} weighted row{'s' * (rows != 1)} x {columns:,} column{'s' * (columns != 1)}"
     return f"{size} for {core.n_points:,} points"
 
 
-def _sampler(core: Coreset) -> str:
+def _sampler(core: Any) -> str:
     return f"{shorten(core.sampler)}, {'calibrated' if core.calibrated else 'not calibrated'}"
 
 
-def facts(core: Coreset) -> dict[str, str]:
+def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
     known = {
@@ -89,7 +86,7 @@ def facts(core: Coreset) -> dict[str, str]:
     return known
 
 
-def at_anchor(core: Coreset) -> Estimate | None:
+def at_anchor(core: Any) -> Estimate | None:
     """Estimate f_z at the anchor; None where there is no anchor, where it would take long, or where it fails.
 
     The standard error is NaN where only it would take long.
@@ -106,7 +103,7 @@ def at_anchor(core: Coreset) -> Estimate | None:
         return None
 
 
-def _n_regressors(core: Coreset) -> int:
+def _n_regressors(core: Any) -> int:
     """Count the columns that the error bar regresses on."""
     if not core.calibrated or core.anchor is None:
         return 1
@@ -155,12 +152,12 @@ OURS = "duramen:"
 """Prefix of a column of ours whose name is that of a feature."""
 
 
-def feature_names(core: Coreset) -> list[str]:
+def feature_names(core: Any) -> list[str]:
     """Return the names of the columns, or x0, x1, ..."""
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
-def frame_of(core: Coreset) -> Any:
+def frame_of(core: Any) -> Any:
     """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
     names = feature_names(core)

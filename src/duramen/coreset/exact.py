@@ -1,216 +1,264 @@
 """Sums without rounding: the same whatever the order and the grouping of the numbers.
 
-A sum is an integer, in units of the smallest float. What is added can be
-subtracted again, and leaves no trace.
+What is added can be subtracted again, and leaves no trace, over the whole range of floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
 
 from duramen.arrays import Array
 
-_SMALLEST = 1074  # the smallest float is 2 ** -1074
 _BLOCK = 4096  # rows whose upper parts are added up in floats without rounding
 _SPLIT = 13  # sigma >= 2**13 max|x|: then the sum of 4096 upper parts has at most 52 bits
 _TALL = 2.0**1000  # from here on sigma might overflow: such columns are added up value by value
-
-
-def in_units(value: float) -> int:
-    """Convert a finite float to units of the smallest one."""
-    top, bottom = value.as_integer_ratio()  # bottom is a power of two
-    return top << (_SMALLEST + 1 - bottom.bit_length())
-
-
-def rounded(units: int) -> float:
-    """Round a number of smallest floats to the nearest float."""
-    try:
-        return units / (1 << _SMALLEST)
-    except OverflowError:
-        return np.inf if units > 0 else -np.inf
-
-
-@final
-class ExactSum:
-    """The exact sum of finite floats.
-
-    Examples
-    --------
-    >>> total = ExactSum()
-    >>> total.add_many(np.array([1e20, 0.1, 1e-300]))
-    >>> total.add(-1e20)
-    >>> total.value
-    0.1
-    """
-
-    __slots__ = ("units",)
-
-    def __init__(self) -> None:
-        self.units = 0
-
-    @property
-    def value(self) -> float:
-        """The sum, rounded once; infinite beyond the range of floats."""
-        return rounded(self.units)
-
-    def add(self, value: float) -> None:
-        """Add one number."""
-        self.units += in_units(value)
-
-    def add_many(self, values: Array, sign: int = 1) -> None:
-        """Add an array of numbers, or subtract them if ``sign`` is -1."""
-        self.units += sign * sum_in_units(values)
+_BITS, _LIMBS, _POINT = 32, 70, 1152  # limbs of 32 bits in units of 2**-1152; two of them are head room
+_LOW = (1 << _BITS) - 1
+_FULL = 1 << 28  # numbers that a limb of 64 bits can surely take before carries are due
+_NONFINITE = np.array([np.inf, -np.inf, np.nan])
+_BIAS = sum(1 << (62 + _BITS * limb) for limb in range(_LIMBS))
 
 
 @final
 class ExactSums:
-    """Exact sums of the columns of an array, in which infinities and NaN are preserved.
+    """Exact sums of the columns of an array, in which infinities and NaN are counted.
 
     Parameters
     ----------
-    n : int
-        The number of columns.
+    n : int, optional
+        The number of columns; without it, one sum of plain floats.
 
     Notes
     -----
-    Rows are added to two floats per column, as long as these hold the sum exactly,
-    and to integers otherwise.
+    Rows are added to two floats per column, as long as these hold the sum exactly, and
+    to integer limbs otherwise.
 
     Examples
     --------
-    >>> sums = ExactSums(1)
-    >>> for value in (1e20, 1.0, -1e20, 0.5):
-    ...     sums.add(np.array([value]))
+    >>> total = ExactSums()
+    >>> for value in (1e300, 1.0, -1e300, 0.5, 1e-300):
+    ...     total.add(value)
+    >>> total.values
+    1.5
+    >>> sums = ExactSums(2)
+    >>> sums.add_rows(np.array([[0.1, 5.0], [1e20, 6.0], [-1e20, 7.0]]))
     >>> sums.values
-    array([1.5])
+    array([ 0.1, 18. ])
     """
 
-    __slots__ = ("_high", "_low", "_nonfinite", "_units")
+    __slots__ = ("_high", "_limbs", "_low", "_n", "_n_added")
 
-    def __init__(self, n: int) -> None:
-        self._units = [0] * n
-        self._high, self._low = np.zeros((2, n))
-        self._nonfinite = np.zeros((3, n), dtype=np.int64)  # how many were inf, -inf and NaN
+    def __init__(self, n: int | None = None) -> None:
+        self._n = n
+        self._high: Any = 0.0 if n is None else np.zeros(n)
+        self._low: Any = self._high
+        self._limbs: Array | None = None  # of each sum; then how many of its numbers were inf, -inf and NaN
+        self._n_added = 0  # to the limbs, since carries were last propagated
 
     def __len__(self) -> int:
-        return len(self._units)
+        return 1 if self._n is None else self._n
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ExactSums):
-            return NotImplemented
-        return sums_to_bytes(self.units, self.infinities) == sums_to_bytes(other.units, other.infinities)
+        return isinstance(other, ExactSums) and self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def units(self) -> list[int]:
-        """The sums of the finite numbers, in units of the smallest float."""
-        for part in (self._high, self._low):
-            self._add_units(part.tolist())
-            part[:] = 0.0
-        return self._units
-
-    @property
-    def values(self) -> Array:
-        """The sums, each rounded once."""
-        return np.array([rounded(units) for units in self.units]) + self.infinities
-
-    @property
-    def infinities(self) -> Array:
-        """The sums of the numbers that are not finite."""
+    def values(self) -> Any:
+        """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""
+        if self._limbs is None:
+            if self._n is None:
+                return self._high + self._low
+            with np.errstate(over="ignore"):
+                return self._high + self._low
+        values = np.array([_rounded(units) for units in self._units()])
         with np.errstate(invalid="ignore"):
-            kinds = np.array([np.inf, -np.inf, np.nan])[:, None]
-            total = np.where(self._nonfinite > 0, kinds, 0.0).sum(axis=0)
-        return np.where(np.isnan(total), np.nan, total)  # all NaN alike
+            values += np.where(self._limbs[:, _LIMBS:] > 0, _NONFINITE, 0.0).sum(axis=1)
+        return values if self._n is not None else float(values[0])
 
-    def add(self, row: Array, sign: int = 1) -> None:
+    def add(self, row: Any, sign: int = 1) -> None:
         """Add one number to each sum, or subtract it if ``sign`` is -1."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            high, error = _two_sum(self._high, row if sign > 0 else -row)
+        if self._n is None:
+            high, error = _two_sum(self._high, sign * float(row))
             low, rest = _two_sum(self._low, error)
-        if not rest.any():
+            lost = rest != 0.0  # also NaN
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                high, error = _two_sum(self._high, row if sign > 0 else -row)
+                low, rest = _two_sum(self._low, error)
+            lost = rest.any()
+        if lost:  # the pair cannot hold it
+            self._add_to_limbs(np.atleast_1d(np.asarray(row, dtype=np.float64)), sign)
+        else:
             self._high, self._low = high, low
-            return
-        kinds = np.array([row == np.inf, row == -np.inf, np.isnan(row)])  # the pair cannot hold it
-        self._nonfinite += sign * kinds
-        self._add_units(np.where(kinds.any(axis=0), 0.0, row).tolist(), sign)
-
-    def _add_units(self, row: list[float], sign: int = 1) -> None:
-        self._units = [mine + sign * in_units(one) for mine, one in zip(self._units, row, strict=True)]
 
     def add_rows(self, rows: Array, sign: int = 1) -> None:
-        """Add all rows of an array (m, n) to the n sums, or subtract them if ``sign`` is -1."""
+        """Add all rows of an array (m, n) to the n sums, or subtract them; (m,) numbers to a single sum."""
+        if self._n is None and (len(rows) == 1 or _are_small_integers(rows)):
+            self.add(rows.item() if len(rows) == 1 else rows.sum(), sign)
+            return
         for start in range(0, len(rows), _BLOCK):
             block = np.asarray(rows[start : start + _BLOCK], dtype=np.float64)
-            largest = _largest(block)
-            can_split = largest.max(initial=0.0) < _TALL  # not NaN
+            largest = np.maximum(block.max(axis=0), -block.min(axis=0))
+            can_split = np.max(largest, initial=0.0) < _TALL  # not NaN
             for part in _parts(block, largest) if can_split else block:
                 self.add(part, sign)
 
-    def absorb(self, other: ExactSums) -> None:
-        """Add the leading sums of ``other`` to these."""
-        self._units = [mine + one for mine, one in zip(self._units, other.units, strict=False)]
-        self._nonfinite += other._nonfinite[:, : len(self)]
+    def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
+        """Add other sums to those at some positions, which are distinct; by default the leading ones."""
+        other._flush()
+        if other._limbs is not None:
+            limbs = self._make_room(other._n_added)
+            limbs[slice(None) if at is None else at] += sign * other._limbs[: len(limbs)]
+
+    def take(self, at: Array) -> ExactSums:
+        """Copy the sums at some positions, or in a mask."""
+        self._flush()
+        limbs = self._make_room(0)[at]
+        taken = ExactSums(len(limbs))
+        taken._make_room(self._n_added)[:] = limbs
+        return taken
+
+    def total(self) -> ExactSums:
+        """Add up all the sums to a single one."""
+        self._flush()
+        total = ExactSums()
+        for limbs in self._make_room(0):
+            total._make_room(self._n_added)[0] += limbs
+        return total
+
+    def grow(self, n: int) -> None:
+        """Append sums of nothing, to ``n`` in all."""
+        self._flush()
+        limbs, self._n = self._make_room(0), n
+        self._high = self._low = np.zeros(n)
+        self._limbs = np.pad(limbs, ((0, n - len(limbs)), (0, 0)))
+
+    def to_bytes(self) -> bytes:
+        """Encode the sums: equal ones have equal bytes, however they came about."""
+        units = self._units()
+        counts = np.zeros((len(self), 3), dtype="<i8") if self._limbs is None else self._limbs[:, _LIMBS:]
+        zeros = [(one & -one).bit_length() - 1 if one else 0 for one in units]
+        digits = [_as_bytes(one >> shift) for one, shift in zip(units, zeros, strict=True)]
+        head = np.array([len(units), counts.any()], dtype="<u4").tobytes()
+        lengths = np.array([zeros, [len(one) for one in digits]], dtype="<u2").tobytes()
+        return b"".join([head, lengths, counts.astype("<i8").tobytes() if counts.any() else b"", *digits])
 
     @classmethod
-    def of(cls, units: Sequence[int], infinities: Array) -> ExactSums:
-        """Restore sums from their units and infinities."""
-        sums = cls(len(units))
-        sums._units = list(units)
-        sums._nonfinite += [infinities == np.inf, infinities == -np.inf, np.isnan(infinities)]
+    def from_bytes(cls, data: bytes) -> ExactSums:
+        """Restore the sums, as a vector, from what :meth:`to_bytes` returned; refuse anything else.
+
+        Raises
+        ------
+        ValueError
+            If these are no such bytes.
+        """
+        n, counted = np.frombuffer(data[:8].ljust(8, b"\xff"), dtype="<u4").tolist()
+        at = 8 + (4 + 24 * counted) * n
+        if counted > 1 or len(data) < at:
+            raise ValueError("exact sums are cut off")
+        zeros, lengths = np.frombuffer(data[8 : 8 + 4 * n], dtype="<u2").reshape(2, n).tolist()
+        if len(data) != at + sum(lengths):
+            raise ValueError("exact sums have a wrong length")
+        sums = cls(n)
+        limbs = sums._make_room(1)
+        for row, (shift, length) in enumerate(zip(zeros, lengths, strict=True)):
+            mantissa = int.from_bytes(data[at : at + length], "little", signed=True)
+            if shift + 8 * length > _BITS * _LIMBS:
+                raise ValueError("exact sums are beyond all floats")
+            limbs[row, :_LIMBS] = _to_limbs(mantissa << shift)
+            at += length
+        if counted:
+            limbs[:, _LIMBS:] = np.frombuffer(data[8 + 4 * n : 8 + 28 * n], dtype="<i8").reshape(n, 3)
+        if sums.to_bytes() != data:
+            raise ValueError("exact sums are not in their shortest form")
         return sums
 
+    def _units(self) -> list[int]:
+        """Return the sums of the finite numbers as integers."""
+        high, low = np.atleast_1d(self._high).tolist(), np.atleast_1d(self._low).tolist()
+        pairs = [_to_units(one) + _to_units(other) for one, other in zip(high, low, strict=True)]
+        if self._limbs is None:
+            return pairs
+        return [pair + _from_limbs(limbs[:_LIMBS]) for pair, limbs in zip(pairs, self._limbs, strict=True)]
 
-def sums_to_bytes(units: Sequence[int], infinities: Array | None = None) -> bytes:
-    """Encode exact sums: the exponent and the signed mantissa of each, without padding."""
-    beside = np.zeros(len(units)) if infinities is None else infinities
-    parts = [len(units).to_bytes(4, "little"), beside.astype("<f8").tobytes()]
-    for one in units:
-        zeros = (one & -one).bit_length() - 1 if one else 0
-        mantissa = one >> zeros
-        digits = mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
-        parts += [zeros.to_bytes(2, "little"), len(digits).to_bytes(2, "little"), digits]
-    return b"".join(parts)
+    def _flush(self) -> None:
+        """Move what is in the pair to the limbs."""
+        for part in (self._high, self._low):
+            if np.any(part):
+                self._add_to_limbs(np.atleast_1d(part), 1)
+        self._high = self._low = 0.0 if self._n is None else np.zeros(self._n)
+
+    def _add_to_limbs(self, row: Array, sign: int) -> None:
+        """Add numbers to the limbs, each to three of them."""
+        limbs, rows = self._make_room(1), np.arange(len(row))
+        limbs[:, _LIMBS:] += sign * np.column_stack([row == np.inf, row == -np.inf, np.isnan(row)])
+        mantissas, exponents = np.frexp(np.where(np.isfinite(row), row, 0.0))
+        mantissas = (np.abs(mantissas) * 2.0**53).astype(np.int64)
+        signs = np.where(row < 0, -sign, sign)
+        first, shift = np.divmod(exponents + (_POINT - 53), _BITS)
+        low, high = (mantissas & _LOW) << shift, (mantissas >> _BITS) << shift
+        limbs[rows, first] += signs * (low & _LOW)
+        limbs[rows, first + 1] += signs * ((low >> _BITS) + (high & _LOW))
+        limbs[rows, first + 2] += signs * (high >> _BITS)
+
+    def _make_room(self, n_added: int) -> Array:
+        """Return the limbs, after carries if they could not take so many more numbers."""
+        if self._limbs is None:
+            self._limbs = np.zeros((len(self), _LIMBS + 3), dtype=np.int64)
+        if self._n_added + n_added > _FULL:
+            for limbs in self._limbs:
+                limbs[:_LIMBS] = _to_limbs(_from_limbs(limbs[:_LIMBS]))
+            self._n_added = 1
+        self._n_added += n_added
+        return self._limbs
 
 
-def sums_from_bytes(data: bytes) -> tuple[list[int], Array]:
-    """Read what :func:`sums_to_bytes` returned: units and infinities."""
-    n = int.from_bytes(data[:4], "little")
-    units, at = [], 4 + 8 * n
-    for _ in range(n):
-        zeros, length = np.frombuffer(data, dtype="<u2", count=2, offset=at).tolist()
-        units.append(int.from_bytes(data[at + 4 : at + 4 + length], "little", signed=True) << zeros)
-        at += 4 + length
-    return units, np.frombuffer(data[4 : 4 + 8 * n], dtype="<f8")
+def _from_limbs(limbs: Array) -> int:
+    """Join limbs to an integer; each may be negative, and longer than 32 bits."""
+    biased = (limbs + (1 << 62)).astype("<u8").view("<u4")  # none is negative
+    low, high = (int.from_bytes(part.tobytes(), "little") for part in (biased[::2], biased[1::2]))
+    return low + (high << _BITS) - _BIAS
 
 
-def sum_in_units(numbers: Array) -> int:
-    """Add up finite floats, in units of the smallest float."""
-    if len(numbers) == 1:
-        return in_units(numbers.item())
-    with np.errstate(over="ignore"):
-        size = float(np.abs(numbers).sum())
-    if size < 2.0**53 and np.array_equal(numbers, np.floor(numbers)):  # all integers below are floats
-        return int(numbers.sum()) << _SMALLEST
-    if not size < _TALL:
-        return sum(map(in_units, numbers.tolist()))
-    blocks = (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
-    return sum(in_units(float(part)) for block in blocks for part in _parts(block, _largest(block)))
+def _to_limbs(units: int) -> Array:
+    """Split an integer into limbs, all of its sign."""
+    digits = abs(units).to_bytes(_LIMBS * _BITS // 8, "little")
+    limbs = np.frombuffer(digits, dtype="<u4").astype(np.int64)
+    return limbs if units >= 0 else -limbs
 
 
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Add two arrays: their sum rounded, and the error, which is exact (Knuth)."""
+def _to_units(value: float) -> int:
+    """Convert a finite float to an integer, exactly."""
+    top, bottom = value.as_integer_ratio()  # bottom is a power of two
+    return top << (_POINT + 1 - bottom.bit_length())
+
+
+def _rounded(units: int) -> float:
+    try:
+        return units / (1 << _POINT)
+    except OverflowError:
+        return np.inf if units > 0 else -np.inf
+
+
+def _as_bytes(mantissa: int) -> bytes:
+    return mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
+
+
+def _are_small_integers(numbers: Array) -> bool:
+    """Return whether all partial sums are integers that floats hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.abs(numbers).sum()) < 2.0**53 and np.array_equal(numbers, np.floor(numbers))
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """Add two numbers or arrays: their sum rounded, and the error, which is exact (Knuth)."""
     total = a + b
     back = total - a
     return total, (a - (total - back)) + (b - back)
-
-
-def _largest(block: Array) -> Any:
-    """Find the largest absolute values along the first axis."""
-    return np.maximum(block.max(axis=0), -block.min(axis=0))
 
 
 def _parts(block: Array, largest: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from duramen.arrays import refuse_nonfinite
 from duramen.coreset.anchor_sample import SAMPLE, chances, sample_of
-from duramen.coreset.exact import rounded, sum_in_units
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, RankedPoints
 from duramen.coreset.view import check_points
 from duramen.losses.base import Loss
@@ -45,8 +45,8 @@ class FirstPassResult:
     ----------
     n_rows, n_points : int
         The number of rows, and of those with a positive weight.
-    weight : int
-        Their total weight, in units of the smallest float.
+    weight : ExactSums
+        Their total weight.
     form : Form or None
         The format of the rows; None where there are none.
     classes : tuple of float
@@ -57,7 +57,7 @@ class FirstPassResult:
 
     n_rows: int
     n_points: int
-    weight: int
+    weight: ExactSums
     form: Form | None
     classes: tuple[float, ...]
     kept: RankedPoints | None
@@ -71,7 +71,7 @@ class FirstPassResult:
     @property
     def total(self) -> float:
         """The total weight of all points."""
-        return rounded(self.weight)
+        return float(self.weight.values)
 
     def sample(self) -> WeightedPoints:
         """Sample at most 20,000 points of positive weight, as ``anchor_sample`` does in memory.
@@ -107,7 +107,7 @@ class FirstPass:
         self._lowest = BottomK(SAMPLE + 1)
         self._form: Form | None = None
         self._classes: set[float] = set()
-        self.n_rows, self._n_points, self._weight = 0, 0, 0
+        self.n_rows, self._n_points, self._weight = 0, 0, ExactSums()
 
     def add(self, points: WeightedPoints) -> None:
         """Add a batch, or raise TypeError or ValueError if the loss does not accept it."""
@@ -123,7 +123,7 @@ class FirstPass:
         if self._limit < np.inf:
             ranks[ranks > self._limit] = np.inf
         self._lowest.add(points, ranks, np.zeros(len(points), dtype=np.int8))
-        self._weight += sum_in_units(points.weights)
+        self._weight.add_rows(points.weights)
         self.n_rows += len(points)
         self._n_points += int(np.count_nonzero(points.weights))
 
@@ -135,7 +135,7 @@ class FirstPass:
             self._check_classes(*other.classes)
         if other.kept is not None:
             self._lowest.add(*other.kept)
-        self._weight += other.weight
+        self._weight.absorb(other.weight)
         self.n_rows += other.n_rows
         self._n_points += other.n_points
 

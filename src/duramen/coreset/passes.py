@@ -16,7 +16,7 @@ from duramen.coreset.anchor_sample import SAMPLE
 from duramen.coreset.candidates import Collected, Collector, MergedCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums, sums_from_bytes, sums_to_bytes
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import Settings, plan_of
 from duramen.coreset.streaming import RankedPoints
@@ -34,8 +34,8 @@ def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
     return {} if kept is None else {**packed_points(kept.points, "held"), "ranks": kept.ranks}
 
 
-def _sums_to_array(units: Sequence[int], infinities: Array | None = None) -> Array:
-    return np.frombuffer(sums_to_bytes(units, infinities), dtype=np.uint8)
+def _pack_sums(sums: ExactSums) -> Array:
+    return np.frombuffer(sums.to_bytes(), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +106,11 @@ class Summary:
         facts = {"plan": self.plan.fingerprint, "rows": body.n_rows, "points": body.n_points}
         if isinstance(body, FirstPassResult):
             facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-            return pack(facts, {"weight": _sums_to_array([body.weight]), **_pack_kept(body.kept)})
+            return pack(facts, {"weight": _pack_sums(body.weight), **_pack_kept(body.kept)})
         facts |= {"kind": "selection"}
-        arrays = {"strata": body.numbers, "counts": body.counts, "weights": _sums_to_array(body.weights)}
+        arrays = {"strata": body.numbers, "counts": body.counts, "weights": _pack_sums(body.weights)}
         if body.totals is not None:
-            arrays["totals"] = _sums_to_array(body.totals.units, body.totals.infinities)
+            arrays["totals"] = _pack_sums(body.totals)
         arrays |= _pack_kept(body.kept)
         if body.kept is not None and len(body.numbers) > 1:
             short = np.int16 if len(body.numbers) <= np.iinfo(np.int16).max else np.int32
@@ -140,13 +140,13 @@ class Summary:
             kept = RankedPoints(points, arrays["ranks"], strata[places])
         if facts["kind"] == "census":
             form = None if facts["form"] is None else Form(*facts["form"])
-            weight = sums_from_bytes(arrays["weight"].tobytes())[0][0]
+            weight = ExactSums.from_bytes(arrays["weight"].tobytes()).total()
             first = FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
             return cls(plan, first)
         totals = None
         if "totals" in arrays:
-            totals = ExactSums.of(*sums_from_bytes(arrays["totals"].tobytes()))
-        weights, _ = sums_from_bytes(arrays["weights"].tobytes())
+            totals = ExactSums.from_bytes(arrays["totals"].tobytes())
+        weights = ExactSums.from_bytes(arrays["weights"].tobytes())
         suspects, outer = None, unpacked_points(arrays, "suspects")
         if outer is not None and view is not None:
             suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -17,9 +17,6 @@ from duramen.arrays import Array, Rows, check_count
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
 from duramen.seeds import generator
-
-if TYPE_CHECKING:
-    from duramen.coreset.coreset import Coreset
 
 _MAX_NUMBERS = 2e7  # in sparse rows made dense, at most
 FAR = 1e150  # beyond it squares overflow
@@ -144,7 +141,7 @@ class Scene:
 
 
 def scene_of(
-    core: Coreset,
+    core: Any,
     max_points: Any,
     random_state: Any,
     columns: Sequence[str] | None = None,
@@ -194,14 +191,14 @@ def scene_of(
     )
 
 
-def _classes(core: Coreset) -> list[float] | None:
+def _classes(core: Any) -> list[float] | None:
     """List the labels, if they are few whole numbers."""
     found = np.unique([0.5] if core.y is None else core.y)
     few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()
     return found.tolist() if few else None
 
 
-def _centres(core: Coreset) -> Array:
+def _centres(core: Any) -> Array:
     """Return the anchor's centres, (m, d); none where the loss has none."""
     if core.anchor is None or not core.loss.has_centres:
         return np.empty((0, core.points.n_columns))
@@ -230,7 +227,7 @@ def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
     return values[order[places]]
 
 
-def draw(core: Coreset, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
+def draw(core: Any, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
     """Draw a coreset into axes, or into new ones; return them."""
     scene = scene_of(core, max_points, random_state, plane=plane)
     axes = ax

@@ -17,7 +17,6 @@ from scipy import sparse
 
 from duramen import losses
 from duramen.arrays import Array, Rows
-from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import OURS, feature_names
 from duramen.extras import needed
 from duramen.files import checksum, json_types, replacing
@@ -132,7 +131,7 @@ def _array(state: dict[str, Any]) -> Array:
     return np.array(state["values"], dtype=np.float64).reshape(state["shape"])
 
 
-def write(core: Coreset, path: Any, metadata: dict[str, Any] | None) -> None:
+def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Save a coreset; an existing file is replaced only when all is written."""
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
     found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
@@ -146,7 +145,7 @@ def write(core: Coreset, path: Any, metadata: dict[str, Any] | None) -> None:
         parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
-def _state(core: Coreset, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
+def _state(core: Any, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
     """Describe the rows, and return all other fields of a coreset, in JSON types."""
     is_sparse = sparse.issparse(core.X)
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
@@ -208,39 +207,8 @@ def file_names(names: list[str]) -> list[str]:
     return list(found)
 
 
-def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Coreset:
-    """Load a coreset that :meth:`Coreset.save` wrote: the same, bit for bit.
-
-    Needs the extra ``duramen[frames]``. The loaded anchor has all that was
-    frozen: with it and the same seed, :func:`duramen.robust_coreset` builds the
-    same coreset from the same data.
-
-    Parameters
-    ----------
-    path : str or path
-    loss : Loss, optional
-        Needed if the coreset was made with a custom loss or divergence, which
-        cannot be saved.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not a saved coreset, is damaged, or was written by a newer version;
-        if ``loss`` is needed, or differs from that of the file.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> import duramen as dm
-    >>> core = dm.robust_coreset([[0.0], [1.0], [5.0]], loss=dm.KMeansLoss(1), size=2, random_state=0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     core.save(pathlib.Path(folder) / "core.parquet")
-    ...     again = dm.load_coreset(pathlib.Path(folder) / "core.parquet")
-    >>> again.loss, again.weights.tolist() == core.weights.tolist()
-    (KMeansLoss(k=1), True)
-    """
+def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
+    """Read the fields of a coreset that :func:`write` wrote."""
     if loss is not None:
         check_loss(loss)
     source = Path(path)
@@ -255,7 +223,7 @@ def load_coreset(path: str | os.PathLike[str], *, loss: Loss | None = None) -> C
         raise _damaged(source, str(error)) from None
 
 
-def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
+def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
     types, columns = state["types"], state["columns"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
@@ -276,15 +244,15 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> Coreset:
             f"has an anchor of shape {anchor.theta.shape}; {known!r} on {points.n_columns} columns needs "
             f"shape {tuple(shape)}; pass the loss that the coreset was made with"
         )
-    return Coreset(
-        points=points,
+    return {
+        "points": points,
         **{_COLUMNS[name]: part for name, part in beside.items()},
-        loss=known,
-        anchor=anchor,
-        columns=None if columns is None else tuple(str(name) for name in columns),
-        metadata=state.get("metadata", _metadata_of_0_1(table)),
+        "loss": known,
+        "anchor": anchor,
+        "columns": None if columns is None else tuple(str(name) for name in columns),
+        "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
-    )
+    }
 
 
 def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:

@@ -18,7 +18,6 @@ import numpy as np
 
 from duramen.coreset.candidates import Collected
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import sum_in_units
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
 from duramen.distributed.site import Site, points_in
@@ -178,7 +177,8 @@ def _finish(merged: Summary, anchor: Anchor) -> tuple[Coreset | None, Plan]:
     assert isinstance(body, Collected)
     assert plan.view is not None
     sent = body.suspects
-    weight = sum(body.weights) + (0 if sent is None else sum_in_units(sent.points.weights))
+    weight = body.weights.total()
+    weight.add_rows(np.empty(0) if sent is None else sent.points.weights)
     totals = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
     if not body.n_points:
         totals.sample()  # raises an error that says why

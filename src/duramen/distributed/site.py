@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array, check_count
 from duramen.coreset.candidates import Collected, Collector
-from duramen.coreset.exact import ExactSums, sum_in_units
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, summarize
 from duramen.coreset.streaming import RankedPoints
@@ -123,12 +123,14 @@ def _inliers(engine: Ranked, slots: Slots, without: Array, view: View) -> Collec
     strata = lists.strata()
     counts = strata.counts - np.bincount(np.searchsorted(strata.numbers, lost), minlength=len(strata.counts))
     numbers = strata.numbers[counts > 0]
-    weights, parts = [], []
-    for number in numbers.tolist():
+    weights, parts = ExactSums(len(numbers)), []
+    for at, number in enumerate(numbers.tolist()):
         mine, exact = without[lost == number], lists._weights[number]
         first = lists._lists[number].first(most + len(mine))
         parts.append(first[~np.isin(first, mine)][:most])
-        weights.append(exact.units - sum_in_units(slots.weights[mine]))
+        left = exact.total()
+        left.add_rows(slots.weights[mine], -1)
+        weights.absorb(left, at=[at])
     totals = None
     if view.features is not None:
         assert engine.exact_totals is not None

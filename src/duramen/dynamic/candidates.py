@@ -16,7 +16,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.choose import Suspects, choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSum
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import View
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.ranked import Ranked, Scored, Scores
@@ -51,7 +51,7 @@ class LossTable:
     def __init__(self, slots: Slots, scores: Scores) -> None:
         self._slots, self._scores = slots, scores
         self.order = Ordered(slots)
-        self.above = ExactSum()
+        self.above = ExactSums()
         self.n_suspected = 0
         self._set_edge(-1)
 
@@ -101,7 +101,7 @@ class LossTable:
 
         Return the points that changed sides, and whether they are suspected now.
         """
-        above = self.above.value
+        above = self.above.values
         if above + self._edge_weight < weight and self.n_suspected < len(self):
             return self._suspect(weight), True
         if self.n_suspected and above >= _needed(self._edge_weight, weight):
@@ -131,7 +131,7 @@ class LossTable:
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         assert self.edge == self._place(outer[0] if len(outer) else -1), "2: the edge is not at a point"
         above = math.fsum(weights[1:])
-        assert self.above.value == above, "3: the weight above the edge is wrong"
+        assert self.above.values == above, "3: the weight above the edge is wrong"
         assert self._edge_weight == math.fsum(weights[:1]), "2: the weight of the point at the edge is wrong"
         enough = above + self._edge_weight >= weight * (1 - 2 * _ROUNDING)
         assert len(outer) == len(order) or enough, "4: too little is suspected"
@@ -141,13 +141,13 @@ class LossTable:
         suspected = self.are_suspected(slots)
         count = int(np.count_nonzero(suspected))
         if count:
-            self.above.add_many(self._slots.weights[slots[suspected]], sign)
+            self.above.add_rows(self._slots.weights[slots[suspected]], sign)
             self.n_suspected += sign * count
         return suspected
 
     def _suspect(self, weight: float) -> Array:
         """Move the edge down past all points that must be suspected; return them."""
-        parts, before = [], self.above.value + self._edge_weight
+        parts, before = [], self.above.values + self._edge_weight
         for part in self.order.from_place(*self.edge, up=False):
             heavy = self._slots.weights[part]
             sums = np.cumsum(np.append(before, heavy))
@@ -160,7 +160,7 @@ class LossTable:
         if len(slots):
             self.above.add(self._edge_weight)
             self._set_edge(int(slots[-1]))
-            self.above.add_many(self._slots.weights[slots[:-1]])
+            self.above.add_rows(self._slots.weights[slots[:-1]])
             self.n_suspected += len(slots)
         return slots
 
@@ -174,7 +174,7 @@ class LossTable:
         for slot in places:
             self._set_edge(slot)
             self.above.add(-self._edge_weight)
-            if self.above.value < _needed(self._edge_weight, weight):
+            if self.above.values < _needed(self._edge_weight, weight):
                 break
             slots.append(slot)
         else:
@@ -223,7 +223,7 @@ class LiveCandidates:
         self._slots, self.view, self.n_outliers = slots, view, n_outliers
         self.scores = Scores(view, probe)
         self.table = LossTable(slots, self.scores)
-        self.total = ExactSum()
+        self.total = ExactSums()
         self.engine: Any = Ranked(slots, self.scores)
         if settings.tree:
             shape = settings.bucket_size, settings.height
@@ -249,7 +249,7 @@ class LiveCandidates:
                     self.engine.add_one(slot)
                 self._settle()
         elif len(weighted):
-            self.total.add_many(self._slots.weights[weighted])
+            self.total.add_rows(self._slots.weights[weighted])
             self.engine.add(weighted[~self.table.add(weighted)])
             self._settle()
 
@@ -263,7 +263,7 @@ class LiveCandidates:
                     self.engine.remove_one(slot)
                 self._settle()
         elif len(weighted):
-            self.total.add_many(self._slots.weights[weighted], -1)
+            self.total.add_rows(self._slots.weights[weighted], -1)
             self.engine.remove(weighted[~self.table.remove(weighted)])
             self._settle()
         self.scores.erase(slots)
@@ -280,7 +280,7 @@ class LiveCandidates:
 
     def _to_suspect(self) -> float:
         """Compute how much weight to suspect: at most the total."""
-        total, z = self.total.value, self.n_outliers
+        total, z = self.total.values, self.n_outliers
         rule = self.view.settings.by_size
         return min(rule.suspected_of(z if z >= 1 else z * total, total), total)
 
@@ -294,7 +294,7 @@ class LiveCandidates:
 
     def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
         """Choose the coreset of the points that are present."""
-        z = outlier_weight(self.n_outliers, self.total.value)
+        z = outlier_weight(self.n_outliers, self.total.values)
         return choose(self, self.view, n_outliers=z, columns=columns)
 
     @property
@@ -343,4 +343,4 @@ class LiveCandidates:
         inner = order[~self.table.are_suspected(order)]
         assert np.array_equal(np.sort(self.engine.slots()), np.sort(inner)), "2: the inliers are other points"
         self.engine.check()
-        assert self.total.value == math.fsum(self._slots.weights[order]), "3: the total weight is wrong"
+        assert self.total.values == math.fsum(self._slots.weights[order]), "3: the total weight is wrong"

@@ -197,7 +197,7 @@ class DynamicCoreset:
     def total_weight(self) -> float:
         """Their total weight."""
         with self._lock:
-            return self._state.total.value
+            return self._state.total.values
 
     @property
     def columns(self) -> tuple[str, ...] | None:

@@ -162,7 +162,7 @@ def restore(
     state.slots.load(n, parts)
     weights = state.slots.weights[:n]
     state.n_weighted = int(np.count_nonzero(weights))
-    state.total.add_many(weights)
+    state.total.add_rows(weights)
     state.n_changes = int(saved["n_changes"])
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
     if names is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.exact import ExactSum, ExactSums
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
@@ -117,7 +117,7 @@ class Ranked:
     def __init__(self, slots: Slots, scores: Scores) -> None:
         self._slots, self._scores, features = slots, scores, scores.view.features
         self._lists: dict[int, Ordered] = {}
-        self._weights: dict[int, ExactSum] = {}
+        self._weights: dict[int, ExactSums] = {}
         self._length = 0
         self.exact_totals = None if features is None else ExactSums(features.n_columns)
         self.nonfinite = 0
@@ -151,10 +151,10 @@ class Ranked:
     def _change(self, slots: Array, sign: int) -> None:
         for number, part in self._by_stratum(slots):
             if number not in self._lists:
-                self._lists[number], self._weights[number] = Ordered(self._slots), ExactSum()
+                self._lists[number], self._weights[number] = Ordered(self._slots), ExactSums()
             mine = self._lists[number]
             (mine.add if sign > 0 else mine.remove)(self._scores.ranks[part], part)
-            self._weights[number].add_many(self._slots.weights[part], sign)
+            self._weights[number].add_rows(self._slots.weights[part], sign)
             if not len(mine):
                 del self._lists[number], self._weights[number]
         self._length += sign * len(slots)
@@ -186,7 +186,7 @@ class Ranked:
             self._refuse_nonfinite()
         numbers = sorted(self._lists)
         counts = np.array([len(self._lists[number]) for number in numbers], dtype=np.int64)
-        weights = np.array([self._weights[number].value for number in numbers], dtype=np.float64)
+        weights = np.array([self._weights[number].values for number in numbers], dtype=np.float64)
         return Strata(np.array(numbers, dtype=np.int64), counts, weights)
 
     def smallest(self, pooled: Array, sizes: Array) -> Entries:
@@ -199,10 +199,11 @@ class Ranked:
 
     def rest(self, strata: Array, rows: Array) -> float:
         """Sum the weights of some strata, without those of some slots."""
-        left = ExactSum()
-        left.units = sum(self._weights[one].units for one in itertools.compress(sorted(self._lists), strata))
-        left.add_many(self._slots.weights[rows], -1)
-        return left.value
+        left = ExactSums()
+        for number in itertools.compress(sorted(self._lists), strata):
+            left.absorb(self._weights[number])
+        left.add_rows(self._slots.weights[rows], -1)
+        return left.values
 
     @property
     def totals(self) -> Array | None:
@@ -229,7 +230,7 @@ class Ranked:
             alike = numbers is None or (numbers[slots] == number).all()
             assert alike, f"1: a point of another stratum is in {number}"
             assert np.array_equal(mine.keys(), self._scores.ranks[slots]), "1: a point has the wrong rank"
-            total, stored = math.fsum(self._slots.weights[slots]), self._weights[number].value
+            total, stored = math.fsum(self._slots.weights[slots]), self._weights[number].values
             assert stored == total, f"2: stratum {number} weighs {total}, not {stored}"
         slots = np.sort(self.slots())  # so that rows are read in the order of memory
         finite = slots[self._scores.are_finite(slots)]

@@ -17,7 +17,7 @@ from duramen.arrays import Array
 from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import keep_all
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSum
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import View, complete_view, find_view, given_anchor, view_from
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
@@ -57,7 +57,7 @@ class State:
         self.candidates: LiveCandidates | None = None
         self.waiting: dict[int, None] = {}
         self.n_weighted = 0
-        self.total = ExactSum()
+        self.total = ExactSums()
         self.n_changes = 0  # rows inserted, deleted or updated
         self.sample: set[int] = set()
         self.n_sample = 0
@@ -98,7 +98,7 @@ class State:
         """Begin a change, if the new weights allow it: from here on nothing may fail."""
         if weights is not None:
             more = weights.item() if len(weights) == 1 else float(weights.sum())
-            if not math.isfinite(self.total.value + more):
+            if not math.isfinite(self.total.values + more):
                 raise ValueError("weights add up to infinity; scale them down")
         self.consistent = False
         self.version += 1
@@ -163,7 +163,7 @@ class State:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
         slots = self.slots.add(points)
         self.n_weighted += int(np.count_nonzero(points.weights))
-        self.total.add_many(points.weights)
+        self.total.add_rows(points.weights)
         self.n_changes += len(slots)
         if self.candidates is None:
             return
@@ -180,7 +180,7 @@ class State:
             self.sample.difference_update(self.slots.ids[slots].tolist())
         weights = self.slots.weights[slots]
         self.n_weighted -= int(np.count_nonzero(weights))
-        self.total.add_many(weights, -1)
+        self.total.add_rows(weights, -1)
         self.n_changes += len(slots)
         if self.candidates is not None:
             scored = slots
@@ -207,7 +207,7 @@ class State:
 
     def reanchor(self, given: Any) -> None:
         """Score all points from another anchor: one that was given, or one found on them."""
-        total, settings = self.total.value, replace(self.settings, given=given)
+        total, settings = self.total.values, replace(self.settings, given=given)
         if not self.n_weighted:
             raise ValueError(
                 "all weights are zero, so no anchor can be found; insert points with positive weight"
@@ -306,7 +306,7 @@ class State:
         candidates = self.current_candidates()
         if candidates is not None:
             return candidates.coreset(self.validator.columns)
-        slots, total, z = self.slots.in_use(), self.total.value, self.n_outliers
+        slots, total, z = self.slots.in_use(), self.total.values, self.n_outliers
         return keep_all(
             self.slots.points(slots[self.slots.weights[slots] > 0]),
             self.settings,
@@ -326,7 +326,7 @@ class State:
         weights = self.slots.weights[self.slots.in_use()]
         n, total = int(np.count_nonzero(weights)), math.fsum(weights)
         assert self.n_weighted == n, f"1: n_weighted is {self.n_weighted}, but {n} points have weight"
-        assert self.total.value == total, f"1: total is {self.total.value}, not {total}"
+        assert self.total.values == total, f"1: total is {self.total.values}, not {total}"
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if candidates is not None:
             candidates.check()

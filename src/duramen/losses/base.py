@@ -26,10 +26,9 @@ product of k Euclidean balls.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -144,8 +143,8 @@ class Ball:
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
 
-    def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw ``n`` parameters uniformly from the ball: ``(n, *theta.shape)``.
+    def sample(self, n: int, rng: np.random.Generator, shares: Array | None = None) -> Array:
+        """Draw ``n`` parameters uniformly from the ball, or at ``shares`` of its radius.
 
         Examples
         --------
@@ -155,7 +154,10 @@ class Ball:
         """
         direction = rng.normal(size=(n, *self.theta.shape))
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
-        reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
+        if shares is None:
+            reach = rng.uniform(size=(*direction.shape[:-1], 1)) ** (1.0 / self.theta.shape[-1])
+        else:
+            reach = shares.reshape(n, *(1,) * self.theta.ndim)
         return np.asarray(self.theta + self.radius * reach * direction)
 
 
@@ -244,6 +246,48 @@ def check_loss(loss: Any) -> None:
     if not isinstance(loss, Loss):
         found = f"the class {loss.__name__}; call it" if isinstance(loss, type) else repr(loss)
         raise TypeError(f"loss must be a Loss, such as dm.LogisticLoss(); found {found}")
+
+
+METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian_lipschitz"}
+"""The kinds of continuity, and what a loss calls their constants."""
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """What bounds the change of each f in a ball, in float64, without what the loss does not define.
+
+    Attributes
+    ----------
+    radius : float
+    constants : dict of arrays (n,)
+        By kind of continuity; for "hessian" ``|H| + alpha l / 3``. Also "deviation", a bound itself.
+    norms : array (n,)
+        Of the gradients at the middle of the ball.
+    gradients : array (n, p) or CSR, or None
+    """
+
+    radius: Any
+    constants: dict[str, Array]
+    norms: Any = 0.0
+    gradients: Any = None
+
+    def rise(self, kind: str, constant: Any, slope: Any) -> Any:
+        """Bound the change in the ball by one kind of continuity: xi(l)."""
+        if kind in ("lipschitz", "deviation"):
+            return constant * (self.radius if kind == "lipschitz" else 1.0)
+        return slope * self.radius + constant * (self.radius**2 / 2)
+
+    def rises(self) -> dict[str, Array]:
+        """Bound the change of each f by each kind of continuity."""
+        return {kind: self.rise(kind, alpha, self.norms) for kind, alpha in self.constants.items()}
+
+    def products(self, gradient: Array) -> Array:
+        """Compute <g_i, G>."""
+        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
+
+    def gradient_sum(self, weights: Array) -> Array:
+        """Sum weight times gradient."""
+        return np.asarray(0.0 if self.gradients is None else self.gradients.T @ weights)
 
 
 class Explanation(NamedTuple):
@@ -344,11 +388,6 @@ class Loss(ABC):
         """
         return self.values(theta, X, y), None
 
-    def values_and_marks(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
-        """Call :meth:`values_and_cache`, of which this is the old name."""
-        warnings.warn("values_and_marks is now values_and_cache", DeprecationWarning, stacklevel=2)
-        return self.values_and_cache(theta, X, y)
-
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the gradient of f(theta, x_i) in theta: ``(n, *theta.shape)``.
 
@@ -424,12 +463,18 @@ class Loss(ABC):
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
-        bounds = np.full(rows.shape[0], np.inf)
+        bounds = np.empty(rows.shape[0])
 
         def work(chunk: slice) -> None:
             part = None if labels is None else labels[chunk]
-            for bound in self._continuity_bounds(ball, rows[chunk], part):
-                np.minimum(bounds[chunk], bound, out=bounds[chunk])
+            rises = self._continuity(ball, rows[chunk], part).rises()
+            if not rises:
+                name = type(self).__name__
+                raise MissingPropertyError(
+                    f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
+                    f"needs one of them; define {name}.lipschitz(X, y) or another"
+                )
+            bounds[chunk] = np.min([*rises.values()], axis=0)
 
         for_each_chunk(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
         if rows.dtype == bounds.dtype:
@@ -460,35 +505,42 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
-            if sparse.issparse(gradients):
-                return (gradients.T @ factors[chunk],)
-            return (np.tensordot(factors[chunk], gradients, axes=1),)
+            return (factors[chunk] @ gradients.reshape(gradients.shape[0], -1),)
 
-        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0])
+        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
 
-    def _continuity_bounds(self, ball: Ball, X: Rows, y: Array | None) -> list[Array]:
-        """Compute xi(l) by each kind of continuity that the loss has."""
-        radius, bounds = ball.radius, []
-        lipschitz, smoothness = self.lipschitz(X, y), self.smoothness(X, y)
-        hessian_lipschitz = self.hessian_lipschitz(X, y)
-        if lipschitz is not None:
-            bounds.append(lipschitz * radius)
-        if smoothness is not None or hessian_lipschitz is not None:
-            first = dual_norms(self.gradients(ball.theta, X, y)) * radius
-        if smoothness is not None:
-            bounds.append(first + smoothness * radius**2 / 2)
-        if hessian_lipschitz is not None:
+    def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
+        """Compute all that bounds each f in a ball, the best bound on its change included."""
+        around = self._continuity(ball, X, y)
+        if type(self).deviation is not Loss.deviation:
+            best = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
+        elif around.constants:
+            best = np.min([*around.rises().values()], axis=0)
+        else:
+            return around
+        return replace(around, constants={**around.constants, "deviation": best})
+
+    def _continuity(self, ball: Ball, X: Any, y: Any) -> Neighbourhood:
+        """Collect the constants of each kind of continuity, and the gradients that they go with."""
+        radius, found = np.float64(ball.radius), {}
+        for kind, method in METHODS.items():
+            constant = getattr(self, method)(X, y)
+            if constant is not None:
+                found[kind] = np.asarray(constant, dtype=np.float64)
+        if "hessian" in found:
             norms = self.hessian_norms(ball.theta, X, y)
             if norms is None:
                 raise self._missing("hessian_norms", "theta, X, y")
-            bounds.append(first + norms * radius**2 / 2 + hessian_lipschitz * radius**3 / 6)
-        if not bounds:
-            name = type(self).__name__
-            raise MissingPropertyError(
-                f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation needs "
-                f"one of them; define {name}.lipschitz(X, y) or another"
-            )
-        return bounds
+            found["hessian"] = norms + found["hessian"] * (radius / 3)
+        if not (
+            {"smooth", "hessian"} & set(found) or (self.convex and type(self).gradients is not Loss.gradients)
+        ):
+            return Neighbourhood(radius, found)
+        gradients = self.gradients(ball.theta, X, y)
+        norms = np.asarray(dual_norms(gradients), dtype=np.float64)
+        if not sparse.issparse(gradients):
+            gradients = gradients.reshape(len(norms), -1)
+        return Neighbourhood(radius, found, norms, gradients)
 
     def _missing(self, method: str, arguments: str) -> MissingPropertyError:
         name = type(self).__name__

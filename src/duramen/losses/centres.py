@@ -19,7 +19,7 @@ from duramen.losses.base import (
     vc_of_unions,
 )
 from duramen.losses.nearest import nearest_squared, sum_by_centre
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import rows_per_chunk, sum_over_chunks
 
 
 class CentreLoss(Loss):
@@ -85,24 +85,16 @@ class CentreLoss(Loss):
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        centres, numbers = self._centres(theta, rows), self.nearest(theta, rows)
-        gradients = np.zeros((len(rows), *centres.shape), dtype=rows.dtype)
-
-        def work(chunk: slice) -> None:
-            with ignore_overflow():
-                pulls = self.pulls(rows[chunk], centres, numbers[chunk], rows.dtype)
-            gradients[np.arange(chunk.start, chunk.stop), numbers[chunk]] = pulls
-
-        for_each_chunk(work, len(rows), rows_per_chunk(2 * rows.shape[1] * rows.dtype.itemsize))
-        return gradients.reshape(len(rows), *np.shape(theta))
+        gradients = np.zeros((len(rows), *np.shape(theta)), dtype=rows.dtype)
+        self.put_gradients(gradients.reshape(len(rows), -1), theta, rows, y, None)
+        return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        if cache is None:
-            super().put_gradients(out, theta, X, y, cache)
-            return
-        centres = theta.reshape(-1, X.shape[1]).astype(X.dtype, copy=False)
-        pulls = self.pulls(X, centres, cache, np.float64)  # as their sum is taken
-        out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), cache] = pulls
+        centres = self._centres(theta, X)
+        numbers = self.nearest(theta, X) if cache is None else cache
+        with ignore_overflow():
+            pulls = self.pulls(X, centres, numbers, np.float64)  # as their sum is taken
+            out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
     def gradient_sum(
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None

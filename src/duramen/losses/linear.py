@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -33,12 +33,14 @@ from duramen.arrays import (
     row_norms,
     row_products,
     scratch_rows,
+    to_dense,
 )
 from duramen.errors import RowError
 from duramen.losses.base import (
     Ball,
     Explanation,
     Loss,
+    Neighbourhood,
     ignore_overflow,
     lengths,
     require_finite,
@@ -49,13 +51,23 @@ from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-class Neighbourhood(NamedTuple):
-    """For each row: the derivatives of psi in m, the norm of (x, 1), and the deviation in a ball."""
+@dataclass(frozen=True, eq=False)
+class _LinearNeighbourhood(Neighbourhood):
+    """The same for one predictor: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
 
-    slopes: Array
-    curvatures: Array
-    norms: Array
-    deviation: Array
+    slopes: Any = None
+    fit_intercept: bool = True
+
+    def products(self, gradient: Array) -> Array:
+        with ignore_overflow():
+            predictors = super().products(gradient[: self.gradients.shape[1]])
+            return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
+
+    def gradient_sum(self, weights: Array) -> Array:
+        weighted = self.slopes * weights
+        with ignore_overflow():
+            total = np.asarray(self.gradients.T @ weighted, dtype=np.float64)
+        return np.append(total, weighted.sum()) if self.fit_intercept else total
 
 
 class PredictorLoss(Loss):
@@ -107,30 +119,22 @@ class PredictorLoss(Loss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         pulls = self.pulls(theta, rows, y)
-        if sparse.issparse(rows):
-            if pulls.ndim == 1:
-                with ignore_overflow():
-                    scaled = rows.multiply(pulls[:, None])
-                column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
-                return sparse.hstack([scaled, *column], format="csr")
-            rows = rows.toarray()
+        if sparse.issparse(rows) and pulls.ndim == 1:
+            with ignore_overflow():
+                scaled = rows.multiply(pulls[:, None])
+            column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
+            return sparse.hstack([scaled, *column], format="csr")
         gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self._write_gradients(gradients, rows, pulls)
+        self.put_gradients(gradients.reshape(len(pulls), -1), theta, rows, y, pulls)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        if sparse.issparse(X):
-            super().put_gradients(out, theta, X, y, cache)
-        else:
-            pulls = self.pulls(theta, X, y) if cache is None else cache
-            self._write_gradients(out.reshape(*pulls.shape, -1), X, pulls)
-
-    def _write_gradients(self, gradients: Array, rows: Array, pulls: Array) -> None:
-        """Write pull times (x, 1) into ``gradients``, ``(*pulls.shape, d)``, in their type."""
-        d = rows.shape[1]
+        pulls = self.pulls(theta, X, y) if cache is None else cache
+        rows, d = to_dense(X), X.shape[1]
+        gradients = out.reshape(*pulls.shape, -1)
         with ignore_overflow():
             block = rows if pulls.ndim == 1 else rows[:, None]
-            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=gradients.dtype)
+            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=out.dtype)
         if self.fit_intercept:
             gradients[..., d] = pulls
 
@@ -146,6 +150,24 @@ class PredictorLoss(Loss):
             if self.fit_intercept:
                 total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
         return total
+
+    @abstractmethod
+    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+        """Find the linear function of each row whose size makes its loss large; also name it.
+
+        For a "residual" it is one of the row and the label, (x, y).
+        """
+
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+        assert y is not None
+        kind, leads = self.leads(theta, X, y)
+        if kind == "residual":
+            X = np.column_stack([X, y])
+        d = X.shape[1]
+        usual, offsets, leads = mean[:d], leads[:, d:].sum(axis=1), leads[:, :d]
+        return Explanation(
+            kind, np.broadcast_to(usual, X.shape), leads * (X - usual), leads @ usual + offsets
+        )
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
@@ -171,7 +193,8 @@ class PredictorLoss(Loss):
         parameters, labels = self._parameters(theta, rows), y
         if check:
             labels = self._labels(y, rows.shape[0])
-            _check_label_sizes(labels, rows.dtype)
+            if labels.dtype.itemsize > rows.dtype.itemsize:
+                _refuse_large(labels, rows.dtype)
         n, d = rows.shape
         weights = parameters[..., :d]
         found = [np.empty((n, *shape), dtype=rows.dtype) for _ in range(results)]
@@ -300,18 +323,15 @@ class LinearLoss(PredictorLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         return {"value": self._predictors(theta, X)}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
         """Follow the predictor in the direction in which the loss grows."""
-        assert y is not None
-        d = X.shape[1]
-        kind, upward = "predictor", np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)
         if self.classifies:
-            kind, upward = "margin", -self.encode_labels(y, np.float64)
-        leads, offsets = upward[:, None] * theta[:d], upward * theta[d:].sum()
-        if self.of_residual:  # the label is a part of it
-            X, leads = np.column_stack([X, y]), np.column_stack([leads, -upward])
-            return explain_leads("residual", X, mean, leads, offsets)
-        return explain_leads(kind, X, mean[:d], leads, offsets)
+            return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
+        upward = np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)[:, None]
+        if not self.of_residual:
+            return "predictor", upward * theta
+        d = X.shape[1]
+        return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(self.pointwise, theta, X, y)[0]
@@ -354,7 +374,6 @@ class LinearLoss(PredictorLoss):
         return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
-        """Compute all that bounds each f in a ball, in two passes over the rows."""
         rows = self._rows(X)
         norms = self._norms(rows)
 
@@ -362,8 +381,20 @@ class LinearLoss(PredictorLoss):
             return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
 
         reach = _reach(ball, rows, norms)
-        slopes, curvatures, deviation = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
-        return Neighbourhood(_finite(slopes), curvatures, norms, deviation)
+        found = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
+        slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
+        norms, slopes = norms.astype(np.float64, copy=False), _finite(slopes)
+        with ignore_overflow():
+            constants = {"deviation": deviation}
+            if self.max_slope is not None:
+                constants["lipschitz"] = self.max_slope * norms
+            if self.max_curvature is not None:
+                constants["smooth"] = self.max_curvature * norms**2
+            if self.max_third is not None:
+                constants["hessian"] = curvatures * norms**2 + self.max_third * norms**3 * (ball.radius / 3)
+            steep = np.abs(slopes) * norms
+        radius = np.float64(ball.radius)
+        return _LinearNeighbourhood(radius, constants, steep, rows, slopes, self.fit_intercept)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         """Bound how far psi, as computed, can be from psi(m) within ``reach``."""
@@ -379,11 +410,6 @@ class LinearLoss(PredictorLoss):
         norms = self._norms(X)
         with ignore_overflow():
             return norms**power * factor if factor else np.zeros_like(norms)
-
-
-def explain_leads(kind: str, X: Array, mean: Array, leads: Array, offsets: Array) -> Explanation:
-    """Decompose <lead, x> + offset, as the difference from the mean."""
-    return Explanation(kind, np.broadcast_to(mean, X.shape), leads * (X - mean), leads @ mean + offsets)
 
 
 def linear_predictors(block: Array, weights: Array) -> Array:
@@ -424,14 +450,14 @@ def _weighted_sum(rows: Rows, pulls: Array) -> Array:
     return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
 
 
-def _check_label_sizes(labels: Array, dtype: Any) -> None:
+def _refuse_large(labels: Array, dtype: Any) -> None:
     """Raise ValueError if a label is too large for the rows' type."""
-    if labels.dtype.kind == "f" and labels.dtype.itemsize > dtype.itemsize:
-        large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
-        if large.size:
-            row = int(large[0])
-            text = "y has {label} in {row}, too large for the type of X, {dtype}; pass float64"
-            raise RowError(text, row, label=labels[row], dtype=dtype)
+    large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
+    if large.size:
+        row = large[0]
+        raise ValueError(
+            f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
+        )
 
 
 def refuse_overflow(values: Array) -> None:

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
 from duramen.errors import RowError
-from duramen.losses.base import Ball, Explanation, ignore_overflow, lengths
-from duramen.losses.linear import PredictorLoss, explain_leads, refuse_overflow
+from duramen.losses.base import Ball, ignore_overflow, lengths
+from duramen.losses.linear import PredictorLoss, refuse_overflow
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,11 @@ class SoftmaxLoss(PredictorLoss):
         m = self._predictors(theta, X)
         return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
+    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
         """Compare the label's predictor with the strongest of the others."""
-        labels, d = np.asarray(y).astype(np.intp), X.shape[1]
-        weights, intercepts = theta[:, :d], theta[:, d:].sum(axis=1)
-        predictors = X @ weights.T + intercepts
+        labels, predictors = y.astype(np.intp), self._predictors(theta, X)
         predictors[np.arange(len(X)), labels] = -np.inf
-        other = predictors.argmax(axis=1)
-        leads, offsets = weights[other] - weights[labels], intercepts[other] - intercepts[labels]
-        return explain_leads("classes", X, mean[:d], leads, offsets)
+        return "classes", theta[predictors.argmax(axis=1)] - theta[labels]
 
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():

@@ -26,7 +26,6 @@ from duramen.text import shorten
 
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
-    from duramen.dynamic import DynamicCoreset
 
 _LONGEST = 300  # characters of a note's value
 _PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itself
@@ -65,7 +64,7 @@ _REASONS = {  # what the bars show, what the whole is called
 
 
 def report_html(
-    subject: Coreset | DynamicCoreset,
+    subject: Any,
     *,
     title: str,
     certificate: Certificate | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from duramen.arrays import Array, Rows, check_count, dense_block, row_products, take_rows, to_dense
+from duramen.losses.base import ignore_overflow
 from duramen.losses.linear import linear_predictors
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
@@ -56,18 +58,23 @@ class LeverageSampler(RankedSampler):
         check_count("directions", self.directions)
 
     def scores(self, anchored: AnchoredPoints) -> Array:
-        rows, frame = self._rows_and_frame(anchored)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return _scores(_product(rows, frame[:-1]), frame)
+        return self._scores(anchored, _product)
 
     def steady_scores(self, anchored: AnchoredPoints) -> Array:
+        return self._scores(anchored, _steady_product)
+
+    def _scores(self, anchored: AnchoredPoints, product: Callable[[Rows, Array], Array]) -> Array:
+        """Compute 1 plus the length of each row's image."""
         rows, frame = self._rows_and_frame(anchored)
-        if sparse.issparse(rows):
-            return _scores(rows @ frame[:-1], frame, steady=True)
-        with np.errstate(over="ignore", invalid="ignore"):
-            wide = rows.astype(np.float64, copy=False)
-            images = linear_predictors(wide, np.ascontiguousarray(frame[:-1].T))
-        return _scores(images, frame, steady=True)
+        with ignore_overflow():
+            images = product(rows, frame[:-1])
+            images += frame[-1]
+            if product is _steady_product:
+                norms = np.sqrt(row_products(images, images))
+            else:
+                norms = np.sqrt(np.square(images, out=images) @ np.ones(images.shape[1]))
+            norms += 1.0
+        return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)
 
     def _rows_and_frame(self, anchored: AnchoredPoints) -> tuple[Rows, Array]:
         frame = anchored.anchor.frozen["leverage"]
@@ -92,6 +99,12 @@ def _product(rows: Rows, frame: Array) -> Array:
         return rows @ frame
     starts = range(0, max(1, rows.shape[0]), _AT_ONCE)
     return np.concatenate([rows[at : at + _AT_ONCE].astype(np.float64) @ frame for at in starts])
+
+
+def _steady_product(rows: Rows, frame: Array) -> Array:
+    if sparse.issparse(rows):
+        return np.asarray(rows @ frame)
+    return linear_predictors(rows.astype(np.float64, copy=False), np.ascontiguousarray(frame.T))
 
 
 def _make_frame(X: Rows, weights: Array, intercept: bool, directions: int) -> Array:
@@ -137,18 +150,3 @@ def _sample(points: WeightedPoints) -> tuple[Rows, Array]:
             live = some
     rows = np.flatnonzero(live)
     return take_rows(points.X, rows).astype(np.float64, copy=False), points.weights[rows]
-
-
-def _scores(images: Array, frame: Array, *, steady: bool = False) -> Array:
-    """Turn the images of rows into scores: 1 plus their length."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        images += frame[-1]
-        if steady:
-            squares = row_products(images, images)
-        elif len(images) == 1:
-            squares = np.asarray(np.vdot(images, images))[None]
-        else:
-            squares = np.square(images, out=images) @ np.ones(images.shape[1])
-        norms = np.sqrt(squares, out=squares)
-        norms += 1.0
-    return norms if norms.max(initial=0.0) < _FAR else np.where(norms < _FAR, norms, _FAR)

@@ -3,125 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.losses.base import Anchor, Loss, MissingPropertyError, dual_norms
-from duramen.losses.linear import LinearLoss, Neighbourhood
+from duramen.losses.base import (
+    METHODS,
+    Anchor,
+    Loss,
+    MissingPropertyError,
+    Neighbourhood,
+    dual_norms,
+    ignore_overflow,
+)
 from duramen.parallel import for_each_chunk, one_blas_thread, rows_per_chunk, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers.base import AnchoredPoints, RankedSampler
 
-METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian_lipschitz"}
-"""The kinds of continuity, and what a loss calls their constants."""
-
-
-@dataclass(frozen=True, eq=False)
-class Local:
-    """The loss of some points around the anchor; None where the loss does not define a quantity.
-
-    ``norms`` are those of the gradients.
-    """
-
-    values: Array
-    norms: Array
-    lipschitz: Array | None
-    smooth: Array | None
-    hessian: Array | None
-    deviation: Array | None
-    gradients: Any = None
-
-    @staticmethod
-    def of(anchored: AnchoredPoints) -> Local:
-        """Evaluate the loss at the anchor."""
-        if isinstance(anchored.loss, LinearLoss):
-            return _of_linear(anchored, anchored.loss)
-        loss, theta, points = anchored.loss, anchored.anchor.theta, anchored.points
-        constants = {kind: constant_of(loss, kind, points) for kind in METHODS}
-        twist = constants["hessian"]
-        if twist is not None:
-            curved = loss.hessian_norms(theta, points.X, points.y)
-            twist = None if curved is None else curved + twist * (anchored.anchor.radius / 3)
-        gradients, norms = None, np.zeros(len(points))
-        if loss.convex or constants["smooth"] is not None or twist is not None:
-            gradients = loss.gradients(theta, points.X, points.y)
-            norms = np.asarray(dual_norms(gradients), dtype=np.float64)
-            if not sparse.issparse(gradients):
-                gradients = gradients.reshape(len(points), -1)
-        try:
-            deviation = loss.deviation(anchored.anchor.ball, points.X, points.y)
-        except MissingPropertyError:
-            deviation = None
-        values = np.asarray(anchored.losses, dtype=np.float64)
-        return Local(values, norms, constants["lipschitz"], constants["smooth"], twist, deviation, gradients)
-
-    def products(self, gradient: Array) -> Array:
-        """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
-
-    def gradient_sum(self, weights: Array) -> Array:
-        """Sum weight times gradient."""
-        return np.asarray(0.0 if self.gradients is None else self.gradients.T @ weights)
-
-
-@dataclass(frozen=True, eq=False)
-class _LinearLocal(Local):
-    """The same for a linear loss: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
-
-    slopes: Any = None
-    fit_intercept: bool = True
-
-    def products(self, gradient: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            predictors = super().products(gradient[: self.gradients.shape[1]])
-            return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
-
-    def gradient_sum(self, weights: Array) -> Array:
-        weighted = self.slopes * weights
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.asarray(self.gradients.T @ weighted, dtype=np.float64)
-        return np.append(total, weighted.sum()) if self.fit_intercept else total
-
-
-def _of_linear(anchored: AnchoredPoints, loss: LinearLoss) -> Local:
-    points = anchored.points
-    around: Neighbourhood = loss.neighbourhood(anchored.anchor.ball, points.X, points.y)
-    slopes, curvatures, norms, deviation = (np.asarray(part, dtype=np.float64) for part in around)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        twist = None
-        if loss.max_third is not None:
-            twist = curvatures * norms**2 + loss.max_third * norms**3 * (anchored.anchor.radius / 3)
-        return _LinearLocal(
-            values=np.asarray(anchored.losses, dtype=np.float64),
-            norms=np.abs(slopes) * norms,
-            lipschitz=None if loss.max_slope is None else loss.max_slope * norms,
-            smooth=None if loss.max_curvature is None else loss.max_curvature * norms**2,
-            hessian=twist,
-            deviation=deviation,
-            gradients=points.X,
-            slopes=slopes,
-            fit_intercept=loss.fit_intercept,
-        )
-
-
-def constant_of(loss: Loss, kind: str, points: WeightedPoints) -> Array | None:
-    """Return the constants of one kind of continuity, if the loss has them."""
-    constant = getattr(loss, METHODS[kind])(points.X, points.y)
-    return None if constant is None else np.asarray(constant, dtype=np.float64)
-
-
-def _chunk_rows(anchored: AnchoredPoints) -> int:
-    """Choose how many rows to bound at once, by the bytes per row that :class:`Local` takes."""
-    linear = isinstance(anchored.loss, LinearLoss)
-    return rows_per_chunk(200 if linear else 16 * int(anchored.anchor.theta.size))
-
-
 KINDS = ("auto", *METHODS)
+_FROZEN = (*METHODS, "deviation")
+"""The constants whose means are frozen, after that of the losses."""
 _UNBOUNDED = 1e300  # stands for a constant without bound
 
 
@@ -161,19 +63,17 @@ def quadratic_fraction(
     array (n,)
         Infinite for all if the denominator can vanish inside the ball.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with ignore_overflow():
         reach = np.float64(radius)
         low = value - bend * reach**2 / 2
         steep = reach * np.linalg.norm(gradient)
         if not low > steep:
             return np.full(len(values), np.inf)
         # in units of the denominator's value, so that squares of large losses do not overflow
-        high = (
-            np.asarray(values, dtype=np.float64) + np.asarray(bends, dtype=np.float64) * (reach**2 / 2)
-        ) / low
+        high = (values + bends * (reach**2 / 2)) / low
         a = 1 - (steep / low) ** 2
-        b = high - np.asarray(products, dtype=np.float64) * (reach / low) * (reach / low)
-        c = high**2 - np.asarray(squares, dtype=np.float64) * (reach / low) * (reach / low)
+        b = high - products * (reach / low) * (reach / low)
+        c = high**2 - squares * (reach / low) * (reach / low)
         roots = (b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a
     return np.where(np.isnan(roots), np.inf, roots)
 
@@ -226,7 +126,7 @@ class SensitivitySampler(RankedSampler):
 
     def check(self, loss: Loss, points: WeightedPoints) -> None:
         one = points.take(slice(0, 1))
-        has = [kind for kind in KINDS[1:] if constant_of(loss, kind, one) is not None]
+        has = [kind for kind, name in METHODS.items() if getattr(loss, name)(one.X, one.y) is not None]
         if self.kind != "auto" and self.kind not in has:
             raise MissingPropertyError(
                 f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
@@ -284,15 +184,12 @@ class SensitivitySampler(RankedSampler):
         all_weights = anchored.points.weights
 
         def work(chunk: slice) -> tuple[Array, Array]:
+            values, around = _around(anchored.take(chunk))
             weights = all_weights[chunk]
-            part = Local.of(anchored.take(chunk))
-            columns = [part.values, part.lipschitz, part.smooth, part.hessian, part.deviation]
-            with np.errstate(invalid="ignore", over="ignore"):
-                sums = [
-                    0.0 if column is None else np.where(weights > 0, weights * column, 0.0).sum()
-                    for column in columns
-                ]
-            return np.array(sums), part.gradient_sum(weights)
+            columns = [values, *(around.constants.get(kind, np.zeros(1)) for kind in _FROZEN)]
+            with ignore_overflow():
+                sums = [np.where(weights > 0, weights * column, 0.0).sum() for column in columns]
+            return np.array(sums), around.gradient_sum(weights)
 
         with one_blas_thread():
             sums, gradient = sum_over_chunks(work, len(anchored), _chunk_rows(anchored))
@@ -305,15 +202,16 @@ class SensitivitySampler(RankedSampler):
         bounds, costs = np.full(len(anchored), np.inf), np.full(len(anchored), np.inf)
 
         def work(chunk: slice) -> None:
-            part = Local.of(anchored.take(chunk))
-            lows = self._lows(part, anchored)
-            low = max(lows.values())
-            with np.errstate(over="ignore", invalid="ignore"):
-                for cost in self._costs(part, lows, anchored.anchor.radius):
-                    np.fmin(costs[chunk], cost, out=costs[chunk])
-                if low > 0:
+            values, around = _around(anchored.take(chunk))
+            lows = self._lows(around, anchored)
+            with ignore_overflow():
+                for kind, rise in around.rises().items():
+                    if kind in lows:
+                        np.fmin(costs[chunk], values + rise, out=costs[chunk])
+                if (low := max(lows.values())) > 0:
                     np.divide(costs[chunk], low, out=bounds[chunk])
-                for bound in self._fractions(part, lows, anchored):
+                for kind in {"smooth", "hessian"} & set(lows):
+                    bound = self._fractions(values, around, kind, anchored)
                     np.fmin(bounds[chunk], bound, out=bounds[chunk])
 
         with one_blas_thread():
@@ -322,57 +220,53 @@ class SensitivitySampler(RankedSampler):
 
     def _lowest_mean(self, anchored: AnchoredPoints) -> float:
         """Bound the mean loss over the ball from below, by the best of all kinds; at most 0 if none can."""
-        return max(self._lows(Local.of(anchored.take(slice(0, 1))), anchored).values())
+        return max(self._lows(_around(anchored.take(slice(0, 1)))[1], anchored).values())
 
-    def _lows(self, part: Local, anchored: AnchoredPoints) -> dict[str, float]:
-        """Bound the mean loss over the ball from below, by each kind of continuity that the loss has."""
-        reach, convex = np.float64(anchored.anchor.radius), anchored.loss.convex
-        value, slope, bend, twist, deviation = anchored.anchor.frozen["sensitivity"].tolist()
-        lows = {"none": 0.0}
-        with np.errstate(over="ignore", invalid="ignore"):
-            if part.lipschitz is not None:
-                lows["lipschitz"] = value - slope * reach
-            if part.gradients is not None:
+    def _lows(self, around: Neighbourhood, anchored: AnchoredPoints) -> dict[str, float]:
+        """Bound the mean loss over the ball from below, by each kind of continuity in use."""
+        value, *means = anchored.anchor.frozen["sensitivity"].tolist()
+        convex, slope, lows = anchored.loss.convex, 0.0, {"none": 0.0}
+        with ignore_overflow():
+            if around.gradients is not None:
                 gradient = anchored.anchor.frozen["sensitivity_gradient"]
-                steepest = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
-                tangent = value - reach * steepest
+                slope = float(dual_norms(gradient.reshape(1, *anchored.anchor.theta.shape))[0])
                 if convex:
-                    lows["convex"] = tangent
-                if part.smooth is not None:
-                    lows["smooth"] = tangent - (0.0 if convex else bend) * reach**2 / 2
-                if part.hessian is not None:
-                    lows["hessian"] = tangent - (0.0 if convex else twist) * reach**2 / 2
-            if part.deviation is not None:
-                lows["auto"] = value - deviation
-        allowed = lows if self.kind == "auto" else (self.kind, "none", "convex")
-        return {kind: float(low) for kind, low in lows.items() if kind in allowed}
+                    lows["convex"] = value - around.radius * slope
+            for kind, mean in zip(_FROZEN, means, strict=True):
+                if kind in around.constants and self.kind in ("auto", kind):
+                    bend = 0.0 if convex and kind in ("smooth", "hessian") else mean
+                    lows[kind] = value - around.rise(kind, bend, slope)
+        return {kind: float(low) for kind, low in lows.items()}
 
-    def _costs(self, part: Local, lows: dict[str, float], radius: float) -> Iterator[Array]:
-        """Bound the most that each point can cost in the ball, by each kind of continuity in use."""
-        reach = np.float64(radius)
-        for kind, alpha in (("smooth", part.smooth), ("hessian", part.hessian)):
-            if kind in lows:
-                yield part.values + reach * part.norms + alpha * (reach**2 / 2)
-        if "lipschitz" in lows:
-            yield part.values + part.lipschitz * reach
-        if "auto" in lows:
-            yield part.values + part.deviation
-
-    def _fractions(self, part: Local, lows: dict[str, float], anchored: AnchoredPoints) -> Iterator[Array]:
+    def _fractions(
+        self, values: Array, around: Neighbourhood, kind: str, anchored: AnchoredPoints
+    ) -> Array | float:
         """Bound the sensitivities of a single vector of parameters in closed form."""
         if anchored.anchor.theta.ndim > 1 and len(anchored.anchor.theta) > 1:
-            return
-        value, _, bend, twist, _ = anchored.anchor.frozen["sensitivity"].tolist()
+            return np.inf
+        value, *means = anchored.anchor.frozen["sensitivity"].tolist()
         gradient = anchored.anchor.frozen["sensitivity_gradient"]
-        for kind, alpha, mean in (("smooth", part.smooth, bend), ("hessian", part.hessian, twist)):
-            if kind in lows and alpha is not None:
-                yield quadratic_fraction(
-                    part.values,
-                    alpha,
-                    np.square(part.norms),
-                    part.products(gradient),
-                    value=value,
-                    bend=0.0 if anchored.loss.convex else mean,
-                    gradient=gradient,
-                    radius=anchored.anchor.radius,
-                )
+        return quadratic_fraction(
+            values,
+            around.constants[kind],
+            np.square(around.norms),
+            around.products(gradient),
+            value=value,
+            bend=0.0 if anchored.loss.convex else means[_FROZEN.index(kind)],
+            gradient=gradient,
+            radius=float(around.radius),
+        )
+
+
+def _around(anchored: AnchoredPoints) -> tuple[Array, Neighbourhood]:
+    """Return the losses of points at the anchor, and what bounds them in its ball."""
+    points = anchored.points
+    around = anchored.loss.neighbourhood(anchored.anchor.ball, points.X, points.y)
+    return np.asarray(anchored.losses, dtype=np.float64), around
+
+
+def _chunk_rows(anchored: AnchoredPoints) -> int:
+    """Choose how many rows to bound at once, by the bytes per row that a neighbourhood takes."""
+    theta = anchored.anchor.theta
+    one = anchored.loss.has_predictors and theta.ndim == 1
+    return rows_per_chunk(200 if one else 16 * int(theta.size))

@@ -61,13 +61,8 @@ class MeanFit(Fit):
 
     def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
         """Compute the weight of each cluster, and the weighted mean of its points."""
-        mass, total = self.sums(None, self.numbers, weights, centres)
+        mass, total, _, _ = cluster_sums(self.problem.X, None, self.numbers, weights, centres)
         return mass, centres + total / _positive(mass)
-
-    def sums(self, rows: Array | None, numbers: Array, weights: Array, centres: Array) -> tuple[Array, Array]:
-        """Compute what :func:`cluster_sums` does, without squares and counts."""
-        mass, total, _ = cluster_sums(self.problem.X, rows, numbers, weights, centres)
-        return mass, total[:, :-1]
 
     def refill(self, centres: Array, mass: Array, here: Iterate) -> Array:
         """Move each centre without kept points to the kept point with the largest remaining loss."""
@@ -128,12 +123,12 @@ class DistanceFit(MeanFit):
         hold = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
         rest = pulls.copy()
         rest[beside] = 0.0
-        mass, total = self.sums(None, numbers, rest, centres)
+        mass, total, _, _ = cluster_sums(self.problem.X, None, numbers, rest, centres)
         means = centres + _free_step(total, mass, hold)
         escaping = np.linalg.norm(total, axis=1) > hold
         near = beside[(distances[beside] > _COINCIDENT * scale) & ~escaping[numbers[beside]]]
         if near.size:
-            more, added = self.sums(near, numbers[near], pulls[near], centres)
+            more, added, _, _ = cluster_sums(self.problem.X, near, numbers[near], pulls[near], centres)
             under = hold - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
@@ -155,126 +150,106 @@ def _positive(mass: Array) -> Array:
 
 def cluster_sums(
     X: Array, rows: Array | None, numbers: Array, weights: Array, origins: Array
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Sum over ``rows`` (None for all), whose clusters and weights are given, for each cluster.
 
-    Return its weight (k,), the sums of the gaps to its origin and, last, of their squares (k, d + 1), and how
-    many points have weight, less those that lose it (k,). Differences are taken row by row, so that data far
-    from the origin lose no digits.
+    Return its weight (k,), the sum of the gaps to its origin (k, d) and of their squares (k,), and how many
+    points have weight, less those that lose it (k,). Differences are taken row by row, so that data far from
+    the origin lose no digits.
     """
     k, d = origins.shape
 
     def work(chunk: slice) -> tuple[Array, ...]:
         owners, parts = numbers[chunk], weights[chunk]
-        block = X[chunk] if rows is None else take_rows(X, rows[chunk])
-        gaps = np.empty((len(block), d + 1))
-        np.subtract(block, origins.take(owners, axis=0), out=gaps[:, :d])
-        gaps[:, d] = row_products(gaps[:, :d], gaps[:, :d])
+        gaps = (X[chunk] if rows is None else take_rows(X, rows[chunk])) - origins.take(owners, axis=0)
         gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
-        mass, counts = (np.bincount(owners, values, minlength=k) for values in (parts, np.sign(parts)))
-        return mass, sum_by_centre(gaps, owners, parts, k), counts
+        total = sum_by_centre(gaps, owners, parts, k)
+        columns = (parts, parts * row_products(gaps, gaps), np.sign(parts))
+        mass, squares, counts = (np.bincount(owners, column, minlength=k) for column in columns)
+        return mass, total, squares, counts
 
-    mass, total, counts = sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
-    return mass, total, counts
+    return sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
 
 
 class KMeansFit(DistanceFit):
-    """Means of the kept points of each cluster, updated by the rows that changed."""
+    """Means of the kept points of each cluster, whose sums are corrected for the rows that changed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.kept = problem.points.weights.copy()
         self.aside = np.empty(0, dtype=np.intp)  # rows whose weight is set aside
-        self.clusters = _ClusterSums(problem.X, self.numbers, self.kept)
+        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
+        # what :func:`cluster_sums` returned, and for which cluster and weight of each row
+        self.sums: tuple[Array, ...] = ()
+        self.owners, self.counted = self.numbers, self.kept
 
     def restart(self) -> None:
         super().restart()
-        self.clusters.corrections = _CORRECTIONS
+        self.corrections = _CORRECTIONS
 
     def evaluate(self, theta: Array) -> Iterate:
-        self.clusters.update(*self._trim(self.nearest.move(theta)), theta)
-        return Iterate(theta, np.empty(0), self.kept, self.clusters.cost(theta))
+        self._update(self._trim(self.nearest.move(theta)), theta)
+        cost, terms = self._cost(theta)
+        if cost * _CANCELLED < terms:
+            self._sum_all(theta)
+            cost, _ = self._cost(theta)
+        return Iterate(theta, np.empty(0), self.kept, max(cost, 0.0))
 
     def refit(self, here: Iterate) -> Array:
-        mass, means = self.clusters.means()
+        mass, total, _, counts = self.sums
+        mass = np.where(counts > 0, mass, 0.0)
         if not mass.all():
             here = here._replace(losses=self.nearest.squared())
-        return self.refill(means, mass, here)
+        return self.refill(self.origins + total / _positive(mass), mass, here)
 
-    def _trim(self, moved: Array) -> tuple[Array, Array]:
-        """Set weight aside; return the rows that may have changed, and what was kept of them before."""
+    def _trim(self, moved: Array) -> Array:
+        """Set weight aside; return the rows that may have changed, in cluster or in weight."""
         weights = self.problem.points.weights
-        aside, kept = np.empty(0, dtype=np.intp), np.empty(0)
+        aside, left = np.empty(0, dtype=np.intp), np.empty(0)
         if self.problem.z > 0:
             above, left = self.trim.among(self.nearest.beyond, self.nearest.squared)
             touched = (left < weights.take(above)).nonzero()[0]
-            aside, kept = above.take(touched), left.take(touched)
+            aside, left = above.take(touched), left.take(touched)
         changed = np.zeros(len(weights), dtype=bool)
         for rows in (moved, self.aside, aside):
             changed[rows] = True
-        rows = changed.nonzero()[0]
-        before = self.kept.take(rows)
         self.kept[self.aside] = weights.take(self.aside)
-        self.kept[aside] = kept
+        self.kept[aside] = left
         self.aside = aside
-        return rows, before
+        return changed.nonzero()[0]
 
-
-class _ClusterSums:
-    """For each cluster: weight, weighted sum and sum of squares of its rows less an origin.
-
-    ``numbers`` and ``kept``, the cluster of each row and its kept weight, change in place.
-    """
-
-    def __init__(self, X: Array, numbers: Array, kept: Array) -> None:
-        self.X, self.numbers, self.kept = X, numbers, kept
-        self.corrections = _CORRECTIONS  # since the sums were computed from scratch
-        self.sums: tuple[Array, ...] = ()
-
-    def update(self, rows: Array, before: Array, centres: Array) -> None:
-        """Account for the change of ``rows``, of which ``before`` was kept; all others are unchanged."""
+    def _update(self, rows: Array, centres: Array) -> None:
+        """Correct the sums for the change of ``rows``, or compute them from scratch if too much changed."""
         if self.corrections >= _CORRECTIONS:
-            return self._fill(centres)
-        self.corrections += 1
-        numbers, kept = self.numbers.take(rows), self.kept.take(rows)
-        changed = ((self.owners.take(rows) != numbers) | (before != kept)).nonzero()[0]
+            return self._sum_all(centres)
+        owners, numbers = self.owners.take(rows), self.numbers.take(rows)
+        before, kept = self.counted.take(rows), self.kept.take(rows)
+        changed = ((owners != numbers) | (before != kept)).nonzero()[0]
         if changed.size > len(self.kept) // 8:
-            return self._fill(centres)
+            return self._sum_all(centres)
         if changed.size:
-            rows, numbers = rows.take(changed), numbers.take(changed)
-            owners = np.concatenate((self.owners.take(rows), numbers))
+            rows = rows.take(changed)
+            self.owners[rows], self.counted[rows] = numbers.take(changed), kept.take(changed)
+            twice = np.concatenate((rows, rows))
+            clusters = np.concatenate((owners.take(changed), numbers.take(changed)))
             weights = np.concatenate((-before.take(changed), kept.take(changed)))
-            self.owners[rows] = numbers
-            parts = cluster_sums(self.X, np.concatenate((rows, rows)), owners, weights, self.origins)
+            parts = cluster_sums(self.problem.X, twice, clusters, weights, self.origins)
             self.sums = tuple(one + other for one, other in zip(self.sums, parts, strict=True))
+        self.corrections += 1
         return None
 
-    def means(self) -> tuple[Array, Array]:
-        """Compute the weight of each cluster (zero where it keeps no point), and the mean of its points."""
-        mass, total, counts = self.sums
-        mass = np.where(counts > 0, mass, 0.0)
-        return mass, self.origins + total[:, :-1] / _positive(mass)
-
-    def cost(self, centres: Array) -> float:
-        """Evaluate the cost of all kept points."""
-        cost, terms = self._cost(centres)
-        if cost * _CANCELLED < terms:
-            self._fill(centres)
-            cost, _ = self._cost(centres)
-        return max(float(cost), 0.0)
+    def _sum_all(self, centres: Array) -> None:
+        self.origins, self.corrections = centres, 0
+        self.owners, self.counted = self.numbers.copy(), self.kept.copy()
+        self.sums = cluster_sums(self.problem.X, None, self.owners, self.counted, centres)
 
     def _cost(self, centres: Array) -> tuple[float, float]:
-        mass, total, _ = self.sums
+        """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""
+        mass, total, squares, _ = self.sums
         gaps = centres - self.origins
         shift = float(mass @ row_products(gaps, gaps))
-        cross = 2 * float((gaps * total[:, :-1]).sum())
-        squares = float(total[:, -1].sum())
-        return squares - cross + shift, squares + abs(cross) + shift
-
-    def _fill(self, centres: Array) -> None:
-        self.origins, self.corrections = centres, 0
-        self.owners = self.numbers.copy()  # the cluster that each row is counted in
-        self.sums = cluster_sums(self.X, None, self.numbers, self.kept, centres)
+        cross = 2 * float((gaps * total).sum())
+        return float(squares.sum()) - cross + shift, float(squares.sum()) + abs(cross) + shift
 
 
 class _MovingCentres:
@@ -349,8 +324,9 @@ class NearestCentres(_MovingCentres):
         before, self.centres = self.centres, centres.copy()
         if not len(before):
             self.moved = np.zeros(len(centres))
-            self._settle(None)
-            return np.arange(len(self.X))
+            every = np.arange(len(self.X))
+            self._settle(every)
+            return every
         steps = lengths(centres - before) * (1 + _SAFE)
         self.moved = self.moved + steps
         self.travelled += float(steps.max())
@@ -379,54 +355,25 @@ class NearestCentres(_MovingCentres):
             for_each_chunk(work, len(self.X))
         return np.concatenate([found[start] for start in sorted(found)])
 
-    def _settle(self, rows: Array | None) -> Array:
-        """Measure rows (None for all); compare those that may have changed centres with all centres."""
+    def _settle(self, rows: Array) -> Array:
+        """Compare rows with all centres; return those whose nearest centre changed."""
         k, d = self.centres.shape
         few = d <= FEW_COLUMNS
         compare = _by_differences if few else partial(_by_products, shift=np.median(self.centres, axis=0))
-        limits = self.moved + self.travelled
-        half = np.empty(0) if rows is None else _half_gaps(self.centres)
-        changed: dict[int, Array] = {}
+        changed = np.zeros(len(rows), dtype=bool)
 
         def work(chunk: slice) -> None:
-            which: slice | Array = chunk
-            if rows is None:
-                block = _block(self.X, chunk)
-            else:
-                block, which = self._narrow(rows[chunk], limits, half)
-            numbers, squared, others = compare(block, self.centres)
+            which = rows[chunk]
+            numbers, squared, others = compare(_block(self.X, which), self.centres)
             reach = np.sqrt(squared) - self.moved.take(numbers)
-            if isinstance(which, np.ndarray):
-                changed[chunk.start] = which[numbers != self.numbers[which]]
-            self.numbers[which] = numbers
-            self.reach[which] = reach
+            changed[chunk] = numbers != self.numbers[which]
+            self.numbers[which], self.reach[which] = numbers, reach
             self.slack[which] = others * (1 - _SAFE) + self.travelled - reach
 
         calm = nullcontext() if few else one_blas_thread()  # with few columns there are no products
         with calm, ignore_overflow():
-            for_each_chunk(
-                work, len(self.X) if rows is None else len(rows), rows_per_chunk(8 * (3 * d + 2 * k))
-            )
-        return np.concatenate([changed[start] for start in sorted(changed)]) if changed else self.numbers[:0]
-
-    def _narrow(self, rows: Array, limits: Array, half: Array) -> tuple[Array, Array]:
-        """Make the upper bounds of rows exact, and keep those that are still in doubt."""
-        block, numbers = _block(self.X, rows), self.numbers.take(rows)
-        own = np.sqrt(_gaps(block, self.centres, numbers))
-        reach = own - self.moved.take(numbers)
-        slack = self.slack.take(rows) + (self.reach.take(rows) - reach)
-        # triangle inequality: no other centre is closer than its gap to the row's own centre, less ``own``
-        np.maximum(slack, 2 * half.take(numbers) - own + self.travelled - reach, out=slack)
-        self.reach[rows], self.slack[rows] = reach, slack
-        doubt = np.flatnonzero(~(slack > limits.take(numbers)))
-        return block.take(doubt, axis=0), rows.take(doubt)
-
-
-def _half_gaps(centres: Array) -> Array:
-    """Halve the distance of each centre to its nearest other: a row closer than that has no nearer centre."""
-    gaps = squared_differences(centres, centres)
-    gaps.reshape(-1)[:: len(gaps) + 1] = np.inf
-    return np.sqrt(gaps.min(axis=0)) / 2 * (1 - _SAFE)
+            for_each_chunk(work, len(rows), rows_per_chunk(8 * (3 * d + 2 * k)))
+        return rows[changed]
 
 
 def _block(X: Array, which: slice | Array) -> Array:

@@ -133,15 +133,12 @@ class GradientFit(Fit):
         kind = type(problem.loss)
         if kind.gradients is Loss.gradients and kind.gradient_sum is Loss.gradient_sum:
             raise problem.loss._missing("gradients", "theta, X, y")
-        self.last: tuple[Array, Array] | None = None
         # those of theta itself, unless the loss is linear
         plain = Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
         self.frame = Coordinates.of(problem) if problem.loss.has_predictors else plain
 
     def losses(self, theta: Array) -> Array:
-        if self.last is None or not np.array_equal(self.last[0], theta):
-            self.last = theta, self.problem.loss.values(theta, self.problem.X, self.problem.y)
-        return self.last[1]
+        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
     def refit(self, here: Iterate) -> Array:
         problem, total = self.problem, self.problem.kept_weight

@@ -6,12 +6,12 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array, check_count, check_nonnegative
-from duramen.losses.base import Anchor, Loss, ignore_overflow
+from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn
@@ -106,30 +106,8 @@ class Solution:
         )
 
 
-class CoresetLike(Protocol):
-    """A coreset: points with their loss, number of outliers and anchor."""
-
-    @property
-    def points(self) -> WeightedPoints: ...
-
-    @property
-    def loss(self) -> Loss: ...
-
-    @property
-    def n_outliers(self) -> float: ...
-
-    @property
-    def anchor(self) -> Anchor | None: ...
-
-
-class DynamicLike(Protocol):
-    """A dynamic coreset."""
-
-    def coreset(self) -> CoresetLike: ...
-
-
 def solve(
-    points: WeightedPoints | CoresetLike | DynamicLike,
+    points: Any,
     loss: Loss | None = None,
     n_outliers: float | None = None,
     *,

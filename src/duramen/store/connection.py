@@ -147,7 +147,7 @@ def _check_format(connection: Connection) -> None:
     if connection.number("PRAGMA application_id") != APPLICATION:
         raise ValueError(
             f"{path} is a SQLite file, but not a duramen store; dm.open_store(path, create=True, "
-            "loss=...) creates one under another name"
+            "loss=...), or duramen store init, creates one under another name"
         )
     if form > FORMAT:
         raise ValueError(

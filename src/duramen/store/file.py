@@ -191,7 +191,7 @@ class StoreFile:
             if fresh is None:
                 raise ValueError(
                     f"{self.path} is empty: it is being created, or its creation was interrupted; "
-                    "dm.open_store(path, create=True, loss=...) completes it"
+                    "dm.open_store(path, create=True, loss=...), or duramen store init, completes it"
                 )
             self.begin()
             create_tables(self._connection)
@@ -201,8 +201,8 @@ class StoreFile:
         if self._connection.number("PRAGMA user_version") < FORMAT:
             if self.read_only:
                 raise ValueError(
-                    f"{self.path} has an older format; open it once for writing, dm.open_store(path), "
-                    f"which brings it to format {FORMAT}"
+                    f"{self.path} has an older format; open it once for writing, dm.open_store(path) or "
+                    f"duramen store compact, which brings it to format {FORMAT}"
                 )
             self.begin()
             self._migrate()

@@ -675,7 +675,8 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
             )
     elif not create:
         raise FileNotFoundError(
-            f"there is no store {place}; dm.open_store(path, create=True, loss=...) creates one"
+            f"there is no store {place}; dm.open_store(path, create=True, loss=...), or duramen store init, "
+            "creates one"
         )
     elif not place.parent.is_dir():
         raise FileNotFoundError(f"{place}: there is no folder {place.parent}; create it first")
