@@ -112,7 +112,7 @@ def test_a_seed_makes_the_same_table_but_for_the_times(tmp_path, capsys, monkeyp
     tables = []
     for seed in ("7", "7", "8"):
         assert main([*SMALL, "--size", "600", "--seed", seed]) == 0
-        tables.append(re.sub(r" +\d+\.\d\d +\d+\.\dx|total: \d+", "", capsys.readouterr().out))
+        tables.append(re.sub(r" +\d+\.\d\d(?= )|total: \d+", "", capsys.readouterr().out))
     assert tables[0] == tables[1] != tables[2]
 
 
@@ -151,8 +151,6 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch):
         (["--outliers", "0"], "duramen: --outliers 0 must be above 0 and at most 0.2 (20%)"),
         (["--outliers", "30%"], "duramen: --outliers 0.3 must be above 0"),
         (["--outliers", "nan"], "argument --outliers: 'nan' cannot be set aside"),
-        (["--size", "10"], "duramen: --size 10 must be from 500 to 500000, half the rows"),
-        ([*SMALL[1:], "--size", "2501"], "duramen: --size 2501 must be from 500 to 2500, half the rows"),
         (["--seed", "-1"], "argument --seed: '-1' must be a whole number, 0 or more"),
         (["--picture", "no/such/folder.png"], "no/such/folder.png: there is no folder "),
         (["--picture", "."], "duramen: . must end in .png"),

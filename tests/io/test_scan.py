@@ -351,3 +351,15 @@ def test_hidden_files_are_not_data(tmp_path):
     assert sum(map(len, found)) == 300
     assert repr(dm.scan(tmp_path / "*0.parquet")) == "Scan of part-00.parquet: 100 rows, 4 columns"
     assert repr(dm.scan([[[1.0]]])) == "Scan of batches: rows not counted"
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow"])
+def test_ids_of_batches_may_be_text(form):
+    whole, names = table(600), [f"n{row}" for row in range(600)]
+    whole = whole.append_column("id", pa.array(names))
+    batches = [whole.slice(0, 250), whole.slice(250)]
+    found = dm.scan([one.to_pandas() for one in batches] if form == "pandas" else batches, label="y", id="id")
+    core = dm.robust_coreset(found, **CHOSEN)
+    assert_same_coreset(core, at_once(whole, ids=numbers_of(names)))
+    rows = [int(name[1:]) for name in found.names_of(core.ids)]
+    np.testing.assert_array_equal(core.X, rows_of(whole)[rows])

@@ -89,38 +89,31 @@ def read_data(
         encoding = learn_encoding(
             table, **settings, each=lambda batch: advance(shown, batch), classes=has_classes
         )
-    if loss is not None and encoding.label is not None:
-        encoding = (_with_classes if has_classes else _with_numbers)(table, encoding, loss, n_classes)
-    return TableSource(table, encoding)
+    return TableSource(table, encoding if loss is None else _with_labels(table, encoding, loss, n_classes))
 
 
-def _with_classes(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
-    """Refuse a wrong number of classes; of two, take 0 and 1, or -1 and 1, as they are."""
+def _with_labels(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
+    """Take labels as the loss needs them: numbers, or the right number of classes; refuse others."""
     choice: Any = encoding.label_choice
-    classes = choice.categories
-    if loss.classifies:
-        n_classes = 2
-        if choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1)):
-            return replace(encoding, label_choice=None)
+    if choice is None:
+        return encoding
+    label, classes = f"{table.path.name}: the label {encoding.label!r}", choice.categories
+    if not loss.has_classes and choice.of == "text":
+        raise ValueError(
+            f"{label} holds text{table.why_text(choice.name) or f' ({classes[0]!r})'}, but {loss.__name__} "
+            "needs numbers; correct it (decimals take a point), or use a loss for classes, such as "
+            "--loss logistic"
+        )
+    signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
+    if not loss.has_classes or (loss.classifies and signs):  # as they are
+        return replace(encoding, label_choice=None)
+    n_classes = 2 if loss.classifies else n_classes
     if len(classes) != (n_classes or max(2, len(classes))):
         raise ValueError(
-            f"{table.path.name}: the label {encoding.label!r} has {len(classes)} classes "
-            f"({few(classes, 3)}), but {n_classes or 'two or more'} were expected; learn from a file that "
-            "has them all, or correct --classes (with --loss softmax)"
+            f"{label} has {len(classes)} classes ({few(classes, 3)}), but {n_classes or 'two or more'} were "
+            "expected; learn from a file that has them all, or correct --classes (with --loss softmax)"
         )
     return encoding
-
-
-def _with_numbers(table: Table, encoding: Encoding, loss: type[Loss], *_: Any) -> Encoding:
-    """Take labels as numbers: true as 1, categories that are numbers by their values; refuse text."""
-    choice = encoding.label_choice
-    if choice is not None and choice.of == "text":
-        where = table.why_text(choice.name) or f" ({choice.categories[0]!r})"
-        raise ValueError(
-            f"{table.path}: the label {encoding.label!r} holds text{where}, but {loss.__name__} needs "
-            "numbers; correct it (decimals take a point), or use a loss for classes, such as --loss logistic"
-        )
-    return replace(encoding, label_choice=None)
 
 
 def advance(shown: Bar, batch: Any) -> None:

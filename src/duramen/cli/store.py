@@ -6,8 +6,8 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -127,7 +127,6 @@ def insert(store: Any, options: Namespace) -> Result:
 
     example: duramen store insert customers.duramen rows.parquet
     """
-    start = time.perf_counter()
     data = _data_for(store, options)
 
     def apply(rows: Any) -> None:
@@ -136,11 +135,7 @@ def insert(store: Any, options: Namespace) -> Result:
                 store.note("encoding", data.encoding.to_json())
             store.insert(rows.X, rows.y, rows.weights, rows.ids)
 
-    n = _feed(store, data, options, apply, "inserted")
-    seconds = time.perf_counter() - start
-    rate = n / max(seconds, 1e-9)
-    text = f"{_rows(n)} inserted in {seconds:.1f} seconds ({rate:,.0f} per second)"
-    return text, {"n_inserted": n, "seconds": seconds}
+    return _feed(store, data, options, apply, "inserted")
 
 
 @_on_store
@@ -164,8 +159,7 @@ def update(store: Any, options: Namespace) -> Result:
     def apply(rows: Any) -> None:
         store.update(rows.ids, rows.X, rows.y, rows.weights)
 
-    n = _feed(store, data, options, apply, "updated")
-    return f"{_rows(n)} updated", {"n_updated": n}
+    return _feed(store, data, options, apply, "updated")
 
 
 def _data_for(store: Any, options: Namespace) -> TableSource:
@@ -175,35 +169,34 @@ def _data_for(store: Any, options: Namespace) -> TableSource:
     return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
-def _feed(store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str) -> int:
-    """Apply every batch of rows to the store, and return the number of rows; Ctrl-C stops between two."""
-    place = options.skip  # the rows of the file before it are done
+def _feed(
+    store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str
+) -> Result:
+    """Apply every batch of rows to the store; Ctrl-C stops between two."""
+    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
     with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
         try:
             with store.transaction() if options.atomic else nullcontext():
                 for batch, rows in data.encoding.read(data.table, options.batch, place):
-                    with _placing(batch):
-                        apply(rows)
+                    _apply(apply, rows, batch)
                     place = batch.first + len(batch)
                     advance(shown, batch)
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; {_so_far(options, place, done)}") from None
         except (ValueError, TypeError, KeyError, OSError) as error:
-            if place > options.skip or options.atomic:
-                line = describe_error(error)[0]
-                raise ValueError(f"{line}; {_so_far(options, place, done)}") from error
-            raise
-    if place == options.skip:
-        after = f" after the first {place:,} (--skip)" if place else ""
-        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows{after}")
-    return int(place - options.skip)
+            line = f"{describe_error(error)[0]}; {_so_far(options, place, done)}"
+            raise ValueError(line) from error
+    n, seconds = place - options.skip, time.perf_counter() - start
+    if not n:
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
+    text = f"{_rows(n)} {done} in {seconds:.1f} seconds ({n / max(seconds, 1e-9):,.0f} per second)"
+    return text, {f"n_{done}": n, "seconds": seconds}
 
 
-@contextmanager
-def _placing(batch: Any) -> Iterator[None]:
-    """Let an error about a row of a batch name its place in the file."""
+def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
+    """Apply a batch; an error about a row names its place in the file."""
     try:
-        yield
+        apply(rows)
     except RowError as error:
         raise error.at(batch.place) from None
 

@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,6 @@ from duramen.io.tables import (
     Column,
     Kind,
     Table,
-    absent,
     column_roles,
     plain_number,
     refuse_where,
@@ -436,27 +435,26 @@ def _features(table: Table, roles: dict[str, str | None], features: Iterable[str
     used = tuple(names or ())
     if names is None:
         used = tuple(name for name in table.columns if name not in taken and name not in table.index)
-        _warn_of_ids(table, [name for name in table.index if name not in taken], used, roles["id"])
+        index = [name for name in table.index if name not in taken]
+        if index:
+            _warn(
+                table,
+                f"{few(index)} was the index of a pandas frame, and is not used as a feature; "
+                "name it among the features if it is one, or as the id",
+            )
+        for name in used:
+            if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
+                _warn(
+                    table,
+                    f"column {name!r} is a feature; if it identifies the rows, pass it as the id",
+                )
     if not used:
         raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
     return used
 
 
-def _warn_of_ids(table: Table, index: Sequence[str], used: Sequence[str], id: str | None) -> None:
-    """Warn of an index that is not used, and of features that look like ids."""
-    found = []
-    if index:
-        found.append(
-            f"{few(index)} was the index of a pandas frame, and is not used as a feature; "
-            "name it among the features if it is one, or as the id"
-        )
-    found += [
-        f"column {name!r} is used as a feature; if it identifies the rows, pass it as the id"
-        for name in used
-        if id is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE
-    ]
-    for text in found:
-        warnings.warn(f"{table.path}: {text}", stacklevel=4)
+def _warn(table: Table, text: str) -> None:
+    warnings.warn(f"{table.path}: {text}", stacklevel=4)
 
 
 def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> frozenset[str]:
@@ -467,41 +465,44 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
         raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
     names = tuple(one_hot)
     for name in names:
-        if name not in table.kinds:
-            raise ValueError(absent(name, table.columns, table.path, "one-hot"))
         if name not in used:
             raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
     return frozenset(names)
+
+
+_ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each role may hold, and why
+    "label": (
+        frozenset(Kind) - {Kind.TIME, Kind.OTHER, Kind.MIXED},
+        "; labels are numbers, text or true/false",
+    ),
+    "weight": (NUMERIC, ", not numbers"),
+    "id": (
+        (Kind.WHOLE, *_TEXT_IDS),
+        "; ids are whole numbers or text, so that no two become equal by rounding",
+    ),
+}
 
 
 def _check_kinds(
     table: Table, used: Sequence[str], chosen: frozenset[str], roles: dict[str, str | None]
 ) -> None:
     """Refuse columns that cannot have the role they are given."""
-    label, weight, id = roles["label"], roles["weight"], roles["id"]
     for name in used:
         kind = table.kinds[name]
         if kind in (Kind.TIME, Kind.OTHER):
-            _refuse_kind(table, name, ", which cannot be a feature", hint="time")
+            _refuse_kind(table, name, ", which cannot be a feature", "time")
         if kind not in NUMERIC and name not in chosen:
-            _refuse_kind(
-                table, name, ", not numbers", "text id" if id is None and kind in _TEXT_IDS else "text"
-            )
-    if label is not None and table.kinds[label] in (Kind.TIME, Kind.OTHER, Kind.MIXED):
-        _refuse_kind(table, label, "; labels are numbers, text or true/false", what="the label")
-    if weight is not None and table.kinds[weight] not in NUMERIC:
-        _refuse_kind(table, weight, ", not numbers", what="the weight")
-    if id is not None:
-        has_text_ids(table, id)
+            hint = "text id" if roles["id"] is None and kind in _TEXT_IDS else "text"
+            _refuse_kind(table, name, ", not numbers", hint)
+    for role, column in roles.items():
+        if column is not None and table.kinds[column] not in _ROLES[role][0]:
+            _refuse_kind(table, column, _ROLES[role][1], what=f"the {role}")
 
 
 def has_text_ids(table: Table, id: str) -> bool:
     """Return whether ids are text; refuse what is neither text nor whole numbers."""
-    kind = table.kinds[id]
-    if kind is not Kind.WHOLE and kind not in _TEXT_IDS:
-        why = "; ids are whole numbers or text, so that no two become equal by rounding"
-        _refuse_kind(table, id, why, what="the id")
-    return kind in _TEXT_IDS
+    _check_kinds(table, (), frozenset(), {"id": id})
+    return table.kinds[id] in _TEXT_IDS
 
 
 def _refuse_kind(table: Table, name: str, why: str, hint: str = "", what: str = "column") -> NoReturn:

@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
-from duramen.errors import RowError, rows_from
+from duramen.errors import prefixed, rows_from
 from duramen.io.tables import column_roles
 from duramen.parallel import side_by_side
-from duramen.points import WeightedPoints, numbers_of
+from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Part = Callable[[], Iterator[tuple[int, float, WeightedPoints]]]  # rows before a batch, share read, and it
 Progress = Callable[[int, float, int], Any]
+TextIds = Iterator[tuple[float, int, Any]]  # the share read, the rows before a batch, and its ids
 
 _MOST_IDS = 20_000_000  # ids compared across batches: 160 MB, 320 at the end; further ones are not checked
 
@@ -117,19 +117,23 @@ class Scan:
             yield bar.at_pass
 
     def names_of(self, ids: Any) -> list[str]:
-        """Return the ids of rows as in the file, where they are text; ``ids`` are the numbers they stand for.
+        """Return the ids of rows as in the source, where they are text, by the numbers they stand for.
 
-        This takes a pass over the column of ids.
+        This takes a pass over the column of ids, or over all batches.
 
         Raises
         ------
         KeyError
-            If there is no such row, or the ids of the file are numbers.
+            If there is no such row, or the ids are numbers.
         """
+        wanted, found = np.asarray(ids), {}
         with self._progress_callback() as show:
-            return self._source.names_of(
-                np.asarray(ids), lambda batch: show(3, batch.done, batch.first + len(batch))
-            )
+            for done, first, names in self._source.text_ids():
+                numbers = numbers_of(names)
+                rows = np.flatnonzero(np.isin(numbers, wanted)).tolist()
+                found.update({int(numbers[row]): names[row] for row in rows})
+                show(3, done, first + len(names))
+        return [found[one] for one in wanted.tolist()]
 
 
 def _show_nothing(number: int, share: float, rows: int) -> None:
@@ -292,30 +296,24 @@ class TableSource:
         ids.sort()
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            found = list(islice(self._find(again[:1]), 2))
-            places = " and in ".join(batch.place(row) for _, _, batch, row in found)
+            places = [
+                (listed(rows.ids)[row], batch.place(row))
+                for batch, rows in self._read_ids()
+                for row in np.flatnonzero(self._numbers(rows.ids) == again[0]).tolist()
+            ]
+            (one, first), (_, second), *_ = places
             raise ValueError(
-                f"{self.table.path}: id {found[0][1]!r} (column {self.encoding.id!r}) is in {places}; "
+                f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
                 "ids must be distinct: correct them, or leave the id column out"
             )
 
-    def _find(
-        self, wanted: Array, each: Callable[[Batch], Any] = len
-    ) -> Iterator[tuple[int, Any, Batch, int]]:
-        """Find rows by the numbers of their ids, in a pass over the ids: number, id, batch and row."""
-        encoding = replace(self.encoding, parts=(), label=None, weight=None)
-        for batch, rows in encoding.read(self.table):
-            numbers = self._numbers(rows.ids)
-            ids: Any = rows.ids if self.encoding.text_ids else numbers.tolist()
-            for row in np.flatnonzero(np.isin(numbers, wanted)).tolist():
-                yield int(numbers[row]), ids[row], batch, row
-            each(batch)
+    def _read_ids(self) -> Iterator[tuple[Batch, Any]]:
+        return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
-    def names_of(self, ids: Array, each: Callable[[Batch], Any]) -> list[str]:
-        found = {}
+    def text_ids(self) -> TextIds:
         if self.encoding.text_ids:
-            found = {number: name for number, name, _, _ in self._find(ids, each)}
-        return [found[one] for one in ids.tolist()]
+            for batch, rows in self._read_ids():
+                yield batch.done, batch.first, rows.ids
 
 
 @final
@@ -340,24 +338,31 @@ class _BatchSource:
         """Accept everything: changes in batches cannot be detected."""
         return nullcontext()
 
-    def names_of(self, ids: Array, each: Callable[[Batch], Any]) -> NoReturn:
-        raise KeyError("the ids of batches are numbers")
+    def text_ids(self) -> TextIds:
+        first = 0
+        for _, batch in self._batches():
+            ids = self._columns(batch)[3] if self._roles["id"] is not None and is_frame(batch) else None
+            if is_names(ids):
+                names = listed(ids)
+                yield 0.5, first, names
+                first += len(names)
 
     def parts(self) -> list[Part]:
         return [self._read]
 
-    def _read(self) -> Iterator[tuple[int, float, WeightedPoints]]:
+    def _batches(self) -> Iterator[tuple[int, Any]]:
         batches = self._source() if callable(self._source) else self._source
         if not isinstance(batches, Iterable):
             raise TypeError(f"a function to scan must return an iterable; found {batches!r}")
+        return enumerate(batches)
+
+    def _read(self) -> Iterator[tuple[int, float, WeightedPoints]]:
         first = 0
-        for number, batch in enumerate(batches):
+        for number, batch in self._batches():
             try:
                 points = self._points(batch, first)
-            except RowError as error:
-                raise error.inside(f"batch {number}: ") from None
             except (TypeError, ValueError) as error:
-                raise type(error)(f"batch {number}: {error}") from error
+                raise prefixed(f"batch {number}: ", error) from error.__cause__
             if points is not None:
                 yield first, 0.5, points  # the number of batches is unknown
                 first += len(points)
@@ -367,21 +372,17 @@ class _BatchSource:
         if isinstance(batch, WeightedPoints):
             return batch
         if is_frame(batch):
-            parts = self._columns(batch)
+            X, y, weights, ids = self._columns(batch)
         elif self._features is not None or any(name is not None for name in self._roles.values()):
             raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
         else:
-            parts = batch if isinstance(batch, tuple) else (batch,)
-            if not 1 <= len(parts) <= 3:
-                raise TypeError(
-                    f"a tuple must be (X, y) or (X, y, weights), but has {len(parts)} parts; for rows "
-                    "with ids pass dm.points(X, y, weights, ids)"
-                )
-        X, y, weights, ids = (*parts, None, None, None)[:4]
+            X, y, weights, ids = _parts_of(batch if isinstance(batch, tuple) else (batch,))
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if not n_rows:
             return None
-        return WeightedPoints(X, y, weights, np.arange(first, first + n_rows) if ids is None else ids)
+        if ids is None:
+            ids = np.arange(first, first + n_rows)
+        return WeightedPoints(X, y, weights, numbers_of(ids) if is_names(ids) else ids)
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
         """Return X, labels, weights and ids of a frame; the columns of X in the order of the first batch."""
@@ -396,3 +397,13 @@ class _BatchSource:
         frame = as_frame(batch)
         others = self._roles.values()
         return frame.select(*self.names), *(name and frame.get_column(name) for name in others)
+
+
+def _parts_of(batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return X, labels and weights of a tuple, and no ids."""
+    if not 1 <= len(batch) <= 3:
+        raise TypeError(
+            f"a tuple must be (X, y) or (X, y, weights), but has {len(batch)} parts; for rows "
+            "with ids pass dm.points(X, y, weights, ids)"
+        )
+    return (*batch, None, None, None)[:4]

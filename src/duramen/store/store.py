@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import weakref
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from duramen.dynamic.persist import (
     state_to_json,
 )
 from duramen.dynamic.state import State
+from duramen.files import json_types
 from duramen.losses.base import Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
@@ -295,8 +295,10 @@ class Store(DynamicCoreset):
 
     def note(self, name: str, value: Any) -> None:
         """Store a value of JSON types under a name; None removes it."""
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a note must be a string; found {name!r}")
         with self.transaction():
-            notes = {**self._metadata["notes"], name: _json_round_trip(name, value)}
+            notes = {**self._metadata["notes"], name: json_types(value, f"the note {name!r}")}
             self._put("notes", {key: one for key, one in notes.items() if one is not None})
             self._file.log_has_traces = True
 
@@ -548,19 +550,6 @@ def _close_file(file: StoreFile, pid: int) -> None:
     """Close the file, also if the store was never closed; not after a fork."""
     if pid == os.getpid():
         file.close()
-
-
-def _json_round_trip(name: Any, value: Any) -> Any:
-    """Return a note as it will be read back; raise if JSON cannot hold it."""
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a note must be a string; found {name!r}")
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"JSON cannot hold the note {name!r} ({error}); pass finite numbers, strings, lists and dicts of "
-            "them"
-        ) from None
 
 
 # opening
