@@ -12,10 +12,10 @@ from typing import final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Suspects
+from duramen.coreset.choose import 
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
-from duramen.coreset.view import View, check_finite, largest_losses
+from duramen.coreset.view import Suspects, View, check_finite, largest_losses
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     AnchoredPoints,

@@ -1,4 +1,4 @@
-"""Candidates of a changing table: the paper's table L, both sides of its edge, and the coreset from them.
+"""Candidates of a changing table: the paper's table L, and both sides of its edge.
 
 All that depends on the anchor is here. A new anchor means new candidates from
 the same slots, put in place of the old ones when they are complete.
@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Suspects, choose
-from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View
+from duramen.coreset.view import Suspects, View
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.ranked import Ranked, Scored, Scores
 from duramen.dynamic.rows import Slots
@@ -25,7 +23,6 @@ from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
-from duramen.trimming import outlier_weight
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
@@ -290,12 +287,7 @@ class LiveCandidates:
         if len(slots):
             (self.engine.remove if suspected else self.engine.add)(slots)
 
-    # the coreset
-
-    def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
-        """Choose the coreset of the points that are present."""
-        z = outlier_weight(self.n_outliers, self.total.values)
-        return choose(self, self.view, n_outliers=z, columns=columns)
+    # what a coreset is chosen from
 
     @property
     def n_points(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.anchor_sample import anchor_sample
-from duramen.coreset.choose import keep_all
+from duramen.coreset.choose import choose, keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import View, complete_view, find_view, given_anchor, view_from
@@ -305,7 +305,8 @@ class State:
             raise ValueError("all weights are zero; insert points with positive weight")
         candidates = self.current_candidates()
         if candidates is not None:
-            return candidates.coreset(self.validator.columns)
+            z = outlier_weight(candidates.n_outliers, candidates.total.values)
+            return choose(candidates, candidates.view, n_outliers=z, columns=self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.values, self.n_outliers
         return keep_all(
             self.slots.points(slots[self.slots.weights[slots] > 0]),
