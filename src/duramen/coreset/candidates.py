@@ -12,7 +12,6 @@ from typing import final
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import 
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, LargestLosses, RankedPoints, concatenate_points
 from duramen.coreset.view import Suspects, View, check_finite, largest_losses
