@@ -293,9 +293,6 @@ def _scaled_norms(block: Rows) -> Array:
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
     """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
 
-    def refuse(value: Any, row: int, column: int) -> NoReturn:
-        _refuse_value(name, value, row, f", column {column}" + (f" ({names[column]!r})" if names else ""))
-
     def work(chunk: slice) -> None:
         block = rows[chunk]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -304,7 +301,7 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
         bad = np.argwhere(~np.isfinite(block))
         if len(bad):
             row, column = bad[0].tolist()
-            refuse(block[row, column], chunk.start + row, column)
+            _refuse_value(name, block[row, column], chunk.start + row, column, names)
 
     if not sparse.issparse(rows):
         for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
@@ -312,13 +309,21 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
     bad = np.flatnonzero(~np.isfinite(rows.data))
     if bad.size:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-        refuse(rows.data[bad[0]], row, int(rows.indices[bad[0]]))
+        _refuse_value(name, rows.data[bad[0]], row, int(rows.indices[bad[0]]), names)
 
 
-def _refuse_value(name: str, value: Any, row: int, place: str = "") -> NoReturn:
-    shown = "NaN" if np.isnan(value) else str(value)
-    text = "{name} has {value} in {row}{place}; fill or drop such rows first"
-    raise RowError(text, row, name=name, value=shown, place=place)
+def _refuse_value(
+    name: str, value: Any, row: int, column: int | None = None, names: list[str] | None = None
+) -> NoReturn:
+    place = "" if column is None else f", column {column}"
+    raise RowError(
+        "{name} has {value} in {row}{place}; fill or drop such rows first",
+        row,
+        column=names[column] if names and column is not None else column,
+        name=name,
+        value="NaN" if np.isnan(value) else str(value),
+        place=f"{place} ({names[column]!r})" if names and column is not None else place,
+    )
 
 
 def _csr(X: Any) -> Rows:

@@ -599,28 +599,29 @@ def _present(column: Column) -> Array:
 
 
 class _Mean:
-    """The mean, rounded once: it depends neither on the order of rows nor on the batches."""
+    """The mean, rounded once: the sum is kept as a whole number for each binary exponent.
+
+    So it depends neither on the order of rows nor on the batches.
+    """
 
     def __init__(self) -> None:
-        self.total, self.count = Fraction(0), 0
+        self.sums: Counter[int] = Counter()
+        self.count = 0
 
     def add(self, column: Column) -> None:
         values = _present(column)
-        large = np.abs(values) > 1e200
-        self.total += _exact_sum(values[~large]) + _exact_sum(values[large] * 2.0**-200) * 2**200
         self.count += len(values)
+        fractions, exponents = np.frexp(values)
+        lowest = int(exponents.min(initial=0))
+        high = np.trunc(fractions * 2.0**26)
+        low = (fractions * 2.0**26 - high) * 2.0**27  # 53 bits: 26 high, 27 low, both exact
+        for part, scale in ((high, 26), (low, 53)):
+            for step, whole in enumerate(np.bincount(exponents - lowest, weights=part).tolist()):
+                self.sums[lowest + step - scale] += int(whole)
 
     def result(self) -> float | None:
-        return float(self.total / self.count) if self.count else None
-
-
-def _exact_sum(values: Array) -> Fraction:
-    """Add up without rounding: the sum, rounded, then what that leaves out, until nothing is."""
-    terms, total = values.tolist(), Fraction(0)
-    while part := math.fsum(terms):
-        terms.append(-part)
-        total += Fraction(part)
-    return total
+        total = sum((Fraction(2) ** exponent * whole for exponent, whole in self.sums.items()), Fraction(0))
+        return float(total / self.count) if self.count else None
 
 
 class _Median:

@@ -210,7 +210,7 @@ class _Rows:
 
     def slice(self, offset: int, length: int | None = None) -> _Rows:
         start = self._rows.start + offset
-        stop = self._rows.stop if length is None else start + length
+        stop = self._rows.stop if length is None else min(start + length, self._rows.stop)
         return _Rows(self._columns, slice(start, stop))
 
     def column(self, name: str) -> Array:

@@ -220,7 +220,8 @@ def scan(
 
 def _open(source: Any) -> Table | None:
     """Open a source as a table; None if it is batches."""
-    if _is_arrow(source):
+    kinds = {f"{base.__module__}.{base.__name__}" for base in type(source).__mro__}
+    if kinds & {"pyarrow._dataset.Dataset", "pyarrow.lib.Table"}:  # pyarrow may not be installed
         from duramen.io.arrow import dataset_table
 
         return dataset_table(source)
@@ -233,12 +234,6 @@ def _open(source: Any) -> Table | None:
 
         return open_table(source)
     return None
-
-
-def _is_arrow(source: Any) -> bool:
-    """Return whether ``source`` is an Arrow dataset or an Arrow table, without importing pyarrow."""
-    names = {f"{base.__module__}.{base.__name__}" for base in type(source).__mro__}
-    return bool(names & {"pyarrow._dataset.Dataset", "pyarrow.lib.Table"})
 
 
 def _are_paths(source: Any) -> bool:

@@ -446,14 +446,14 @@ def _regrouped(pieces: Pieces, n_rows: int, skip: int) -> Iterator[tuple[list[An
         rest = piece.slice(min(skip, piece.num_rows))
         skip -= piece.num_rows - rest.num_rows
         del piece
-        while count + rest.num_rows >= n_rows:
-            full, waiting = [*waiting, rest.slice(0, n_rows - count)], []
-            rest, count = rest.slice(n_rows - count), 0
-            yield full, done
-            del full
-        if rest.num_rows:
-            waiting.append(rest)
-            count += rest.num_rows
+        while rest.num_rows:
+            waiting.append(rest.slice(0, n_rows - count))
+            count += waiting[-1].num_rows
+            rest = rest.slice(waiting[-1].num_rows)
+            if count == n_rows:
+                full, waiting, count = waiting, [], 0
+                yield full, done
+                del full
         del rest
     if waiting:
         yield waiting, 1.0

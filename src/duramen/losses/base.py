@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, refuse_nonfinite, to_dense
+from duramen.arrays import Array, Rows, as_column, as_rows, check_nonnegative, refuse_nonfinite, to_dense
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
@@ -106,20 +106,12 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        try:
-            theta = np.array(self.theta, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"theta={self.theta!r} must be an array of numbers") from None
+        theta = _frozen_array("theta", self.theta)
         if theta.ndim not in (1, 2) or theta.size == 0:
             raise ValueError(
                 f"theta must be a vector or a (k, d) array of centres; found shape {theta.shape}"
             )
-        if not np.isfinite(theta).all():
-            raise ValueError("theta must be finite; it has NaN or infinity")
-        number = isinstance(self.radius, (int, float, np.integer, np.floating))
-        if not (number and 0 <= self.radius < np.inf):
-            raise ValueError(f"radius={self.radius!r} must be zero or a positive finite number")
-        theta.flags.writeable = False
+        check_nonnegative("radius", self.radius)
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "radius", float(self.radius))
 
@@ -200,7 +192,9 @@ class Anchor:
             raise ValueError(f"ids must be a vector of integers; found type {ids.dtype}, shape {ids.shape}")
         ids = ids.astype(np.int64)
         ids.flags.writeable = False
-        frozen = MappingProxyType({name: _finite_array(name, state) for name, state in self.frozen.items()})
+        frozen = MappingProxyType(
+            {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
+        )
         values = {"theta": ball.theta, "radius": ball.radius, "ids": ids, "frozen": frozen}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -229,12 +223,16 @@ class Anchor:
         return Ball(self.theta, self.radius)
 
 
-def _finite_array(name: str, state: Any) -> Array:
-    frozen = np.array(state, dtype=np.float64)
-    if not np.isfinite(frozen).all():
-        raise ValueError(f"frozen[{name!r}] must be finite; it has NaN or infinity")
-    frozen.flags.writeable = False
-    return frozen
+def _frozen_array(name: str, given: Any) -> Array:
+    """Copy numbers to a read-only array; ValueError if they are not numbers, or not finite."""
+    try:
+        array = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={given!r} must be an array of numbers") from None
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite; it has NaN or infinity")
+    array.flags.writeable = False
+    return array
 
 
 class MissingPropertyError(TypeError):
@@ -505,7 +503,7 @@ class Loss(ABC):
         def work(chunk: slice) -> tuple[Array]:
             part = None if labels is None else labels[chunk]
             gradients = self.gradients(theta, rows[chunk], part)
-            return (factors[chunk] @ gradients.reshape(gradients.shape[0], -1),)
+            return (factors[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
 
         return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
 
@@ -539,7 +537,7 @@ class Loss(ABC):
         gradients = self.gradients(ball.theta, X, y)
         norms = np.asarray(dual_norms(gradients), dtype=np.float64)
         if not sparse.issparse(gradients):
-            gradients = gradients.reshape(len(norms), -1)
+            gradients = gradients.reshape(len(norms), ball.theta.size)
         return Neighbourhood(radius, found, norms, gradients)
 
     def _missing(self, method: str, arguments: str) -> MissingPropertyError:
@@ -581,6 +579,45 @@ class Loss(ABC):
         if not np.isfinite(typed).all():
             raise ValueError(f"theta is too large for the type of X, {rows.dtype}; pass X as float64")
         return typed
+
+
+class BuiltInLoss(Loss):
+    """A loss of the library: its values are valid, and its constants are those of a function of one number.
+
+    That number is a predictor or a distance. theta moves it by at most ``reach`` per unit.
+    """
+
+    finds_nonfinite = True
+    max_slope: ClassVar[float | None] = None
+    """The largest slope of the function, where it is bounded."""
+    max_curvature: ClassVar[float | None] = None
+    """The largest second derivative, where it is bounded."""
+    max_third: ClassVar[float | None] = None
+    """The largest third derivative, where it is bounded."""
+
+    @property
+    def never_refuses(self) -> bool:
+        return type(self).__module__.startswith("duramen.")
+
+    @abstractmethod
+    def reach(self, X: Any) -> Array:
+        """Compute how far a unit of theta moves the number, row by row."""
+
+    def lipschitz(self, X: Any, y: Any = None) -> Array | None:
+        return self._constants(X, self.max_slope, 1)
+
+    def smoothness(self, X: Any, y: Any = None) -> Array | None:
+        return self._constants(X, self.max_curvature, 2)
+
+    def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
+        return self._constants(X, self.max_third, 3)
+
+    def _constants(self, X: Any, largest: float | None, power: int) -> Array | None:
+        if largest is None:
+            return None
+        reach = self.reach(X)
+        with ignore_overflow():
+            return reach**power * largest if largest else np.zeros_like(reach)
 
 
 def vc_of_unions(dimension: int, k: int) -> float:

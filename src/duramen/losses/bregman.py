@@ -317,11 +317,14 @@ class BregmanLoss(KCentresLoss):
             pulls[members] = self.divergence.slope(block[members], centre)
         return pulls
 
-    def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        rows = self._rows(X)
-        if self.k > 1 or self.divergence.smooth is None:
-            return None
-        return np.full(len(rows), self.divergence.smooth, dtype=rows.dtype)
+    @property
+    def never_refuses(self) -> bool:
+        return False
+
+    @property
+    def max_curvature(self) -> float | None:  # type: ignore[override]
+        """That of the divergence, for one centre."""
+        return self.divergence.smooth if self.k == 1 else None
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._domain_rows(X)

@@ -11,8 +11,8 @@ import numpy as np
 from duramen.arrays import Array, Rows, as_column, check_count, row_products
 from duramen.losses.base import (
     Ball,
+    BuiltInLoss,
     Explanation,
-    Loss,
     ignore_overflow,
     lengths,
     require_finite,
@@ -22,10 +22,10 @@ from duramen.losses.nearest import nearest_squared, sum_by_centre
 from duramen.parallel import rows_per_chunk, sum_over_chunks
 
 
-class CentreLoss(Loss):
+class CentreLoss(BuiltInLoss):
     """A loss of the nearest centre, whose number is the ``cache`` of :meth:`values_and_cache`."""
 
-    has_centres = finds_nonfinite = True
+    has_centres = True
     fitter = "mean"
 
     @property
@@ -46,6 +46,10 @@ class CentreLoss(Loss):
     @abstractmethod
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         """Return the shape of theta for rows of ``n_columns`` columns."""
+
+    def reach(self, X: Any) -> Array:
+        rows = self._rows(X)
+        return np.ones(len(rows), dtype=rows.dtype)
 
     def outside(self, centres: Array) -> Array:
         """Return a mask (k, d) of the entries of centres that the loss does not accept."""
@@ -86,7 +90,7 @@ class CentreLoss(Loss):
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         gradients = np.zeros((len(rows), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(rows), -1), theta, rows, y, None)
+        self.put_gradients(gradients.reshape(len(rows), np.size(theta)), theta, rows, y, None)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
@@ -156,10 +160,6 @@ class DistanceLoss(CentreLoss):
 
     fitter = "distance"
 
-    @property
-    def never_refuses(self) -> bool:
-        return type(self).__module__.startswith("duramen.")
-
     @abstractmethod
     def height(self, squared: Array) -> Array:
         """Compute h(t) from t^2."""
@@ -205,10 +205,6 @@ class DistanceLoss(CentreLoss):
             change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
         return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
-    def _constant(self, X: Any, value: float) -> Array:
-        rows = self._rows(X)
-        return np.full(len(rows), value, dtype=rows.dtype)
-
     def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
         """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
         rows = self._rows(X)
@@ -253,8 +249,10 @@ class KMeansLoss(_KDistanceLoss):
     def pull(self, squared: Array) -> Array:
         return np.full_like(squared, 2)
 
-    def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        return self._constant(X, 2) if self.k == 1 else None
+    @property
+    def max_curvature(self) -> float | None:  # type: ignore[override]
+        """2 for one centre; the nearest of several can change."""
+        return 2.0 if self.k == 1 else None
 
 
 @dataclass(frozen=True)
@@ -277,15 +275,14 @@ class KMedianLoss(_KDistanceLoss):
     array([5., 1.])
     """
 
+    max_slope = 1.0
+
     def height(self, squared: Array) -> Array:
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
         with np.errstate(divide="ignore"):
             return np.where(squared > 0, 1 / np.sqrt(squared), 0)
-
-    def lipschitz(self, X: Any, y: Any = None) -> Array:
-        return self._constant(X, 1)
 
 
 @dataclass(frozen=True)
@@ -302,6 +299,8 @@ class TruthDiscoveryLoss(DistanceLoss):
     array([ 0.25      ,  1.        , 10.21034037])
     """
 
+    max_slope = max_curvature = 2.0
+
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns,)
 
@@ -310,9 +309,3 @@ class TruthDiscoveryLoss(DistanceLoss):
 
     def pull(self, squared: Array) -> Array:
         return 2 / np.maximum(squared, 1)
-
-    def lipschitz(self, X: Any, y: Any = None) -> Array:
-        return self._constant(X, 2)
-
-    def smoothness(self, X: Any, y: Any = None) -> Array:
-        return self.lipschitz(X, y)

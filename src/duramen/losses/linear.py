@@ -38,8 +38,8 @@ from duramen.arrays import (
 from duramen.errors import RowError
 from duramen.losses.base import (
     Ball,
+    BuiltInLoss,
     Explanation,
-    Loss,
     Neighbourhood,
     ignore_overflow,
     lengths,
@@ -70,14 +70,12 @@ class _LinearNeighbourhood(Neighbourhood):
         return np.append(total, weighted.sum()) if self.fit_intercept else total
 
 
-class PredictorLoss(Loss):
+class PredictorLoss(BuiltInLoss):
     """A convex loss of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
     _takes_sparse = True
-    needs_labels = has_predictors = finds_nonfinite = True
-    max_curvature: ClassVar[float | None] = None
-    """The largest second derivative of the loss in a predictor, where it is bounded."""
+    needs_labels = has_predictors = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
@@ -86,10 +84,6 @@ class PredictorLoss(Loss):
     @property
     def convex(self) -> bool:
         return True
-
-    @property
-    def never_refuses(self) -> bool:
-        return type(self).__module__.startswith("duramen.")
 
     @abstractmethod
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
@@ -125,13 +119,13 @@ class PredictorLoss(Loss):
             column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
             return sparse.hstack([scaled, *column], format="csr")
         gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(pulls), -1), theta, rows, y, pulls)
+        self.put_gradients(gradients.reshape(len(pulls), np.size(theta)), theta, rows, y, pulls)
         return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
         pulls = self.pulls(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
-        gradients = out.reshape(*pulls.shape, -1)
+        gradients = out.reshape(*pulls.shape, d + self.fit_intercept)
         with ignore_overflow():
             block = rows if pulls.ndim == 1 else rows[:, None]
             np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=out.dtype)
@@ -229,7 +223,7 @@ class PredictorLoss(Loss):
         self.check_labels(labels)
         return labels
 
-    def _norms(self, X: Any) -> Array:
+    def reach(self, X: Any) -> Array:
         """Compute |(x, 1)|, or |x| without an intercept."""
         rows = self._rows(X)
         norms = require_finite(row_norms(rows), rows)
@@ -255,10 +249,6 @@ class LinearLoss(PredictorLoss):
     fitter = "newton"
     of_residual: ClassVar[bool] = False
     """Whether psi is a function of the residual m - y."""
-    max_slope: ClassVar[float | None] = None
-    """The largest slope of psi, where it is bounded."""
-    max_third: ClassVar[float | None] = None
-    """The largest third derivative of psi, where it is bounded."""
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
 
@@ -354,28 +344,19 @@ class LinearLoss(PredictorLoss):
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         return _finite(self.slopes(theta, X, y))
 
-    def lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._norm_power(X, self.max_slope, 1)
-
-    def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        return self._norm_power(X, self.max_curvature, 2)
-
-    def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._norm_power(X, self.max_third, 3)
-
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         with ignore_overflow():
-            return self.curvatures(theta, rows, y) * self._norms(rows) ** 2
+            return self.curvatures(theta, rows, y) * self.reach(rows) ** 2
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        reach = _reach(ball, rows, self._norms(rows))
+        reach = _reach(ball, rows, self.reach(rows))
         return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         rows = self._rows(X)
-        norms = self._norms(rows)
+        norms = self.reach(rows)
 
         def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
             return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
@@ -403,13 +384,6 @@ class LinearLoss(PredictorLoss):
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
         bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
-
-    def _norm_power(self, X: Any, factor: float | None, power: int) -> Array | None:
-        if factor is None:
-            return None
-        norms = self._norms(X)
-        with ignore_overflow():
-            return norms**power * factor if factor else np.zeros_like(norms)
 
 
 def linear_predictors(block: Array, weights: Array) -> Array:
@@ -517,11 +491,6 @@ class LogisticLoss(_MarginLoss):
     Each f is ``|x|``-Lipschitz and ``|x|^2/4``-smooth (paper, appendix A), and its
     Hessian ``|x|^3 / (6 sqrt 3)``-Lipschitz; with an intercept, x stands for (x, 1).
 
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
-
     Examples
     --------
     >>> import duramen as dm
@@ -573,11 +542,6 @@ class SmoothHingeLoss(_MarginLoss):
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
     intercept, x stands for (x, 1).
 
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
-
     Examples
     --------
     >>> import duramen as dm
@@ -611,11 +575,6 @@ class SquaredLoss(LinearLoss):
 
     Each f is ``|x|^2``-smooth, and not Lipschitz; with an intercept, x stands for (x, 1).
 
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
-
     Examples
     --------
     >>> import duramen as dm
@@ -647,8 +606,6 @@ class HuberLoss(LinearLoss):
     ----------
     delta : float
         Where the parabola becomes a line, in the units of y.
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
 
     Examples
     --------
@@ -694,8 +651,6 @@ class QuantileLoss(LinearLoss):
     ----------
     quantile : float
         q, above 0 and below 1: the share of labels that should lie below the predictor.
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
 
     Examples
     --------
@@ -769,11 +724,6 @@ class PoissonLoss(LinearLoss):
     It grows exponentially, so there are no global constants; inside a ball the
     deviation is finite and exact. A predictor so large that exp m overflows
     gives infinity.
-
-    Parameters
-    ----------
-    fit_intercept : bool
-        Whether theta has an intercept as its last entry.
 
     Examples
     --------

@@ -37,6 +37,7 @@ class SoftmaxLoss(PredictorLoss):
     array([1.09861229e+00, 0.00000000e+00, 2.00000000e+03])
     """
 
+    max_slope = 2.0
     max_curvature = 0.25
     has_classes = True
     fitter = "softmax"
@@ -106,7 +107,7 @@ class SoftmaxLoss(PredictorLoss):
         unit = np.finfo(rows.dtype).eps
         size = float(lengths(ball.theta).max()) + ball.radius
         with ignore_overflow():
-            reach = self._norms(rows) * rows.dtype.type(
+            reach = self.reach(rows) * rows.dtype.type(
                 2 * ball.radius + 4 * (rows.shape[1] + 8) * unit * size
             )
 
@@ -118,12 +119,9 @@ class SoftmaxLoss(PredictorLoss):
 
         return self._over_rows(kernel, ball.theta, rows, y, reach)[0]
 
-    def lipschitz(self, X: Any, y: Any = None) -> Array:
-        return 2 * self._norms(X)
-
     def smoothness(self, X: Any, y: Any = None) -> Array:
         with ignore_overflow():
-            return np.square(self._norms(X))
+            return np.square(self.reach(X))
 
     def pulls(self, theta: Any, X: Any, y: Any) -> Array:
         """Compute the derivative of f in each predictor: the class's probability, less 1 for the label's."""
