@@ -46,14 +46,10 @@ from duramen.store import DamagedStoreError, Store, StoreLockedError, open_store
 from duramen.trimming import trimmed_objective
 
 if _TYPE_CHECKING:
-    from duramen.estimators import (
-        RobustBregmanClustering,
-        RobustKMeans,
-        RobustKMedians,
-        RobustLinearRegression,
-        RobustLogisticRegression,
-        TruthDiscovery,
-    )
+    from duramen.estimators.classification import RobustLogisticRegression
+    from duramen.estimators.clustering import RobustBregmanClustering, RobustKMeans, RobustKMedians
+    from duramen.estimators.regression import RobustLinearRegression
+    from duramen.estimators.truth import TruthDiscovery
 
 __version__ = _version("duramen")
 
@@ -92,9 +88,8 @@ if not _TYPE_CHECKING:
             return globals()[_RENAMED[name]]
         if name not in __all__:
             raise AttributeError(f"module 'duramen' has no attribute {name!r}")
-        from duramen import estimators  # imports scikit-learn, which takes a second: only on demand
-
-        return getattr(estimators, name)
+        # on demand, as it imports scikit-learn, which takes a second
+        return getattr(_import_module("duramen.estimators"), name)
 
 
 def __dir__() -> list[str]:

@@ -322,10 +322,6 @@ class Fit(ABC):
     def refit(self, here: Iterate) -> Array:
         """Find parameters that are no worse on the weights kept here, or return those here."""
 
-    def polish(self, theta: Array) -> Array:
-        """Compute the last digits of a minimum, which the objective no longer shows."""
-        return theta
-
     def restart(self) -> None:  # noqa: B027 (nothing to forget)
         """Reset all that depends on earlier steps, so that the next run is independent of them."""
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.distributed.site import Site
+from duramen.distributed import Site
 from tests.dynamic.model import rebuilt
 from tests.support import PROBLEMS, assert_same_coreset, quietly, weights_of
 

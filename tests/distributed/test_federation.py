@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import duramen as dm
-from duramen.distributed.federation import Federation
-from duramen.distributed.site import Site
+from duramen.distributed import Federation, Site
 from tests.distributed.sites import MOST, NAMES, assert_law
 from tests.dynamic.model import LIVES, SEEDS, Model
 from tests.support import KINDS, PROBLEMS, SAMPLERS, quietly, weights_of

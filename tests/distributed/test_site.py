@@ -9,12 +9,15 @@ import pytest
 
 import duramen as dm
 from duramen.coreset.passes import finish, plan
-from duramen.distributed import site as sites_module
+from duramen.distributed import federation as sites_module
 from duramen.distributed import summarize
-from duramen.distributed.federation import Federation
-from duramen.distributed.site import Site, rows_in, selection_of
+from duramen.distributed.federation import Federation, Site, points_in, read_off
 from tests.distributed.sites import check, rows_of, together, two_sites
 from tests.support import PROBLEMS, SAMPLERS, SUITS, assert_same_coreset, at_once, quietly
+
+
+def n_rows_of(summary):
+    return sum(map(len, points_in(summary)))
 
 
 def test_rows_may_come_while_others_are_asked():
@@ -141,10 +144,10 @@ def test_a_store_keeps_the_rows_of_a_site(tmp_path):
     with dm.open_store(path, read_only=True) as store:
         federation.sites[0] = Site(store).answer
         assert_same_coreset(federation.coreset(), core)
-        assert selection_of(store, federation._next.view) is not None
+        assert read_off(store, federation._next.view) is not None
         federation.reanchor([1.0, 0.0, 0.0])  # one that is only read cannot follow, and answers all the same
         check(federation, [Site(store), both["paris"]], settings)
-        assert selection_of(store, federation._next.view) is None
+        assert read_off(store, federation._next.view) is None
 
 
 def test_a_site_of_another_problem_answers_too():
@@ -165,7 +168,7 @@ def test_a_site_of_another_problem_answers_too():
     check(federation, sites, settings)
     for place in (0, 3, 5):  # of another seed, loss or engine: they stay as they are
         assert holders[place].anchor is before[place]
-    assert [selection_of(site.rows, federation._next.view) for site in sites] == [None] * 6
+    assert [read_off(site.rows, federation._next.view) for site in sites] == [None] * 6
 
 
 def refused(error, match, sites, **more):
@@ -260,7 +263,7 @@ def test_what_is_read_off_is_what_looking_at_all_rows_gives(name, sampler, heavy
     for seed in range(2):
         quietly(site.insert, *rows_of(name, 200, seed, heavy, start=300 * seed))
         read, plain = quietly(site.summary, second), quietly(summarize, rows.points(), second)
-        assert selection_of(rows, second.view) is not None
+        assert read_off(rows, second.view) is not None
         assert (read.n_rows, read.body.n_points) == (plain.n_rows, plain.body.n_points)
         assert (read.body.suspects is None) == (plain.body.suspects is None)
         if plain.body.suspects is not None:
@@ -336,10 +339,10 @@ def test_rows_far_beyond_all_others_take_no_digits_from_the_rest(far, finite):
     federation = Federation(both, **settings)
     core = check(federation, both.values(), settings)
     assert {-1, -2} & set(core.ids[core.suspected].tolist())
-    assert (selection_of(both["berlin"].rows, federation._next.view) is not None) == finite
+    assert (read_off(both["berlin"].rows, federation._next.view) is not None) == finite
     both["berlin"].delete([-1, -2])
     check(federation, both.values(), settings)
-    assert selection_of(both["berlin"].rows, federation._next.view) is not None
+    assert read_off(both["berlin"].rows, federation._next.view) is not None
 
 
 def test_a_loss_that_is_infinite_must_be_suspected():
@@ -361,7 +364,7 @@ def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
     anchor.coreset()
     for given, n in ((anchor.anchor, 1), (anchor.anchor.theta, 2000), (None, 2000)):
         first = plan(**settings, anchor=given)
-        assert rows_in(both["berlin"].summary(first)) == n
+        assert n_rows_of(both["berlin"].summary(first)) == n
     guarded = {place: Site(site.rows, max_rows=500) for place, site in both.items()}
     federation = Federation(guarded, **settings, anchor=anchor.anchor)
     core = check(federation, both.values(), settings)
@@ -375,7 +378,7 @@ def test_with_an_anchor_that_has_all_the_sampler_needs_no_sample_leaves():
 
 def test_the_sample_of_the_first_pass_is_no_larger_than_it_must_be(few_sampled):
     both, settings = two_sites()
-    assert rows_in(both["paris"].summary(plan(**settings))) == 301
+    assert n_rows_of(both["paris"].summary(plan(**settings))) == 301
     core = check(Federation(both, **settings), both.values(), settings)
     expected = at_once(together(both.values()), **settings)
     np.testing.assert_array_equal(core.anchor.theta, expected.anchor.theta)

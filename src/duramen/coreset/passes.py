@@ -347,6 +347,7 @@ class ScanSource:
 
     def __init__(self, data: Any) -> None:
         self._data, self._n_passes = data, 0
+        self.names, self.classes = data.names, data.classes
 
     @one_blas_thread()
     def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:

@@ -10,7 +10,6 @@ there is a :class:`Federation` of sites.
 """
 
 from duramen.coreset.passes import Plan, Summary, finish, merge, plan, summarize
-from duramen.distributed.federation import Federation
-from duramen.distributed.site import Site
+from duramen.distributed.federation import Federation, Site
 
 __all__ = ["Federation", "Plan", "Site", "Summary", "finish", "merge", "plan", "summarize"]

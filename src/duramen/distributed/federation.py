@@ -1,4 +1,4 @@
-"""A federation: the coreset of rows that change on many sites, merged on demand.
+"""A federation: the coreset of rows that change on many sites, which share only summaries, merged on demand.
 
 Once there is an anchor, one question to every site is enough. The answers give
 the total weight, and thus how much weight to suspect; sites are asked to send a
@@ -9,6 +9,7 @@ inserted and deleted at one site while another is asked.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,13 +17,23 @@ from typing import Any, final
 
 import numpy as np
 
-from duramen.coreset.candidates import Collected
+from duramen.arrays import Array, check_count
+from duramen.coreset.candidates import Collected, Collector
 from duramen.coreset.coreset import Coreset
+from duramen.coreset.exact import ExactSums
 from duramen.coreset.first_pass import FirstPass, FirstPassResult
-from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan
-from duramen.distributed.site import Site, points_in
+from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
+from duramen.coreset.streaming import RankedPoints
+from duramen.coreset.view import View, complete_view
+from duramen.dynamic.anchoring import same_anchor
+from duramen.dynamic.candidates import LiveCandidates
+from duramen.dynamic.dynamic_coreset import DynamicCoreset
+from duramen.dynamic.ranked import Ranked
+from duramen.dynamic.rows import Slots
 from duramen.errors import prefixed
 from duramen.losses.base import Anchor
+from duramen.points import WeightedPoints
+from duramen.samplers.base import AnchoredPoints
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
@@ -30,6 +41,271 @@ Ask = Callable[[Plan], Any]
 
 _ROOM = 1.25  # factor by which the weight to suspect may grow before sites must be asked twice
 _MARGIN = 1e-6  # as in the passes: more than the rounding of sums of weights
+_SURPLUS = 1e-5  # more than that margin: merging cuts what is beyond it
+_TOGETHER = 1 << 16  # rows copied together
+
+
+@final
+class Site:
+    """The rows of one site, which are inserted, deleted and updated there, and summaries of them.
+
+    Parameters
+    ----------
+    rows : DynamicCoreset
+        Holds the rows: of the same problem and ``random_state`` as the federation, with ``n_outliers`` as a
+        fraction or 0. A :class:`duramen.Store` keeps them on disk.
+    max_rows : int, optional
+        The most rows that a summary may contain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import duramen as dm
+    >>> from duramen.distributed import Summary, plan
+    >>> site = Site(dm.DynamicCoreset(dm.KMeansLoss(1), size=100, random_state=0))
+    >>> ids = site.insert(np.random.default_rng(0).normal(size=(5000, 2)), ids=np.arange(5000))
+    >>> site.delete(ids[:2000])
+    >>> first = plan(loss=dm.KMeansLoss(1), size=100, random_state=0)
+    >>> site.summary(first)
+    Summary of 3,000 rows in pass 1
+    """
+
+    def __init__(self, rows: DynamicCoreset, *, max_rows: int | None = None) -> None:
+        if not isinstance(rows, DynamicCoreset):
+            raise TypeError(
+                f"a site holds its rows in a DynamicCoreset or a Store; found {type(rows).__name__}"
+            )
+        self.rows = rows
+        self.max_rows = None if max_rows is None else check_count("max_rows", max_rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def n_points(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Site of {len(self):,} rows"
+
+    def insert(self, X: Any, y: Any = None, sample_weight: Any = None, ids: Any = None) -> Array:
+        """Insert rows, as :meth:`duramen.DynamicCoreset.insert` does, with ids that no other site has.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Naming the row and what to do; nothing is changed.
+        """
+        if ids is None:
+            raise TypeError(
+                "a site cannot number its rows, as other sites may use the same numbers; pass ids that no "
+                "other site has, such as ids=['berlin-1', 'berlin-2']"
+            )
+        return self.rows.insert(X, y, sample_weight, ids)
+
+    def delete(self, ids: Any) -> None:
+        """Delete rows, as :meth:`duramen.DynamicCoreset.delete` does."""
+        self.rows.delete(ids)
+
+    def update(self, ids: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> None:
+        """Update rows, as :meth:`duramen.DynamicCoreset.update` does."""
+        self.rows.update(ids, X, y, sample_weight)
+
+    def summary(self, plan: Plan) -> Summary:
+        """Summarize the current rows, all at one moment.
+
+        Parameters
+        ----------
+        plan : Plan
+            The plan of the first or the second pass.
+
+        Returns
+        -------
+        Summary
+
+        Raises
+        ------
+        PermissionError
+            If the summary would contain more than ``max_rows`` rows.
+        TypeError, ValueError
+            If the loss does not accept a row.
+
+        Notes
+        -----
+        The first pass reads all rows. The second one does if its anchor is new: the rows
+        are then scored again, as by ``rows.reanchor(anchor)``, and later summaries are read
+        off the sorted lists.
+        """
+        if not isinstance(plan, Plan):
+            raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
+        with self.rows._lock:
+            summary = self._first_pass(plan) if plan.view is None else self._second_pass(plan, plan.view)
+        n_rows = sum(map(len, points_in(summary)))
+        if self.max_rows is not None and n_rows > self.max_rows:
+            raise PermissionError(
+                f"the summary would have {n_rows:,} rows, but max_rows={self.max_rows:,}; use a "
+                "smaller size, fewer outliers, or an anchor that has all that the sampler freezes"
+            )
+        return summary
+
+    def answer(self, plan: Plan | bytes) -> bytes:
+        """Return the bytes of the summary for a plan, or for its pickle.
+
+        Unpickling runs code: accept pickles only from those who may run code here.
+        """
+        return self.summary(pickle.loads(plan) if isinstance(plan, bytes) else plan).to_bytes()
+
+    def _first_pass(self, plan: Plan) -> Summary:
+        """Summarize for a first pass; without a sample if the given anchor needs none."""
+        summary = summarize(self._parts(), plan)
+        kept = getattr(summary.body, "kept", None)
+        if kept is None or complete_view(plan.problem, kept.points) is None:
+            return summary
+        one = RankedPoints(
+            kept.points.take([0]), kept.ranks[:1], kept.strata[:1]
+        )  # shows the form of the rows
+        return Summary(plan, replace(summary.body, kept=one))
+
+    def _second_pass(self, plan: Plan, view: View) -> Summary:
+        found = read_off(self.rows, view)
+        if found is None and self._reanchor(view):
+            found = read_off(self.rows, view)
+        return summarize(self._parts(), plan) if found is None else Summary(plan, found)
+
+    def _reanchor(self, view: View) -> bool:
+        """Score all rows at the view's anchor, if they are for this problem; return whether that was done."""
+        rows, anchor = self.rows, view.anchor
+        matches = rows.engine == "ranked" and rows.seed == view.seed and _are_alike(rows.loss, view.loss)
+        if not matches or (rows.anchor is not None and same_anchor(rows.anchor, anchor)):
+            return False
+        try:
+            rows.reanchor(anchor)
+        except (ValueError, PermissionError):  # too little weight, or read-only
+            return False
+        return True
+
+    def _parts(self) -> Iterator[WeightedPoints]:
+        """Iterate over all rows, in parts small enough to copy."""
+        ids = self.rows.ids
+        for start in range(0, len(ids), _TOGETHER):
+            yield self.rows.points(ids[start : start + _TOGETHER])
+
+
+def points_in(summary: Summary) -> list[WeightedPoints]:
+    """Return the rows that a summary contains."""
+    body: Any = summary.body
+    return [part.points for part in (body.kept, getattr(body, "suspects", None)) if part is not None]
+
+
+def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
+    """Return what a second pass collects from the points, read off the sorted lists of a dynamic coreset.
+
+    Parameters
+    ----------
+    rows : DynamicCoreset
+    view : View
+        Of the pass.
+
+    Returns
+    -------
+    Collected or None
+        None if anchor, seed, loss or sampler differ, or if a loss is infinite.
+
+    Notes
+    -----
+    Cost: O(m d + s (size + m)), for m points that may be suspected and s strata.
+    """
+    with rows._lock:
+        here = rows._state.current_candidates()
+        if here is None or not isinstance(here.engine, Ranked) or not _score_alike(here.view, view):
+            return None
+        slots, losses, own = rows._sound().slots, here.scores.losses, here.table.n_suspected
+        worst, n = _largest(here, slots, view)
+        if here.engine.nonfinite or not np.isfinite(losses[worst]).all():
+            return None
+
+        def anchored(which: Array) -> AnchoredPoints:
+            which = which[np.argsort(slots.ids[which])]
+            return AnchoredPoints(slots.points(which), view.loss, view.anchor, losses[which])
+
+        found = _inliers(here, slots, worst[own:n], view)
+        suspects = anchored(worst[:n]) if n else None
+        collector = Collector(view)
+        collector.absorb(replace(found, n_rows=len(slots), n_points=len(here), suspects=suspects))
+        if n < own:
+            collector.release(anchored(worst[n:own]))
+        return collector.summary()
+
+
+def _score_alike(one: View, view: View) -> bool:
+    """Return whether points score the same in one view as in another, with all the features it asks for."""
+    known = view.features is None or (
+        one.features is not None and one.features.n_columns >= view.features.n_columns
+    )
+    same = one.seed == view.seed and _are_alike(one.loss, view.loss) and _are_alike(one.sampler, view.sampler)
+    return known and same and same_anchor(one.anchor, view.anchor)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Return whether two losses or samplers are equal; custom ones may not define equality."""
+    if one is other or one == other:
+        return True
+    try:
+        return type(one) is type(other) and bool(vars(one) == vars(other))
+    except (TypeError, ValueError):  # it has no such attributes, or arrays among them
+        return False
+
+
+def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int]:
+    """Return the slots of the largest losses, descending, and how many of them the pass may suspect.
+
+    These are all points that it may suspect, and all that are suspected here.
+    """
+    enough, weight = view.suspected * (1 + _SURPLUS), 0.0
+    parts = [np.empty(0, dtype=np.int64)]
+    for chunk in here.table.order.from_place(np.inf, 2**63, up=False):
+        parts.append(chunk)
+        weight += float(slots.weights[chunk].sum())
+        if weight > enough and sum(map(len, parts)) > here.table.n_suspected:
+            break
+    worst = np.concatenate(parts).astype(np.int64)
+    weights = slots.weights[worst]
+    takes = (np.cumsum(weights) - weights <= enough) & (here.scores.losses[worst] >= view.floor)
+    n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
+    return worst[: max(n, here.table.n_suspected)], n
+
+
+def _inliers(here: LiveCandidates, slots: Slots, without: Array, view: View) -> Collected:
+    """Collect the points of the engine, without some of them."""
+    engine, strata, size = here.engine, here.strata(), view.settings.by_size.size
+    lost = np.zeros(len(without), dtype=np.int64)
+    if here.scores.strata is not None:
+        lost += here.scores.strata[without]
+    places = np.searchsorted(strata.numbers, lost)
+    n_lost = np.bincount(places, minlength=len(strata.numbers))
+    present = n_lost < strata.counts
+    weights = ExactSums(int(present.sum()))
+    for at, number in enumerate(strata.numbers[present].tolist()):
+        weights.absorb(engine._weights[number], at=[at])
+        left = ExactSums()
+        left.add_rows(slots.weights[without[lost == number]])
+        weights.absorb(left, at=[at], sign=-1)
+    kept = None
+    if len(strata.numbers):
+        found = engine.smallest(np.arange(len(n_lost)), size + n_lost)
+        mine = np.flatnonzero(~np.isin(found.rows, without))
+        mine = mine[np.argsort(found.ids[mine])]
+        groups = np.zeros(len(mine), dtype=np.intp) if found.groups is None else found.groups[mine]
+        kept = RankedPoints(slots.points(found.rows[mine]), found.ranks[mine], strata.numbers[groups])
+    totals = None
+    if view.features is not None:
+        totals = ExactSums(view.features.n_columns)
+        totals.absorb(engine.exact_totals)
+        if len(without):
+            totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
+    counts = (strata.counts - n_lost)[present]
+    return Collected(0, 0, None, strata.numbers[present], counts, weights, totals, kept)
 
 
 @final

@@ -85,7 +85,9 @@ class RobustEstimator(BaseEstimator):
     _SPARSE = False  # whether rows may be sparse
     _LABELS: ClassVar[dict[str, Any] | None] = None  # how to validate labels; None if they are ignored
 
-    def _settings(self, loss: Loss, l2: float = 0.0) -> FitSettings:
+    def _settings(
+        self, loss: Loss, l2: float = 0.0, *, classes: bool = False, distinct: int = 0
+    ) -> FitSettings:
         return FitSettings(
             loss,
             n_outliers=self.n_outliers,
@@ -97,6 +99,7 @@ class RobustEstimator(BaseEstimator):
             n_rounds=self.n_rounds,
             max_iter=self.max_iter,
             seed=seed_of(self.random_state),
+            needs=Needs(self._LABELS is not None, self._SPARSE, classes, distinct),
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -120,21 +123,20 @@ class RobustEstimator(BaseEstimator):
             return self._rows(X, reset=reset), None
         return self._rows(X, reset=reset, y=y, **self._LABELS)
 
-    def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
+    def _collect(self, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
         """Profile all rows to fit on: checked arrays, a scan or a Dask collection."""
         self._check_updatable(settings)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # of an earlier fit
-        self._needs = needs = needs._replace(labels=self._LABELS is not None, sparse=self._SPARSE)
         if not is_out_of_core(X):
             rows, labels = self._training_rows(X, y, reset=True)
-            return AllRows.in_memory(self._points(rows, labels, sample_weight), needs, rows.shape[0])
+            return AllRows.in_memory(self._points(rows, labels, sample_weight), settings.needs, rows.shape[0])
         if self.updatable or settings.size is None:
             raise TypeError(
                 "updatable=True and coreset_size=None keep all rows in memory, but X is a scan or a Dask "
                 "collection; leave them out, or pass arrays"
             )
-        data = AllRows.out_of_core(X, y, sample_weight, settings, needs)
+        data = AllRows.out_of_core(X, y, sample_weight, settings)
         self.n_features_in_ = data.n_columns
         if data.feature_names is not None:
             self.feature_names_in_ = data.feature_names
@@ -253,7 +255,7 @@ class RobustEstimator(BaseEstimator):
         if not len(points):
             raise ValueError("no rows would be left; keep some, or fit again on others")
         outlier_weight(self._fitted_settings.n_outliers, points.total_weight)
-        data = AllRows.in_memory(points, self._needs, len(points))
+        data = AllRows.in_memory(points, self._fitted_settings.needs, len(points))
         self._check_rows_left(data)
         return data
 

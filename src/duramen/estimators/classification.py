@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 
 from duramen.arrays import Array, Rows, is_number
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, Needs, codes_of, with_parts
+from duramen.estimators.fitting import AllRows, FitSettings, LossesAtSolution, codes_of, with_parts
 from duramen.losses import LogisticLoss, SoftmaxLoss
 from duramen.points import WeightedPoints
 from duramen.trimming import outlier_weight
@@ -143,7 +143,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
         hold all rows, and are refused.
         """
         settings = self._settings_for(2)
-        data = self._collect(X, y, sample_weight, settings, Needs(classes=True))
+        data = self._collect(X, y, sample_weight, settings)
         self.classes_, data = data.with_class_codes()
         self._check_classes(data, self.n_outliers)
         self._fit(replace(settings, loss=self._loss(len(self.classes_))), data)
@@ -192,7 +192,7 @@ class RobustLogisticRegression(ClassifierMixin, RobustEstimator):
     def _settings_for(self, n_classes: int) -> FitSettings:
         if not (is_number(self.C) and self.C >= 1e-300):
             raise ValueError(f"C={self.C!r} must be a positive number, 1e-300 or more; np.inf: no penalty")
-        return self._settings(self._loss(n_classes), l2=1 / float(self.C))
+        return self._settings(self._loss(n_classes), l2=1 / float(self.C), classes=True)
 
     def _check_classes(self, data: AllRows, n_outliers: float) -> None:
         """Raise ValueError if there is only one class, none of a class, or n_outliers may be one of two."""

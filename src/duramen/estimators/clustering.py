@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_non_negative
 
 from duramen.arrays import Array, check_count
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, LossesAtSolution, Needs, is_out_of_core
+from duramen.estimators.fitting import AllRows, LossesAtSolution, is_out_of_core
 from duramen.losses import BregmanLoss, KMeansLoss, KMedianLoss
 
 _Loss = BregmanLoss | KMeansLoss | KMedianLoss
@@ -43,9 +43,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             As in :meth:`RobustLogisticRegression.fit`.
         """
         k = check_count("n_clusters", self.n_clusters)
-        settings = self._settings(self._loss(k))
-        needs = Needs(settings.loss, distinct=k)
-        data = self._collect(X, None, sample_weight, settings, needs)
+        settings = self._settings(self._loss(k), distinct=k)
+        data = self._collect(X, None, sample_weight, settings)
         if data.n_rows < k:
             raise ValueError(
                 f"n_samples={data.n_rows} should be >= n_clusters={k}; use fewer clusters, or more rows"

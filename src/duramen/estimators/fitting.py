@@ -41,6 +41,19 @@ _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 Change = Callable[[WeightedPoints], WeightedPoints]
 
 
+class Needs(NamedTuple):
+    """What a fit must know about all rows before it begins.
+
+    ``labels``: whether there must be some; ``sparse``: whether rows may be so; ``classes``: which
+    labels there are; ``distinct``: how many rows must differ.
+    """
+
+    labels: bool
+    sparse: bool
+    classes: bool
+    distinct: int
+
+
 @dataclass(frozen=True)
 class FitSettings:
     """The settings of a fit, checked.
@@ -61,6 +74,7 @@ class FitSettings:
     n_rounds: Any
     max_iter: Any
     seed: int
+    needs: Needs
 
     def __post_init__(self) -> None:
         is_count = is_whole(self.size) and self.size >= 2
@@ -134,21 +148,6 @@ class InMemory:
         reducer = make()
         reducer.add(self.points)
         return reducer.summary()
-
-
-class Needs(NamedTuple):
-    """What a fit must know about all rows before it begins.
-
-    ``loss`` refuses rows and labels that it does not accept; ``labels``: whether there must be some;
-    ``sparse``: whether rows may be so; ``classes``: which labels there are; ``distinct``: how many rows must
-    differ.
-    """
-
-    loss: Loss = _ANY_LABELS
-    labels: bool = False
-    sparse: bool = False
-    classes: bool = False
-    distinct: int = 0
 
 
 class Profile(NamedTuple):
@@ -238,7 +237,7 @@ class Trimmed(NamedTuple):
         """Trim weight z, after all rows were added."""
         losses, weights, ids, labels = self.worst
         kept = kept_weights(losses, weights, min(z, float(weights.sum())), ids)
-        trimmed = float(self.rest.values[0]) + kept_sum(losses, kept)
+        trimmed = self.rest.values + kept_sum(losses, kept)
         order = np.lexsort((-ids, -losses))
         threshold = float(losses[order[-1]]) if len(order) else np.inf
         return LossesAtSolution(trimmed, ids[order], labels[order], weights[order], threshold, self.cache)
@@ -250,19 +249,14 @@ class TrimmedPass:
     def __init__(self, loss: Loss, theta: Array, z: float, *, cached: bool) -> None:
         self._loss, self._theta, self._z, self._cached = loss, theta, z, cached
         self._worst: tuple[Array, ...] = (np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0))
-        self._rest = ExactSums(1)
+        self._rest = ExactSums()
         self._cache: Array | None = None
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
-        found, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
-        losses = np.asarray(found, dtype=np.float64)
-        if np.isnan(losses).any():
-            bad = points.ids[np.isnan(losses)][0]
-            raise ValueError(f"the loss of the row with id {bad} is not a number; scale the columns down")
+        losses, cache = self._loss.values_and_cache(self._theta, points.X, points.y)
         labels = np.zeros(len(points)) if points.y is None else points.y
         self._keep((losses, points.weights, points.ids, labels))
-        if self._cached:
-            self._cache = cache
+        self._cache = cache if self._cached else None
 
     def absorb(self, summary: Trimmed) -> None:
         self._rest.absorb(summary.rest)
@@ -276,7 +270,7 @@ class TrimmedPass:
         rows = tuple(np.concatenate(pair) for pair in zip(self._worst, rows, strict=True))
         losses, weights, ids, _ = rows
         aside = kept_weights(losses, weights, min(self._z, float(weights.sum())), ids) < weights
-        self._rest.add_rows((losses[~aside] * weights[~aside])[:, None])
+        self._rest.add_rows(losses[~aside] * weights[~aside])
         self._worst = tuple(column[aside] for column in rows)
 
 
@@ -330,8 +324,7 @@ def _encode_labels(points: WeightedPoints, classes: Array) -> WeightedPoints:
 class AllRows:
     """All rows to fit on: where they are, their profile, and what to change in every batch.
 
-    ``n_rows`` counts rows without weight, too, if they are in memory; ``classes`` are the values of labels
-    that are text in a scan, ``names`` those of the columns.
+    ``n_rows`` counts rows without weight, too, if they are in memory.
     """
 
     source: Source
@@ -341,8 +334,6 @@ class AllRows:
     n_columns: int
     total_weight: float
     changes: tuple[Change, ...] = ()
-    classes: Any = None
-    names: Any = None
 
     @classmethod
     def in_memory(cls, points: WeightedPoints, needs: Needs, n_rows: int) -> AllRows:
@@ -352,7 +343,7 @@ class AllRows:
         return cls(source, profile, n_rows, len(points), points.n_columns, points.total_weight)
 
     @classmethod
-    def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings, needs: Needs) -> AllRows:
+    def out_of_core(cls, X: Any, y: Any, sample_weight: Any, settings: FitSettings) -> AllRows:
         """Make the first pass over a scan or a Dask collection.
 
         Raises
@@ -360,20 +351,21 @@ class AllRows:
         TypeError, ValueError
             If no model can be fitted to it.
         """
-        classes, source = None, None  # type: Any, Any
+        needs, source = settings.needs, None  # type: Needs, Any
+        labels = y if needs.labels else None
         if isinstance(X, Scan):
-            refuse_beside_scan(y=y if needs.labels else None, sample_weight=sample_weight)
-            source, classes, names = ScanSource(X), X.classes, X.names
+            refuse_beside_scan(y=labels, sample_weight=sample_weight)
+            source = ScanSource(X)
         else:
-            source = DaskSource(X, {"y": y if needs.labels else None, "sample_weight": sample_weight})
-            names = source.names
-        if classes is not None and needs.labels and not needs.classes:
+            source = DaskSource(X, {"y": labels, "sample_weight": sample_weight})
+        if source.classes is not None and needs.labels and not needs.classes:
             raise ValueError(
-                f"labels must be numbers; those of the scan are text, such as {classes[0]!r}; "
+                f"labels must be numbers; those of the scan are text, such as {source.classes[0]!r}; "
                 "choose another label="
             )
         # what the first pass computes is the same for every size and anchor
-        first = plan(loss=needs.loss, size=2, sampler=settings.sampler, random_state=settings.seed)
+        loss = _ANY_LABELS if needs.classes else settings.loss
+        first = plan(loss=loss, size=2, sampler=settings.sampler, random_state=settings.seed)
         changes = (partial(_prepare, needs=needs),)
         make = partial(_Changing, partial(Profiler, needs, partial(Summarizer, first)), changes)
         profile = source.reduce(make, "profile")
@@ -381,7 +373,7 @@ class AllRows:
         if not found.n_points:
             raise ValueError("there are no rows with positive weight; at least one is needed")
         form = found.form.n_columns, found.total
-        return cls(source, profile, found.n_points, found.n_points, *form, changes, classes, names)
+        return cls(source, profile, found.n_points, found.n_points, *form, changes)
 
     @property
     def points(self) -> WeightedPoints | None:
@@ -391,9 +383,10 @@ class AllRows:
     @property
     def feature_names(self) -> Array | None:
         """The names of the columns, as scikit-learn takes them: all text, or none."""
-        if self.names is None or not all(isinstance(name, str) for name in self.names):
+        names = getattr(self.source, "names", None)
+        if names is None or not all(isinstance(name, str) for name in names):
             return None
-        return np.array(self.names, dtype=object)
+        return np.array(names, dtype=object)
 
     def reduce(self, make: Callable[[], Reducer], stage: str) -> Any:
         """Make one pass over the changed rows."""
@@ -409,8 +402,8 @@ class AllRows:
 
     def with_class_codes(self) -> tuple[Array, AllRows]:
         """Return the sorted classes, and the same data with the numbers of their classes as labels."""
-        labels = self.profile.classes
-        classes = labels if self.classes is None else np.array(self.classes)[labels.astype(np.intp)]
+        labels, names = self.profile.classes, getattr(self.source, "classes", None)
+        classes = labels if names is None else np.array(names)[labels.astype(np.intp)]
         changed = self.changed(partial(_encode_labels, classes=labels))
         return classes, replace(changed, profile=self.profile._replace(classes=np.arange(len(labels))))
 
@@ -489,12 +482,13 @@ def refit(settings: FitSettings, data: AllRows, core: Coreset | None, start: Arr
     Return None if the coreset no longer suffices: a class is missing from it, or its error bars exceed
     ``tol`` and the size is "auto".
     """
-    if core is None:
-        assert data.points is not None
-        return FitResult(_solve_again(settings, data.points, start), None, None, [])
-    if not _is_representative(core, settings.loss):
+    if core is not None and not _is_representative(core, settings.loss):
         return None
-    found = FitResult(_solve_again(settings, core, start), core, len(core), [])
+    bare = data.points if core is None else core.points  # without the anchor, which may mislead
+    assert bare is not None
+    runs = [_solve(settings, core or bare, init=start), _solve(replace(settings, n_starts=1), bare)]
+    solution = min(runs, key=lambda run: run.objective)
+    found = FitResult(solution, core, None if core is None else len(core), [])
     if settings.is_auto:
         found.trials.append(_measure(settings, found))
         if not _is_accurate(settings, found.trials[-1], data):
@@ -566,13 +560,6 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
         if everything.objective <= _PERFECT * on.total_weight * size**2:
             init = everything.theta  # a perfect fit to all rows fits those kept, whichever they are
     return solve_quietly(on, **problem, init=init, n_starts=1 if init is not None else settings.n_starts)
-
-
-def _solve_again(settings: FitSettings, on: Coreset | WeightedPoints, start: Array) -> Solution:
-    """Solve from the last solution, and once without it and the anchor, which may mislead."""
-    bare = on if isinstance(on, WeightedPoints) else on.points
-    runs = [_solve(settings, on, init=start), _solve(replace(settings, n_starts=1), bare)]
-    return min(runs, key=lambda run: run.objective)
 
 
 def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:

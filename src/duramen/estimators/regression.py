@@ -15,7 +15,6 @@ from duramen.estimators.fitting import (
     AllRows,
     FitSettings,
     LossesAtSolution,
-    Needs,
     rough_theta,
     weighted_median,
 )
@@ -100,7 +99,7 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         """
         self._check_parameters()
         settings = self._settings(self._loss(1.0 if self._measures else self.delta), l2=float(self.alpha))
-        data = self._collect(X, y, sample_weight, settings, Needs(settings.loss))
+        data = self._collect(X, y, sample_weight, settings)
         if self._measures:
             settings = replace(settings, loss=self._loss(self._measure_delta(data, settings)))
         self._fit(settings, data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, Rows, is_number, refuse_nonfinite
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, Needs, map_rows, weighted_median
+from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, map_rows, weighted_median
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
 
@@ -70,7 +70,7 @@ class TruthDiscovery(RobustEstimator):
         """
         settings = self._settings(TruthDiscoveryLoss())
         measures = self._measures_scale()
-        data = self._collect(X, None, sample_weight, settings, Needs(settings.loss))
+        data = self._collect(X, None, sample_weight, settings)
         if data.points is not None:
             refuse_nonfinite(data.points.X)
         self.scale_ = self._measure_scale(data.sample(settings)) if measures else float(self.scale)

@@ -30,7 +30,6 @@ FITS: dict[str, type[Fit]] = {
 }
 """How to refit, by the name that a loss has as its ``fitter``."""
 
-_ALL_DIGITS = 1e-13  # a tolerance at which theta's last digits are computed too
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 # per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
@@ -116,8 +115,6 @@ def alternate(problem: Problem, theta: Array, stopping: Stopping, fit: Fit | Non
         else:
             fit.restart()
         run = _alternate(fit, theta, stopping)
-        if run.status.converged and stopping.tol <= _ALL_DIGITS:
-            run = run._replace(theta=fit.polish(run.theta))
         if run.status is not Status.STOPPED and _is_unbounded(problem, run, _SMALL):
             run = run._replace(status=Status.UNBOUNDED)
         return run
@@ -137,7 +134,8 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
         here = there
         history.append(here.objective)
         little = little + 1 if gain <= stopping.tol * here.objective else 0
-        if _is_stopped(stopping, n_iter, here):
+        step = Step(stopping.start, n_iter, here.objective, read_only(here.theta))
+        if stopping.callback is not None and stopping.callback(step):
             status = Status.STOPPED
             break
         if little and (fit.sure or little == _PATIENCE):
@@ -146,12 +144,6 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
         if _is_unbounded(fit.problem, here, _NOTHING):
             break
     return Run(here.theta, history, status)
-
-
-def _is_stopped(stopping: Stopping, n_iter: int, here: Iterate) -> bool:
-    if stopping.callback is None:
-        return False
-    return bool(stopping.callback(Step(stopping.start, n_iter, here.objective, read_only(here.theta))))
 
 
 def _halve_step(fit: Fit, here: Iterate, there: Iterate) -> Iterate:

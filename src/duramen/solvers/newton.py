@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
@@ -26,8 +25,6 @@ _FIRST_DAMPING, _MORE, _ATTEMPTS = 1e-6, 100.0, 20
 _FLAT = 1e-4  # of the steepest curvature that a column can have
 _SOLID = 1e-8  # the least squared pivot with which Cholesky's answer is trusted
 _ROUNDING = 1e-14  # of the scaled Hessian: flatter directions are rounding error
-_FINISHING = 3  # steps: at a minimum each doubles the digits
-_SAME = 1e-14  # a rise of the objective by less, relative to it, is rounding
 _SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
 _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 _LEVEL = 1e-12  # of the sum of all pulls: a gradient below this is rounding
@@ -161,10 +158,10 @@ class GradientFit(Fit):
         return theta + self.frame.to_theta(step.reshape(theta.shape) * self.frame.units())
 
 
-class DampedNewton(Fit):
-    """Damped Newton steps on a loss of linear predictors: one pass over the data for each."""
+class NewtonFit(Fit):
+    """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
 
-    needs: ClassVar[tuple[str, ...]] = ("fit_intercept", "max_curvature", "encode_labels")
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope_and_curvature")
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -180,9 +177,15 @@ class DampedNewton(Fit):
         self.chunk_rows = max(rows_per_chunk(16 * zero.size), 8 * p)
         self.only_chunk = self._part(slice(0, n)) if n <= self.chunk_rows else None
 
-    @abstractmethod
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
+
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
         """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
+        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
+        return _weigh(slope, kept), _product(scaled, scaled)
 
     def derivatives(self, theta: Array, kept: Array) -> tuple[Array, Array, float]:
         """Sum gradient (q,) and Hessian (q, q) in the coordinates' parameters, and the sizes of all slopes.
@@ -230,18 +233,6 @@ class DampedNewton(Fit):
         self.damping = 0.0
         return here.theta
 
-    @one_blas_thread()
-    def polish(self, theta: Array) -> Array:
-        here, last = self.evaluate(theta), np.inf
-        for _ in range(_FINISHING):
-            move = -self._system(here)[2](0.0)
-            length = float(np.linalg.norm(move / self.units))
-            there = self.evaluate(self._after(here.theta, move)) if length < last else here
-            if not there.objective <= here.objective * (1 + _SAME):
-                break
-            here, last = there, length
-        return here.theta
-
     def _system(self, here: Iterate) -> tuple[Array, Array, Callable[[float], Array]]:
         """Compute the gradient, the Hessian, and a function from a damping to the negative Newton step."""
         slope, bend, pulls = self.derivatives(here.theta, here.kept)
@@ -273,21 +264,6 @@ class DampedNewton(Fit):
             return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
-
-
-class NewtonFit(DampedNewton):
-    """Damped Newton steps on a loss of one linear predictor."""
-
-    needs = (*DampedNewton.needs, "slope_and_curvature")
-
-    @classmethod
-    def suits(cls, problem: Problem) -> bool:
-        return problem.points.n_columns <= _NEWTON_COLUMNS / (1 + sparse.issparse(problem.X))
-
-    def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
-        slope, curvature = self.loss.slope_and_curvature(m, labels)
-        scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
-        return _weigh(slope, kept), _product(scaled, scaled)
 
 
 def _weigh(values: Array, kept: Array) -> Array:
@@ -347,8 +323,10 @@ def _by_spectrum(scaled: Array, right: Array, level: Array) -> Array:
     return directions @ (along / np.maximum(sizes, _ROUNDING * max(1.0, sizes[-1])))
 
 
-class SoftmaxFit(DampedNewton):
+class SoftmaxFit(NewtonFit):
     """Damped Newton steps on a softmax loss, with a product for each pair of classes."""
+
+    needs = ("fit_intercept", "max_curvature", "encode_labels", "n_classes")
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

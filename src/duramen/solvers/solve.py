@@ -16,7 +16,7 @@ from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
 from duramen.seeds import generator, spawn
 from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
-from duramen.solvers.newton import DampedNewton
+from duramen.solvers.newton import NewtonFit
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start
 from duramen.trimming import Fit, Problem, kept_weights, problem_of
 
@@ -302,7 +302,7 @@ def _is_clearly_better(problem: Problem, theta: Array, runs: list[Run]) -> bool:
 
 def _refuse_overflow(fit: Fit, run: Run) -> None:
     """Raise ValueError if nothing moved from zero because the squares of the rows overflow."""
-    if len(run.history) > 1 or run.theta.any() or not isinstance(fit, DampedNewton):
+    if len(run.history) > 1 or run.theta.any() or not isinstance(fit, NewtonFit):
         return
     with ignore_overflow():
         _, hessian, _ = fit.derivatives(run.theta, fit.evaluate(run.theta).kept)

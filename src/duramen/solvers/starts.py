@@ -129,7 +129,7 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Found:
     if part.z == 0:
         return Found(from_zero.theta, None, from_zero.theta)
     half, damped = _weights_near_the_middle(part)
-    middles = [_fit_weights(part, half, 0.5), _damped_fit(part, damped)]
+    middles = [_fit_weights(part, weights) for weights in (half, damped)]
     runs = []
     for theta in [*middles, *_best_subsets(part, fit, rng, effort)]:
         run = alternate(part, theta, _A_LITTLE, fit)
@@ -144,7 +144,7 @@ def search(part: Problem, rng: np.random.Generator, effort: Effort) -> Found:
 def damped_start(problem: Problem) -> Array:
     """Find a start for few points: a fit in which points far out count for less."""
     part = _shrink(problem)
-    return _damped_fit(part, _weights_near_the_middle(part)[1])
+    return _fit_weights(part, _weights_near_the_middle(part)[1])
 
 
 def _objective(place: Run | Iterate) -> float:
@@ -169,18 +169,11 @@ def _weights_near_the_middle(part: Problem) -> tuple[Array, Array]:
         return half, points.weights * np.divide(usual, far, out=np.ones(len(far)), where=far > usual)
 
 
-def _damped_fit(part: Problem, damped: Array) -> Array:
-    return _fit_weights(part, damped, damped.sum() / part.points.total_weight)
-
-
-def _fit_weights(part: Problem, weights: Array, share: float) -> Array:
-    """Fit points under other weights, a ``share`` of theirs, from zero and without outliers."""
-    rows = np.flatnonzero(weights)
-    return _fit_cleanly(part, part.points.take_unchecked(rows, weights[rows]), share)
-
-
-def _fit_cleanly(part: Problem, points: WeightedPoints, share: float) -> Array:
-    """Fit a ``share`` of the weight, from zero and without outliers."""
+def _fit_weights(part: Problem, weights: Array, rows: Array | None = None) -> Array:
+    """Fit rows (None for all) with these weights in place of theirs, from zero and without outliers."""
+    rows = np.flatnonzero(weights) if rows is None else rows
+    points = part.points.take_unchecked(rows, weights[rows])
+    share = points.total_weight / part.points.total_weight
     clean = replace(part, points=points, z=0.0, ridge=part.ridge * share)
     return alternate(clean, part.zero(), _A_LITTLE).theta
 
@@ -190,8 +183,8 @@ def _best_subsets(part: Problem, fit: Fit, rng: np.random.Generator, effort: Eff
     p, points, fits = part.zero().size, part.points, []
     # small ones are more often clean, larger ones less noisy
     for number in range(_n_subsets(part, p, effort)):
-        few = points.take(draw_distinct_rows(points.weights, (p + 1) * (1 + number % 2), rng))
-        fits.append(fit.evaluate(_fit_cleanly(part, few, few.total_weight / points.total_weight)))
+        rows = draw_distinct_rows(points.weights, (p + 1) * (1 + number % 2), rng)
+        fits.append(fit.evaluate(_fit_weights(part, points.weights, rows)))
     return [iterate.theta for iterate in sorted(fits, key=_objective)[: effort.refined]]
 
 
