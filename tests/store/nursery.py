@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import duramen as dm
-from duramen.dynamic.anchoring import LiveSettings
+from duramen.dynamic import state
 from tests.store.life import held, make, perform
 from tests.store.support import ROOT
 
@@ -92,16 +92,16 @@ def script(order):
 
 def remember_anchors():
     """Search for an anchor once for each problem and each set of points."""
-    search, found = LiveSettings.anchor, {}
+    search, found = state.find_view, {}
 
-    def anchor(settings, points, fraction, n_rows):
-        data = (points.X, points.y, points.weights, points.ids)
-        problem = pickle.dumps((repr(settings), data, settings.given, fraction, n_rows))
+    def find_view(settings, sample, *numbers):
+        data = (sample.X, sample.y, sample.weights, sample.ids)
+        problem = pickle.dumps((repr(settings), data, settings.given, numbers))
         if problem not in found:
-            found[problem] = search(settings, points, fraction, n_rows)
+            found[problem] = search(settings, sample, *numbers)
         return found[problem]
 
-    LiveSettings.anchor = anchor
+    state.find_view = find_view
 
 
 def rehearse(order):

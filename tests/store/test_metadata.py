@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.store.file import StoreFile, create_tables
+from duramen.store.file import METADATA, StoreFile, create_tables
 
 VALUES = st.recursive(
     st.none()
@@ -30,8 +30,10 @@ def file(tmp_path_factory):
 @given(name=st.text(st.characters(exclude_categories=["Cs"])), value=VALUES, other=VALUES)
 def test_values_come_back(file, name, value, other):
     file._connection.run("DELETE FROM facts")
+    for needed in METADATA:
+        file.put(needed, None)
     file.put(name, other)
     file.put(name, value)
-    found = file._read_metadata()[name]
+    found = file.metadata()[name]
     assert found == value
     assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)

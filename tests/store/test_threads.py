@@ -1,7 +1,6 @@
 """Threads that share a store: they never see an operation half done, nor wait for each other for ever."""
 
 import contextlib
-import dataclasses
 import threading
 
 import pytest
@@ -69,8 +68,8 @@ class Asked:
         monkeypatch.setattr(store._file, "read", self._read)
 
     def _read(self):
-        content = self._plain()
-        return dataclasses.replace(content, blocks=self._blocks(content.blocks))
+        *content, blocks = self._plain()
+        return *content, self._blocks(blocks)
 
     def _blocks(self, blocks):
         for at, block in enumerate(blocks):

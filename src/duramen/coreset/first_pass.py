@@ -14,7 +14,6 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.streaming import BottomK, RankedPoints
 from duramen.coreset.view import check_points
 from duramen.losses.base import Loss
-from duramen.losses.linear import PredictorLoss
 from duramen.points import WeightedPoints
 
 
@@ -115,7 +114,7 @@ class FirstPass:
         check_points(points, loss)
         self._agree(form_of(points))
         refuse_nonfinite(points.X)
-        if points.y is not None and isinstance(loss, PredictorLoss):
+        if points.y is not None:
             loss.check_labels(points.y)
             if loss.classifies:
                 self._check_classes(float(points.y.min()), float(points.y.max()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -39,8 +40,8 @@ class RowLayout:
     def __init__(self, n_columns: int, dtype: np.dtype[np.floating], labelled: bool) -> None:
         labels = [("labels", "<f8", ())] * labelled
         row = ("rows", np.dtype(dtype).newbyteorder("<"), (n_columns,))
-        self._columns = [("ids", "<i8", ()), ("epochs", "<i8", ()), ("weights", "<f8", ()), *labels, row]
-        self.row_bytes = self._record(1).itemsize
+        self._columns = (("ids", "<i8", ()), ("epochs", "<i8", ()), ("weights", "<f8", ()), *labels, row)
+        self.row_bytes = _record(self._columns, 1).itemsize
         self.capacity = max(1, min(_MOST_ROWS, _BYTES // self.row_bytes))
 
     @classmethod
@@ -48,14 +49,10 @@ class RowLayout:
         """Read the layout from the metadata of a store."""
         return cls(layout["n_columns"], np.dtype(layout["dtype"]), layout["labelled"])
 
-    def _record(self, n: int) -> np.dtype[np.void]:
-        """Return the type of ``n`` points as one record."""
-        return np.dtype([(name, kind, (n, *shape)) for name, kind, shape in self._columns])
-
     def pack(self, block: Block) -> bytes:
         """Pack a block into bytes."""
         n = len(block["ids"])
-        record = np.empty((), self._record(n))
+        record = np.empty((), _record(self._columns, n))
         for name in record.dtype.names or ():
             record[name] = block[name]
         length = _FRONT + record.nbytes
@@ -67,13 +64,19 @@ class RowLayout:
             raise ValueError(f"block {number} differs from what was written (checksum mismatch)")
         if n < 1 or len(content) != _padded_length(_FRONT + n * self.row_bytes, n):
             raise ValueError(f"{len(content)} bytes are not {n} rows of {self.row_bytes} bytes")
-        record = np.frombuffer(content, self._record(n), 1, _FRONT)[0]
+        record = np.frombuffer(content, _record(self._columns, n), 1, _FRONT)[0]
         return {name: record[name] for name in record.dtype.names or ()}
 
     def split(self, block: Block) -> Iterator[Block]:
         """Split points into blocks of at most the capacity."""
         for start in range(0, len(block["ids"]), self.capacity):
             yield take(block, slice(start, start + self.capacity))
+
+
+@lru_cache
+def _record(columns: tuple[tuple[str, Any, tuple[int, ...]], ...], n: int) -> np.dtype[np.void]:
+    """Return the type of ``n`` points as one record."""
+    return np.dtype([(name, kind, (n, *shape)) for name, kind, shape in columns])
 
 
 def take(block: Block, which: Array | slice) -> Block:

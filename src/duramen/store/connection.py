@@ -72,7 +72,10 @@ _KNOWN = (  # words of SQLite's message, the error raised instead, its number an
 )
 
 
-def _translate(path: Path, error: sqlite3.Error) -> OSError | ValueError:
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+
+
+def _translate(path: Path, error: Exception) -> OSError | ValueError:
     no_space = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
     text = "disk is full" if no_space else str(error)
     for words, kind, number, message in _KNOWN:
@@ -90,10 +93,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into errors that say what to do."""
     try:
         yield
-    except sqlite3.Error as error:
+    except _UNREADABLE as error:
         raise _translate(path, error) from error
-    except UnicodeDecodeError as error:  # of text in the file
-        raise damaged(path, "it holds text that is not valid UTF-8") from error
 
 
 _INCONSISTENT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
@@ -118,8 +119,10 @@ class Connection(sqlite3.Connection):
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows."""
-        with sqlite_errors(self.path):
+        try:  # no context manager: this runs many times for a row
             return self.execute(statement, values).fetchall()
+        except _UNREADABLE as error:
+            raise _translate(self.path, error) from error
 
     def run_many(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement for each row of values."""

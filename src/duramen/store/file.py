@@ -10,7 +10,6 @@ import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 from uuid import UUID
@@ -41,14 +40,10 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(os.fsdecode(path)))
 
 
-def log_of(path: Path) -> Path:
-    """Return the path of a file's log."""
-    return path.with_name(f"{path.name}-wal")
-
-
 def has_log(path: Path) -> bool:
     """Return whether there is a log with content: the file is in use, or a writer crashed."""
-    return log_of(path).exists() and log_of(path).stat().st_size > 0
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _connect_writer(path: Path, synchronous: str) -> Connection:
@@ -146,21 +141,6 @@ def _require(sound: bool, reason: str) -> None:
 # the file
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a file holds; the points come last, block by block, and are checked while they are read.
-
-    The ``epochs`` of points are whether they changed since the anchor.
-    """
-
-    metadata: dict[str, Any]
-    n_points: int
-    names: dict[int, Any] | None
-    sample: Array
-    places: Array
-    blocks: Iterator[Block]
-
-
 @final
 class StoreFile:
     """An open file; ``synchronous`` is "full" or "normal", as for :func:`duramen.open_store`.
@@ -212,10 +192,11 @@ class StoreFile:
     def _migrate(self) -> None:
         """Bring format 1, which had no history of the anchor, up to date."""
         self._connection.run(f"CREATE TABLE spare ({_METADATA})")
+        self.put("history", [])
         with damage_errors(self.path):
-            anchor = self._read_metadata()["anchor"]
-        event = (now(), "kept by an older version", None, anchor["radius"], None) if anchor else None
-        self.put("history", [event] if event else [])
+            anchor = self.metadata()["anchor"]
+        if anchor:
+            self.put("history", [(now(), "kept by an older version", None, anchor["radius"], None)])
         self._connection.set(f"user_version = {FORMAT}")
 
     # transactions
@@ -263,11 +244,8 @@ class StoreFile:
 
     @property
     def version(self) -> Any:
-        """A value that changes when another process commits."""
-        if not self._immutable:
-            return self._connection.number("PRAGMA data_version")
-        found = [path.stat() for path in (self.path, log_of(self.path)) if path.exists()]
-        return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
+        """A value that differs between any two committed states: the checksums of all metadata."""
+        return self._connection.run("SELECT seal FROM facts")
 
     def reconnect(self) -> None:
         """Open the file again, if it was opened as one that does not change."""
@@ -396,39 +374,45 @@ class StoreFile:
             _require(n_sound == n, f"{n_sound} intact deletion records instead of {n}")
             return [(unpack_name(packed), time) for _, packed, time, _ in rows]
 
-    def read(self) -> Content:
-        """Read everything but the points, which are read on demand; inside a transaction."""
-        with damage_errors(self.path):
-            metadata = self._read_metadata()
-            _require(sorted(metadata) == list(METADATA), f"its metadata are {sorted(metadata)}")
-            self.totals, layout = metadata["ledger"], metadata["state"]["gate"]
-            self.blocks = Blocks(self._connection, RowLayout.from_json(layout) if layout else _NO_ROWS)
-            totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
-            others = self._read_names(), self._read_sample(), self._read_places()
-            epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
-            dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
-            return Content(metadata, int(totals["n_points"]), *others, dated)
+    def read(self) -> tuple[dict[str, Any], int, Iterator[Block]]:
+        """Read metadata, the number of points, and the points, which are checked while they are read.
 
-    def _read_metadata(self) -> dict[str, Any]:
+        Their ``epochs`` are whether they changed since the anchor.
+        """
+        metadata = self.metadata()
+        self.totals, layout = metadata["ledger"], metadata["state"]["gate"]
+        self.blocks = Blocks(self._connection, RowLayout.from_json(layout) if layout else _NO_ROWS)
+        totals = self.totals["blocks"] or self.blocks.totals  # older versions wrote none without rows
+        epoch, blocks = self.totals["epoch"], self.blocks.read(totals)
+        dated = ({**block, "epochs": block["epochs"] == epoch} for block in blocks)
+        return metadata, int(totals["n_points"]), dated
+
+    def metadata(self) -> dict[str, Any]:
+        """Read all metadata."""
         metadata = {}
         for name, text, seal in self._connection.run("SELECT name, value, seal FROM facts"):
             reason = f"the metadata {name!r} differ from what was written (checksum mismatch)"
             _require(name not in metadata and seal == _text_checksum(name, text), reason)
             metadata[name] = json.loads(text)
+        missing = set(METADATA) - set(metadata)
+        _require(not missing, f"its metadata lack {sorted(missing)}")
         return metadata
 
-    def _read_names(self) -> dict[int, Any] | None:
+    def names(self) -> dict[int, Any] | None:
+        """Read the names of the points."""
         rows = self._connection.run("SELECT id, name FROM names")
         names = {one: unpack_name(packed) for one, packed in rows}
         _require(numbers_of([*names.values()]).tolist() == [*names], "a name differs from what was written")
         return names or None
 
-    def _read_sample(self) -> Array:
+    def sample(self) -> Array:
+        """Read which points the anchor was found on."""
         ids = [one for (one,) in self._connection.run("SELECT id FROM sample")]
         _require(_count_and_sum(ids) == self.totals["sample"], "the anchor's sample is incomplete")
         return np.array(ids, dtype=np.int64)
 
-    def _read_places(self) -> Array:
+    def places(self) -> Array:
+        """Read the ids of the points in the order of a tree."""
         rows = self._connection.run("SELECT place, id, seal FROM places ORDER BY place")
         places, ids, checksums = np.array(rows, dtype=np.int64).reshape(-1, 3).T
         complete = np.array_equal(places, np.arange(self.totals["n_places"]))
@@ -438,11 +422,10 @@ class StoreFile:
 
     def check(self) -> None:
         """Check every page and every index, where points are, and the deletion records."""
-        with damage_errors(self.path):
-            found = self._connection.run("PRAGMA integrity_check(10)")
-            problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
-            _require(not problems, "; ".join(problems[:3]))
-            self.blocks.check()
+        found = self._connection.run("PRAGMA integrity_check(10)")
+        problems = [" ".join(text.split()) for (text,) in found if text != "ok"]
+        _require(not problems, "; ".join(problems[:3]))
+        self.blocks.check()
         self.forgotten()
 
 

@@ -31,7 +31,7 @@ from duramen.losses.base import Loss, distance
 from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
-from duramen.store.file import Content, StoreFile, resolve
+from duramen.store.file import StoreFile, resolve
 from duramen.store.lock import now, refuse_inherited
 
 if TYPE_CHECKING:
@@ -85,17 +85,17 @@ class Store(DynamicCoreset):
         self._origin = "the first"  # of an anchor found on insertion
         self._memory: State | None = None
         self._metadata: dict[str, Any] = {}
+        with damage_errors(file.path):
+            settings = file.metadata()["settings"]
+        try:
+            known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
+        except (LossMismatchError, TypeError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{file.path} {error}") from None
+        super().__init__(**known)
         with self._snapshot():
-            content = self._file.read()
-            settings = content.metadata["settings"]
-            try:
-                known = settings_from_json(settings, given.get("loss"), given.get("sampler"))
-            except (LossMismatchError, TypeError) as error:
-                kind = TypeError if isinstance(error, TypeError) else ValueError
-                raise kind(f"{file.path} {error}") from None
-            super().__init__(**known)
-            self._restore(content)
-        _check_settings(self, content.metadata, given)
+            self._restore()
+        _check_settings(self, self._metadata, given)
         self._finalizer = weakref.finalize(self, _close_file, file, self._pid)
 
     # what a store has beyond a dynamic coreset
@@ -173,7 +173,7 @@ class Store(DynamicCoreset):
         with self._lock:
             self._check_open()
             self._refuse_in_transaction("check()")
-            with self._snapshot(), damage_errors(self.path):
+            with self._snapshot():
                 self._check_file()
                 self.check_invariants()
             n_blocks = self._file.blocks.totals["n_blocks"]
@@ -247,9 +247,9 @@ class Store(DynamicCoreset):
         """Read what others have written since, if opened for reading; return whether there was anything."""
         with self._lock:
             self._check_open()
+            self._file.reconnect()
             if not self.read_only or self._file.version == self._version:
                 return False
-            self._file.reconnect()
             self._undo(None)
             return True
 
@@ -413,35 +413,35 @@ class Store(DynamicCoreset):
         """Read one state of the file, whatever others write in the meantime."""
         try:
             self._file.begin()
-            self._version = self._file.version
-            yield
+            with damage_errors(self.path):
+                self._version = self._file.version
+                yield
         finally:
             self._file.rollback()
 
-    def _restore(self, content: Content) -> None:
-        """Load what the file holds into memory."""
-        with damage_errors(self.path):
-            self._free_memory()
-            metadata, n = content.metadata, content.n_points
-            state, saved, sample = metadata["state"], metadata["anchor"], content.sample
-            restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
-            if len(content.names or ()) != (n if state.get("named", False) else 0):
-                raise ValueError("names are missing")
-            changed = np.zeros(n, dtype=bool)
-            restore(
-                self,
-                state,
-                n,
-                _parts(content.blocks, changed),
-                anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
-                names=content.names,
-                sample=sample,
-                changed=changed,
-                order=content.places,
-            )
-            self._metadata, self._written_anchor = metadata, self.anchor
-            if self._tree is not None:
-                self._tree.touched = set()
+    def _restore(self) -> None:
+        """Load what the file holds into memory; inside a snapshot."""
+        self._free_memory()
+        metadata, n, blocks = self._file.read()
+        names, sample, changed = self._file.names(), self._file.sample(), np.zeros(n, dtype=bool)
+        state, saved = metadata["state"], metadata["anchor"]
+        restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
+        if len(names or ()) != (n if state.get("named", False) else 0):
+            raise ValueError("names are missing")
+        restore(
+            self,
+            state,
+            n,
+            _parts(blocks, changed),
+            anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
+            names=names,
+            sample=sample,
+            changed=changed,
+            order=self._file.places(),
+        )
+        self._metadata, self._written_anchor = metadata, self.anchor
+        if self._tree is not None:
+            self._tree.touched = set()
 
     def _free_memory(self) -> None:
         memory, self._memory, self._core = self._memory, None, None
@@ -456,7 +456,7 @@ class Store(DynamicCoreset):
                 self._file.log_has_traces = not self.read_only  # of what was not committed
                 self._file.clear_traces()
                 with self._snapshot():
-                    self._restore(self._file.read())
+                    self._restore()
         except BaseException:
             self._lost_file = True
             raise
@@ -464,14 +464,15 @@ class Store(DynamicCoreset):
     def _check_file(self) -> None:
         """Check that every page is intact, and that the file agrees with memory."""
         if self.read_only:
-            self._restore(self._file.read())
-        content, pack = self._file.read(), self._file.blocks.layout.pack
-        if not all(pack(block) == pack(self._block(block["ids"])) for block in content.blocks):
+            self._restore()
+        metadata, n, blocks = self._file.read()
+        pack = self._file.blocks.layout.pack
+        if not all(pack(block) == pack(self._block(block["ids"])) for block in blocks):
             raise ValueError("a block holds points that differ from those in memory")
-        if content.n_points != self.n_points:
-            raise ValueError(f"it has {content.n_points} points, but memory has {self.n_points}")
-        same = {**content.metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
-        if not same or content.metadata["notes"] != self._metadata["notes"]:
+        if n != self.n_points:
+            raise ValueError(f"it has {n} points, but memory has {self.n_points}")
+        same = {**metadata["state"], **UNUSED} == {**state_to_json(self), **UNUSED}
+        if not same or metadata["notes"] != self._metadata["notes"]:
             raise ValueError("its state or its notes differ from those in memory")
         self._file.check()
 
@@ -497,9 +498,10 @@ class Store(DynamicCoreset):
 
     def _write_points(self, numbers: Array) -> None:
         """Write new points."""
-        state, validator = self._state, self._state.validator
-        layout = RowLayout(validator.n_columns, validator.dtype, validator.labelled)
-        self._file.blocks.layout, step = layout, _BLOCKS * layout.capacity
+        state, blocks, known = self._state, self._file.blocks, self._state.validator
+        if not blocks.totals["next_block"]:
+            blocks.layout = RowLayout(known.n_columns, known.dtype, known.labelled)
+        step = _BLOCKS * blocks.layout.capacity
         for start in range(0, len(numbers), step):
             self._file.add(self._block(numbers[start : start + step]), state.ids.names)
 
