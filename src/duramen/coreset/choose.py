@@ -23,12 +23,13 @@ from duramen.samplers.base import (
     RankedSampler,
     Sampler,
     Stratified,
+    apportion,
     draw_by_rank,
     draw_entries,
     reduce_rows,
+    uniforms,
 )
 from duramen.samplers.calibration import Calibration, calibration_features
-from duramen.samplers.ranks import apportion, uniforms
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
 

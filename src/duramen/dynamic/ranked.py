@@ -15,8 +15,8 @@ from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
+from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Entries, RankedSampler, Strata
-from duramen.samplers.default import SAMPLERS
 
 _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together

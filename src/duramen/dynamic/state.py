@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.choose import choose, keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View, complete_view, find_view, given_anchor, view_from
+from duramen.coreset.view import View, anchor_sample, complete_view, find_view, given_anchor, view_from
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
