@@ -63,7 +63,7 @@ def _recorded(report, name):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """Make anchors from 300 points, so that a few thousand are more than that."""
-    from duramen.coreset import anchor_sample, first_pass, passes
+    from duramen.coreset import candidates, passes, view
 
-    for module in (anchor_sample, first_pass, passes):
+    for module in (view, candidates, passes):
         monkeypatch.setattr(module, "SAMPLE", 300)

@@ -58,7 +58,7 @@ _MOVED = {  # and old names of modules that the documentation imported from
     "ball": "losses.base",
     "sampling": "samplers",
     "sampling.calibration": "samplers.calibration",
-    "sampling.ranks": "samplers.ranks",
+    "sampling.ranks": "samplers.base",
     "sampling.sensitivity": "samplers.sensitivity",
     "scanning": "io.scan",
     "tables": "io",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.coreset import anchor_sample
+from duramen.coreset import view
 from duramen.coreset.passes import plan, summarize
-from duramen.samplers.ranks import uniforms
+from duramen.samplers.base import uniforms
 from tests.support import Heaviest, cut, data, streamed
 
 
@@ -22,11 +22,11 @@ def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_samp
     found = counted(cut(points, range(0, 5000, 77)))
     live = points.take(points.weights > 0)
     seed = found.plan.problem.seed
-    chance = uniforms(seed ^ anchor_sample._SALT, live.ids) / live.weights
+    chance = uniforms(seed ^ view._SALT, live.ids) / live.weights
     order = np.argsort(chance)
     sample = found.body.sample()
     np.testing.assert_array_equal(sample.ids, np.sort(live.ids[order[:300]]))
-    np.testing.assert_array_equal(sample.ids, anchor_sample.anchor_sample(points, seed).ids)
+    np.testing.assert_array_equal(sample.ids, view.anchor_sample(points, seed).ids)
     assert sample.total_weight == pytest.approx(live.total_weight, rel=0.2)
     assert sample.weights.min() >= 1 / chance[order[300]] * (1 - 1e-12)
     assert (found.body.n_rows, found.body.n_points) == (5000, len(live))
@@ -37,7 +37,7 @@ def test_the_anchor_is_made_from_the_smallest_random_numbers_of_the_ids(few_samp
 
 
 def test_a_sample_of_equal_weights_keeps_them(few_sampled):
-    sample = anchor_sample.anchor_sample(dm.points(np.zeros((1000, 1))), 3)
+    sample = view.anchor_sample(dm.points(np.zeros((1000, 1))), 3)
     np.testing.assert_array_equal(sample.weights, np.ones(300))
 
 

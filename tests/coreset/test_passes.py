@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import duramen as dm
-from duramen.coreset import anchor_sample, first_pass
+from duramen.coreset import candidates, view
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from tests.support import (
@@ -193,8 +193,10 @@ def test_what_does_not_go_together_is_refused():
 def test_damaged_and_newer_bytes_are_refused():
     step = plan(**asked())
     found = summarize(data(n=100), step).to_bytes()
-    newer = "has format 2, and this version of duramen reads format 1"
-    wrong = [(found[:-40], "damaged"), (b"", "not a summary"), (found[:4] + b"\x02\x00" + found[6:], newer)]
+    wrong = [(found[:-40], "damaged"), (b"", "not a summary")]
+    for version, age in ((3, "a newer"), (1, "an older")):
+        other = found[:4] + bytes([version, 0]) + found[6:]
+        wrong.append((other, f"format {version}, of {age} version of duramen, and this one reads format 2"))
     for at in (0, 5, 30, len(found) - 2):
         flipped = found[:at] + bytes([found[at] ^ 0xFF]) + found[at + 1 :]
         wrong.append((flipped, "not a summary|format|damaged"))
@@ -421,7 +423,7 @@ def test_memory_does_not_grow_with_the_points(sampler, rising, monkeypatch):
         tracemalloc.stop()
         return found
 
-    for module in (anchor_sample, first_pass):
+    for module in (view, candidates):
         monkeypatch.setattr(module, "SAMPLE", 1000)
     peak(2)  # what is loaded once
     few, many = peak(20), peak(100)

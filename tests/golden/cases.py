@@ -174,6 +174,35 @@ def scanned(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
     return dm.robust_coreset(dm.scan(batches), **chosen)
 
 
+def in_passes(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
+    """Summarize seven parts in each pass, and merge them in a random tree, every step through bytes."""
+    from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
+
+    ids = np.arange(len(data.X)) if data.ids is None else data.ids
+    points, rng = dm.points(data.X, data.y, data.weights, ids), np.random.default_rng(len(ids))
+    rows = np.array_split(rng.permutation(len(ids)), 7)
+    step: Any = plan(**chosen)
+    while isinstance(step, Plan):
+        sent = [summarize(points.take(part), step).to_bytes() for part in rows]
+        while len(sent) > 1:
+            one, other = (Summary.from_bytes(sent.pop(int(rng.integers(len(sent)))), step) for _ in range(2))
+            sent.append(merge(one, other).to_bytes())
+        step = finish(Summary.from_bytes(sent[0], step))
+    return step
+
+
+def federated(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
+    """Keep every third row at one of three sites, which share only summaries."""
+    from duramen.distributed import Federation, Site
+
+    own = {**chosen, "n_outliers": 0}
+    sites = [Site(dm.DynamicCoreset(**own)) for _ in range(3)]
+    for first, site in enumerate(sites):
+        part = data.take(np.arange(first, len(data.ids), 3))
+        site.insert(part.X, part.y, part.weights, part.ids)
+    return Federation(sites, **chosen).coreset()
+
+
 def dask_array(data: Data, chosen: dict[str, Any]) -> dm.Coreset:
     import dask
     import dask.array as da
@@ -283,6 +312,8 @@ def changes(data: Data, n_outliers: float) -> list[Callable[[Any], Any]]:
 ROUTES = {
     "memory": in_memory,
     "scan": scanned,
+    "passes": in_passes,
+    "federation": federated,
     "dask-array": dask_array,
     "dask-frame": dask_frame,
     "ranked": partial(dynamic, engine="ranked"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from duramen.samplers.ranks import apportion, draw, smallest, uniforms
+from duramen.samplers.base import apportion, draw, smallest, uniforms
 from tests.golden.oracle import uniform
 
 IDS = hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(-(2**63), 2**63 - 1), unique=True)

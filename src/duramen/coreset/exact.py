@@ -148,18 +148,18 @@ class ExactSums:
         return b"".join([head, lengths, counts.astype("<i8").tobytes() if counts.any() else b"", *digits])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> ExactSums:
-        """Restore the sums, as a vector, from what :meth:`to_bytes` returned; refuse anything else.
+    def from_bytes(cls, data: bytes, n: int) -> ExactSums:
+        """Restore a vector of n sums from what :meth:`to_bytes` returned; refuse anything else.
 
         Raises
         ------
         ValueError
             If these are no such bytes.
         """
-        n, counted = np.frombuffer(data[:8].ljust(8, b"\xff"), dtype="<u4").tolist()
+        found, counted = np.frombuffer(data[:8].ljust(8, b"\xff"), dtype="<u4").tolist()
         at = 8 + (4 + 24 * counted) * n
-        if counted > 1 or len(data) < at:
-            raise ValueError("exact sums are cut off")
+        if found != n or counted > 1 or len(data) < at:
+            raise ValueError(f"exact sums are cut off, or are not {n}")
         zeros, lengths = np.frombuffer(data[8 : 8 + 4 * n], dtype="<u2").reshape(2, n).tolist()
         if len(data) != at + sum(lengths):
             raise ValueError("exact sums have a wrong length")

@@ -12,30 +12,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.anchor_sample import SAMPLE
-from duramen.coreset.candidates import Collected, Collector, MergedCandidates
+from duramen.coreset import wire
+from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, MergedCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.exact import ExactSums
-from duramen.coreset.first_pass import FirstPass, FirstPassResult, Form
 from duramen.coreset.settings import Settings, plan_of
-from duramen.coreset.streaming import RankedPoints
-from duramen.coreset.view import View, find_view
-from duramen.coreset.wire import pack, packed_points, unpack, unpacked_points
+from duramen.coreset.view import SAMPLE, View, find_view
 from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
+from duramen.samplers.base import RankedSampler, Sampler
 from duramen.trimming import outlier_weight
-
-
-def _pack_kept(kept: RankedPoints | None) -> dict[str, Array]:
-    return {} if kept is None else {**packed_points(kept.points, "held"), "ranks": kept.ranks}
-
-
-def _pack_sums(sums: ExactSums) -> Array:
-    return np.frombuffer(sums.to_bytes(), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,24 +89,8 @@ class Summary:
         return Summary.from_bytes, (self.to_bytes(), self.plan)
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the summary, without the plan: format 1, the same on every machine."""
-        body = self.body
-        facts = {"plan": self.plan.fingerprint, "rows": body.n_rows, "points": body.n_points}
-        if isinstance(body, FirstPassResult):
-            facts |= {"kind": "census", "form": body.form, "classes": body.classes}
-            return pack(facts, {"weight": _pack_sums(body.weight), **_pack_kept(body.kept)})
-        facts |= {"kind": "selection"}
-        arrays = {"strata": body.numbers, "counts": body.counts, "weights": _pack_sums(body.weights)}
-        if body.totals is not None:
-            arrays["totals"] = _pack_sums(body.totals)
-        arrays |= _pack_kept(body.kept)
-        if body.kept is not None and len(body.numbers) > 1:
-            short = np.int16 if len(body.numbers) <= np.iinfo(np.int16).max else np.int32
-            arrays["places"] = np.searchsorted(body.numbers, body.kept.strata).astype(short)
-        if body.suspects is not None:
-            arrays |= packed_points(body.suspects.points, "suspects")
-            arrays["losses"] = np.asarray(body.suspects.losses)
-        return pack(facts, arrays)
+        """Return the bytes of the summary, without the plan: the same on every machine."""
+        return wire.to_bytes(self.body, self.plan.fingerprint)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
@@ -127,37 +99,9 @@ class Summary:
         Raises
         ------
         ValueError
-            If it is not a summary, is damaged, has a newer format, or was made by another plan.
+            If it is not a summary, is damaged, has another format, or was made by another plan.
         """
-        facts, arrays = unpack(data)
-        if facts["plan"] != plan.fingerprint:
-            raise ValueError(_OTHER_PLAN)
-        n_rows, n_points, view = facts["rows"], facts["points"], plan.view
-        points, kept = unpacked_points(arrays, "held"), None
-        strata = arrays.get("strata", np.zeros(1, dtype=np.int8))
-        if points is not None:
-            places = arrays.get("places", np.zeros(len(points), dtype=np.int16))
-            kept = RankedPoints(points, arrays["ranks"], strata[places])
-        if facts["kind"] == "census":
-            form = None if facts["form"] is None else Form(*facts["form"])
-            weight = ExactSums.from_bytes(arrays["weight"].tobytes()).total()
-            first = FirstPassResult(n_rows, n_points, weight, form, tuple(facts["classes"]), kept)
-            return cls(plan, first)
-        totals = None
-        if "totals" in arrays:
-            totals = ExactSums.from_bytes(arrays["totals"].tobytes())
-        weights = ExactSums.from_bytes(arrays["weights"].tobytes())
-        suspects, outer = None, unpacked_points(arrays, "suspects")
-        if outer is not None and view is not None:
-            suspects = AnchoredPoints(outer, view.loss, view.anchor, arrays["losses"])
-        counts = arrays["counts"]
-        return cls(plan, Collected(n_rows, n_points, suspects, strata, counts, weights, totals, kept))
-
-
-_OTHER_PLAN = (
-    "these summaries were made by different plans, so they cannot be merged; use one plan for all "
-    "summaries of a pass"
-)
+        return cls(plan, wire.from_bytes(data, plan.fingerprint, plan.problem.loss, plan.view))
 
 
 def plan(
@@ -236,7 +180,7 @@ class Summarizer:
     def absorb(self, summary: Summary) -> None:
         """Merge a summary by the same plan into this one."""
         if summary.plan.fingerprint != self._plan.fingerprint:
-            raise ValueError(_OTHER_PLAN)
+            raise ValueError(wire.OTHER_PLAN)
         self._work.absorb(summary.body)  # type: ignore[arg-type]
 
     def summary(self) -> Summary:

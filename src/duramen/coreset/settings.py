@@ -13,8 +13,8 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array, check_count, is_number
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
+from duramen.samplers import as_sampler, default_sampler
 from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.default import as_sampler, default_sampler
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.seeds import generator

@@ -22,6 +22,8 @@ from duramen.samplers.base import (
     compute_ranks,
     freeze,
     has_frozen,
+    smallest,
+    uniforms,
 )
 from duramen.samplers.calibration import CalibrationFeatures, calibration_features
 from duramen.solvers.starts import _find_anchor
@@ -60,6 +62,15 @@ class Scored(NamedTuple):
     def losses(self) -> Array:
         """The losses of all points."""
         return self.inner.losses
+
+
+class Suspects(NamedTuple):
+    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
+
+    rows: Array
+    ids: Array
+    losses: Array
+    weights: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +191,56 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
         rows = np.arange(len(losses))
     kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
     return rows[kept < weights[rows]]
+
+
+SAMPLE = 20_000
+"""The number of points from which an anchor is made, and all that is frozen with it, if there are more."""
+_SALT = 0x5851F42D4C957F2D  # an anchor's sample uses other random numbers than the coreset
+_SMALLEST_WEIGHT = 1e-290  # below, a rank would overflow and count as absent
+
+
+def chances(seed: int, ids: Array, weights: Array) -> Array:
+    """Compute the random ranks by which points enter an anchor's sample: the smallest ranks do.
+
+    A uniform number over the weight, so that heavy points are not missed; infinite where the weight is zero.
+    """
+    ranks = uniforms(seed ^ _SALT, ids)
+    if not (weights == 1.0).all():
+        with np.errstate(divide="ignore", over="ignore"):
+            ranks /= np.where(weights > 0, np.maximum(weights, _SMALLEST_WEIGHT), 0.0)
+    return ranks
+
+
+def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
+    """Sample at most 20,000 points of positive weight, sorted by id.
+
+    Examples
+    --------
+    >>> import duramen as dm
+    >>> anchor_sample(dm.points([[1.0], [2.0]], ids=[7, 3]), seed=0).ids
+    array([3, 7])
+    """
+    if len(points) <= SAMPLE:
+        return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
+    return sample_of(points, chances(seed, points.ids, points.weights))
+
+
+def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
+    """Take the 20,000 points of the smallest ranks, sorted by id."""
+    return points.take_unchecked(*sample_rows(ranks, points.ids, points.weights))
+
+
+def sample_rows(ranks: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
+    """Find the rows of the 20,000 smallest ranks, and the weights with which they represent all.
+
+    A light point was included by chance, and is given the weight of the points that it represents.
+    """
+    rows, following = smallest(ranks, ids, SAMPLE)
+    rows = rows[np.argsort(ids[rows])]
+    own = weights[rows]
+    if np.isfinite(following) and not (own == own[0]).all():
+        own = np.maximum(own, 1 / following)
+    return rows, own
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:

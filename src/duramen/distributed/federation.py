@@ -18,12 +18,10 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, Collector
+from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, RankedPoints
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.first_pass import FirstPass, FirstPassResult
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
-from duramen.coreset.streaming import RankedPoints
 from duramen.coreset.view import View, complete_view
 from duramen.dynamic.anchoring import same_anchor
 from duramen.dynamic.candidates import LiveCandidates
@@ -232,7 +230,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
         found = _inliers(here, slots, worst[own:n], view)
         suspects = anchored(worst[:n]) if n else None
         collector = Collector(view)
-        collector.absorb(replace(found, n_rows=len(slots), n_points=len(here), suspects=suspects))
+        collector.absorb(replace(found, n_rows=len(slots), n_points=here.n_points, suspects=suspects))
         if n < own:
             collector.release(anchored(worst[n:own]))
         return collector.summary()

@@ -14,8 +14,8 @@ from duramen.coreset.settings import as_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
+from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Sampler
-from duramen.samplers.default import SAMPLERS
 
 if TYPE_CHECKING:
     from duramen.dynamic.dynamic_coreset import DynamicCoreset

@@ -15,12 +15,12 @@ import numpy as np
 from scipy.sparse import issparse
 
 from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
-from duramen.coreset.anchor_sample import anchor_sample
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
 from duramen.coreset.settings import ROWS_A_PARAMETER
+from duramen.coreset.view import anchor_sample
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss

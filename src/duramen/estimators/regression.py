@@ -125,8 +125,9 @@ class RobustLinearRegression(RegressorMixin, RobustEstimator):
         theta = np.append(self.solution_.theta, 0.0)  # the intercept where there is none
         self.coef_, self.intercept_ = theta[: data.n_columns], float(theta[data.n_columns])
         self.__dict__.pop("delta_", None)  # of an earlier fit
-        if isinstance(self.solution_.loss, HuberLoss):
-            self.delta_ = float(self.solution_.loss.delta)
+        if self.loss == "huber":
+            loss: Any = self.solution_.loss
+            self.delta_ = float(loss.delta)
 
     def _check_parameters(self) -> None:
         check_nonnegative("alpha", self.alpha)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Strata
-from duramen.samplers.ranks import apportion
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Strata, apportion
 from duramen.trimming import kept_sum
 
 
