@@ -230,7 +230,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
         found = _inliers(here, slots, worst[own:n], view)
         suspects = anchored(worst[:n]) if n else None
         collector = Collector(view)
-        collector.absorb(replace(found, n_rows=len(slots), n_points=len(here), suspects=suspects))
+        collector.absorb(replace(found, n_rows=len(slots), n_points=here.n_points, suspects=suspects))
         if n < own:
             collector.release(anchored(worst[n:own]))
         return collector.summary()
