@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.losses.nearest import first_least, squared_differences
+from duramen.losses.centres import first_least, squared_differences
 from duramen.seeds import generator
 from duramen.solvers import lloyd, seeding, starts
 from duramen.solvers.alternate import alternate

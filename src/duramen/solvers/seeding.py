@@ -22,7 +22,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import ignore_overflow
-from duramen.losses.nearest import FEW_COLUMNS, squared_differences
+from duramen.losses.centres import FEW_COLUMNS, squared_differences
 from duramen.seeds import draw_distinct_rows, draw_rows
 from duramen.trimming import Problem, Trimmer, kept_sum
 
