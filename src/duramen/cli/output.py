@@ -196,6 +196,7 @@ def defer_interrupts() -> Iterator[None]:
 
 
 _HINTS = {  # as duramen.errors.HINTS
+    "drop": "fill or drop such rows first",
     "impute": "fill it, drop the row, or impute it (--impute mean, median or zero)",
     "features": "leave the column out of the features (--features)",
     "large": "leave the column out of the features (--features), or store it as float64 if rounding is fine",
