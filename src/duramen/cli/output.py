@@ -133,8 +133,12 @@ def words(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
         lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
-        lines += ["  " + ", ".join(f"{one} {_words(part)}" for one, part in each.items()) for each in records]
+        lines += [f"  {', '.join(_field(*field) for field in each.items())}" for each in records]
     return "\n".join(lines)
+
+
+def _field(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} {value if name == 'id' else _words(value)}"  # an id has no thousands
 
 
 def _words(value: Any) -> str:
