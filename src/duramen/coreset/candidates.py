@@ -15,9 +15,17 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.coreset.choose import Suspects
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import SAMPLE, View, chances, check_finite, check_points, largest_losses, sample_of
+from duramen.coreset.view import (
+    SAMPLE,
+    Suspects,
+    View,
+    chances,
+    check_finite,
+    check_points,
+    largest_losses,
+    sample_of,
+)
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (

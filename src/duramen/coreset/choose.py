@@ -6,14 +6,14 @@ lists. Rows are references: only those that are chosen are copied.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.settings import Settings
-from duramen.coreset.view import Scored, View
+from duramen.coreset.view import Scored, Suspects, View
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -32,15 +32,6 @@ from duramen.samplers.base import (
 from duramen.samplers.calibration import Calibration, calibration_features
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
-
-
-class Suspects(NamedTuple):
-    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
-
-    rows: Array
-    ids: Array
-    losses: Array
-    weights: Array
 
 
 class Candidates(Stratified, Protocol):

@@ -64,6 +64,15 @@ class Scored(NamedTuple):
         return self.inner.losses
 
 
+class Suspects(NamedTuple):
+    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
+
+    rows: Array
+    ids: Array
+    losses: Array
+    weights: Array
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """All that scores depend on: the settings, the anchor, the sampler with what it froze.

@@ -228,7 +228,7 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
 
         found = _inliers(here, slots, worst[own:n], view)
         collector = Collector(view)
-        collector.absorb(replace(found, n_rows=len(slots), n_points=len(here)))
+        collector.absorb(replace(found, n_rows=len(slots), n_points=here.n_points))
         if n < own:
             collector.release(anchored(worst[n:own]))
         return replace(collector.summary(), suspects=anchored(worst[:n]) if n else None)
