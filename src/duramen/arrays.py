@@ -83,7 +83,7 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
         missing = np.flatnonzero(np.ma.getmaskarray(column))
         if missing.size:
             row = missing[0] // n_columns
-            raise RowError("{name} has a masked value in {row}; fill or drop such rows first", row, name=name)
+            raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
     values = _as_array(column, name)
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name, n_columns)
@@ -127,8 +127,8 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
     for position, value in enumerate(values.ravel()):
         row, place = position // n_columns, f", column {position % n_columns}" if n_columns > 1 else ""
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
-            text = "{name} has a missing value ({value}) in {row}{place}; fill or drop such rows first"
-            raise RowError(text, row, name=name, value=value, place=place)
+            text = "{name} has a missing value ({value}) in {row}{place}"
+            raise RowError(text, row, hint="drop", name=name, value=value, place=place)
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
@@ -317,8 +317,9 @@ def _refuse_value(
 ) -> NoReturn:
     place = "" if column is None else f", column {column}"
     raise RowError(
-        "{name} has {value} in {row}{place}; fill or drop such rows first",
+        "{name} has {value} in {row}{place}",
         row,
+        hint="drop",
         column=names[column] if names and column is not None else column,
         name=name,
         value="NaN" if np.isnan(value) else str(value),
