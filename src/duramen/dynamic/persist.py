@@ -10,15 +10,14 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
-from duramen.coreset.settings import as_anchor
+from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
-from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Sampler
 
 if TYPE_CHECKING:
-    from duramen.dynamic.dynamic_coreset import DynamicCoreset
+    from duramen.dynamic import DynamicCoreset
 
 _SAMPLERS = {known.__name__: known for known in SAMPLERS.values()}
 

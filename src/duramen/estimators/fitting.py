@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
+from duramen.arrays import Array, check_count, generator, is_number, is_whole, refuse_nonfinite
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
-from duramen.coreset.settings import ROWS_A_PARAMETER
-from duramen.coreset.view import anchor_sample
+from duramen.coreset.view import ROWS_A_PARAMETER, anchor_sample
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
 from duramen.losses import KMeansLoss, SquaredLoss
@@ -28,7 +27,6 @@ from duramen.losses.base import Anchor, Loss
 from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
-from duramen.seeds import generator
 from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
