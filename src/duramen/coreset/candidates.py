@@ -190,7 +190,7 @@ class LargestLosses:
 
     def cut(self) -> AnchoredPoints | None:
         """Keep no more than are needed; return the others, if there are any."""
-        if not self._parts:
+        if not self._n_waiting:
             return None
         kept = self._joined()
         self._parts, self._n_waiting, self._n_kept = [kept], 0, len(kept)
@@ -198,7 +198,8 @@ class LargestLosses:
             return None
         ids, losses = kept.points.ids, kept.losses
         top = largest_losses(losses, ids, kept.points.weights, self._enough)
-        self._edge = min(zip(losses[top].tolist(), ids[top].tolist(), strict=True))
+        lowest = losses[top].min()
+        self._edge = float(lowest), int(ids[top][losses[top] == lowest].min())
         if len(top) == len(kept):
             return None
         self._parts, self._n_kept = [kept.take_unchecked(top)], len(top)

@@ -11,9 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import Settings
-from duramen.coreset.view import Scored, Suspects, View
+from duramen.coreset.coreset import Calibration, Coreset
+from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -29,7 +28,6 @@ from duramen.samplers.base import (
     reduce_rows,
     uniforms,
 )
-from duramen.samplers.calibration import Calibration, calibration_features
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, check_count
+from duramen.arrays import Array, Rows, check_count, generator
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
-from duramen.seeds import generator
 
 _MAX_NUMBERS = 2e7  # in sparse rows made dense, at most
 FAR = 1e150  # beyond it squares overflow

@@ -16,7 +16,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import plan_of
+from duramen.coreset.view import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape

@@ -10,12 +10,11 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View, rank_points, refuse_infinite
+from duramen.coreset.view import SAMPLERS, View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Entries, RankedSampler, Strata
 
 _BLOCK = 1 << 14  # points that a check scores together

@@ -74,6 +74,8 @@ class PredictorLoss(BuiltInLoss):
     """A convex loss of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
+    of_residual: ClassVar[bool] = False
+    """Whether f is a function of the residual m - y."""
     _takes_sparse = True
     needs_labels = has_predictors = True
 
@@ -247,8 +249,6 @@ class LinearLoss(PredictorLoss):
     fit_intercept: bool = field(default=True, kw_only=True)
 
     fitter = "newton"
-    of_residual: ClassVar[bool] = False
-    """Whether psi is a function of the residual m - y."""
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
 
@@ -503,8 +503,7 @@ class LogisticLoss(_MarginLoss):
     max_third = 1 / (6 * 3**0.5)
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        s = y * m
-        return np.log1p(np.exp(-np.abs(s))) + np.maximum(-s, 0)
+        return softplus(-y * m)
 
     def slope(self, m: Array, y: Array) -> Array:
         return -y * expit(-y * m)
@@ -525,6 +524,11 @@ class LogisticLoss(_MarginLoss):
         small /= both
         small /= both
         return slope, small
+
+
+def softplus(x: Array) -> Array:
+    """Compute log(1 + exp(x)), also where exp(x) overflows."""
+    return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
 def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
