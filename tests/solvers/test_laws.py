@@ -177,7 +177,11 @@ def test_an_anchor_is_close_to_the_solution(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("linear", LINEAR, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "linear",  # at a kink the gradient need not vanish: test_oracles.py compares quantiles with scikit-learn's
+    [case for case in LINEAR if case.loss.fitter != "smoothed"],
+    ids=lambda case: case.name,
+)
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
