@@ -294,7 +294,7 @@ class ScreenedCentres(_MovingCentres):
         super().__init__(X)
         self.shift = np.median(X[:: len(X) // 256 + 1], axis=0)
         with ignore_overflow():
-            there = X - self.shift
+            there = _block(X, slice(None)) - self.shift  # in double precision
             self.sizes = 4 * row_products(there, there)  # so that they overflow first
             self.columns = np.vstack((there.T, np.ones(len(X))))
 
