@@ -24,7 +24,7 @@ def test_errors_survive_pickling(monkeypatch):
     error = RowError(TWICE, 5, earlier=2, column="age", hint="drop", name="x").at(str).inside("p: ")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert str(other) == str(error) == "p: 'x' of 2 occurs again in 5; leave 'age' out"
-        assert (other.row, other.column, other.hint) == (5, "age", "drop")
+        assert (other.row, other.column, other.hint) == (5, "age", "leave 'age' out")
     assert error.message({"drop": "use --drop {column}"}).endswith("; use --drop age")
 
 

@@ -14,7 +14,7 @@ def test_public_names():
         "Anchor", "AnchorReport", "AnchoredPoints", "Ball", "BregmanLoss", "Certificate", "Coreset", "CustomDivergence", "DamagedStoreError", "DynamicCoreset", "Estimate", "HuberLoss",
         "KMeansLoss", "KMedianLoss", "LayeredSampler", "LeverageSampler", "LogisticLoss", "Loss",
         "MissingPropertyError", "PoissonLoss", "QuantileLoss", "RankedSampler", "RobustBregmanClustering", "RobustKMeans", "RobustKMedians",
-        "RobustLinearRegression", "RobustLogisticRegression", "Sampler", "SensitivitySampler",
+        "RobustLinearRegression", "RobustLogisticRegression", "RowError", "Sampler", "SensitivitySampler",
         "SmoothHingeLoss", "SoftmaxLoss", "Solution", "SquaredLoss", "Status", "Step", "Store", "StoreLockedError", "TruthDiscovery", "TruthDiscoveryLoss", "UniformSampler",
         "WeightedPoints", "certify", "find_anchor", "load_coreset", "open_store", "points", "robust_coreset", "scan", "solve", "theory",
         "trimmed_objective",

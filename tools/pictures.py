@@ -14,14 +14,13 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.ticker
 import numpy as np
-from duramen.coreset.suspects import split_at
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import duramen as dm
+from duramen.coreset.view import largest_losses
 from duramen.dynamic.tree import Tree
-from duramen.samplers.base import AnchoredPoints, freeze, strata_of
-from duramen.samplers.ranks import smallest, uniforms
+from duramen.samplers.base import AnchoredPoints, freeze, smallest, strata_of, uniforms
 from duramen.trimming import kept_weights
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
@@ -105,8 +104,8 @@ def split() -> Picture:
     points, loss, z = dm.points(X), dm.KMeansLoss(3), 12
     anchor = dm.find_anchor(points, loss, z, random_state=0)
     losses = loss.values(anchor.theta, X)
-    both = split_at(points, losses, 1.5 * z)
-    outer = np.isin(np.arange(len(X)), both.rows)
+    rows = largest_losses(losses, points.ids, points.weights, 1.5 * z)
+    outer, threshold = np.isin(np.arange(len(X)), rows), losses[rows].min()
     aside = kept_weights(losses, points.weights, z, points.ids) == 0
     figure, (plane, curve) = _sheet(8.4, 3.9, (1, 1.25))
     plane.scatter(*X[~outer].T, s=11, color=PLAIN, label="suspected inlier")
@@ -118,8 +117,8 @@ def split() -> Picture:
     place, heights = np.arange(len(X)), losses[order]
     for side, colour, mark in ((~outer[order], PLAIN, "o"), (outer[order], SUSPECT, "x")):
         curve.scatter(place[side], heights[side], s=9 if mark == "o" else 30, color=colour, marker=mark)
-    curve.axhline(both.threshold, color=INK, lw=1, ls="--")
-    curve.text(2, both.threshold * 1.2, f"threshold {both.threshold:.1f}", color=INK)
+    curve.axhline(threshold, color=INK, lw=1, ls="--")
+    curve.text(2, threshold * 1.2, f"threshold {threshold:.1f}", color=INK)
     edge = len(X) - int(aside.sum())
     curve.axvspan(edge - 0.5, len(X), color="#dddddd", lw=0, zorder=0)
     curve.annotate(
@@ -130,8 +129,8 @@ def split() -> Picture:
     )
     curve.set_ylabel("f(anchor, x)")
     return figure, (
-        f"The split: of {len(X)} points the {len(both.rows)} of the largest losses at the anchor are "
-        f"suspected outliers, from a threshold of {both.threshold:.1f} on; the worst {z} are set aside."
+        f"The split: of {len(X)} points the {len(rows)} of the largest losses at the anchor are "
+        f"suspected outliers, from a threshold of {threshold:.1f} on; the worst {z} are set aside."
     )
 
 
@@ -214,12 +213,12 @@ def tree() -> Picture:
     """Draw what one deletion touches in a merge-and-reduce tree, and in lists of ranks."""
     size, gone = 20, 47
     grown = Tree(_Line(), dm.UniformSampler(), seed=0, node_size=10, bucket_size=size)
-    grown.add_many(np.arange(135))
+    grown.add(np.arange(135))
     grown.choose(10)
     before = set(grown._nodes)
-    grown.remove(gone)
+    grown.remove(np.array([gone]))
     stale = before - set(grown._nodes)
-    count = grown.buckets.count
+    count = -(-len(grown) // size)
     figure, (left, right) = _sheet(8.4, 3.9, (1.35, 1))
     middles = {(level, i): ((i << level) + min((i + 1) << level, count)) / 2 for level, i in before}
     place = {node: (x, node[0]) for node, x in middles.items()}
@@ -232,7 +231,7 @@ def tree() -> Picture:
         fill = ACCENT if node in stale else "white"
         left.scatter(x, base, s=230, color=fill, edgecolor=INK, lw=0.9)
     for bucket in range(count):
-        hot, full = bucket == count - 1, len(grown.buckets.slots(bucket, bucket + 1)) / size
+        hot, full = bucket == count - 1, min(len(grown) / size - bucket, 1.0)
         frame = {"fill": False, "edgecolor": INK, "lw": 1}
         left.add_patch(Rectangle((bucket + 0.12, -1.15), 0.76, 0.62, **frame))
         fill = ACCENT if (0, bucket) in stale else "#d7d7d7"

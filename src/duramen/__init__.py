@@ -13,6 +13,7 @@ from duramen.certificate import Certificate, certify
 from duramen.coreset import Coreset, Estimate, load_coreset
 from duramen.coreset.build import robust_coreset
 from duramen.dynamic import AnchorReport, DynamicCoreset
+from duramen.errors import RowError
 from duramen.io.scan import scan
 from duramen.losses import (
     BregmanLoss,
@@ -124,6 +125,7 @@ __all__ = [
     "RobustKMedians",
     "RobustLinearRegression",
     "RobustLogisticRegression",
+    "RowError",
     "Sampler",
     "SensitivitySampler",
     "SmoothHingeLoss",

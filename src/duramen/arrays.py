@@ -83,7 +83,7 @@ def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
         missing = np.flatnonzero(np.ma.getmaskarray(column))
         if missing.size:
             row = missing[0] // n_columns
-            raise RowError("{name} has a masked value in {row}; fill or drop such rows first", row, name=name)
+            raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
     values = _as_array(column, name)
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name, n_columns)
@@ -127,8 +127,8 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
     for position, value in enumerate(values.ravel()):
         row, place = position // n_columns, f", column {position % n_columns}" if n_columns > 1 else ""
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
-            text = "{name} has a missing value ({value}) in {row}{place}; fill or drop such rows first"
-            raise RowError(text, row, name=name, value=value, place=place)
+            text = "{name} has a missing value ({value}) in {row}{place}"
+            raise RowError(text, row, hint="drop", name=name, value=value, place=place)
         if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
@@ -317,8 +317,9 @@ def _refuse_value(
 ) -> NoReturn:
     place = "" if column is None else f", column {column}"
     raise RowError(
-        "{name} has {value} in {row}{place}; fill or drop such rows first",
+        "{name} has {value} in {row}{place}",
         row,
+        hint="drop",
         column=names[column] if names and column is not None else column,
         name=name,
         value="NaN" if np.isnan(value) else str(value),
@@ -405,3 +406,40 @@ def check_count(name: str, number: Any, least: int = 1) -> int:
     if not is_whole(number) or number < least:
         raise ValueError(f"{name}={number!r} must be a whole number, {least} or more")
     return int(number)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator.
+
+    Examples
+    --------
+    >>> int(generator(7).integers(100)) == int(generator(7).integers(100))
+    True
+    """
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
+    if random_state is not None and not (is_whole(random_state) and random_state >= 0):
+        raise ValueError(
+            f"random_state={random_state!r} must be None, a seed of 0 or more, or a NumPy random generator"
+        )
+    return np.random.default_rng(random_state)
+
+
+def spawn(rng: np.random.Generator, n: int) -> list[np.random.Generator]:
+    """Make ``n`` independent generators."""
+    return [np.random.default_rng(seed) for seed in rng.integers(0, 2**63, size=(n, 2))]
+
+
+def draw_rows(steps: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows with replacement; ``steps`` are the cumulative sums of their weights."""
+    picks = np.searchsorted(steps, rng.random(n) * steps[-1], side="right")
+    return np.minimum(picks, np.searchsorted(steps, steps[-1]))  # rounding must not lead beyond the last
+
+
+def draw_distinct_rows(weights: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw n rows by weight, without replacement, or as many as have weight."""
+    heavy = np.flatnonzero(weights > 0)
+    share = weights[heavy] / weights[heavy].sum()
+    return rng.choice(heavy, size=min(n, heavy.size), replace=False, p=share)

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, read_only
+from duramen.arrays import Array, check_count, generator, read_only
 from duramen.coreset.coreset import Coreset
 from duramen.losses.base import Ball, MissingPropertyError, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points
-from duramen.seeds import generator
 from duramen.trimming import kept_sum, kept_weights, trimmed_sum
 
 _SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, relative to the ball's

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 HINTS = {
+    "drop": "fill or drop such rows first",
     "impute": "fill it, drop the row, or impute it with impute='mean', 'median' or 'zero'",
     "features": "leave the column out of features=",
     "large": "leave the column out of features=, or store it as float64 if rounding is fine",
@@ -38,7 +39,7 @@ class RowError(ValueError):
     column : str, optional
         The name of the column, for hints.
     hint : str
-        A key of :data:`HINTS`: advice that is appended to the message.
+        A key of :data:`HINTS`, whose advice ends the message; as an attribute, the advice itself.
     earlier : int, optional
         Another row that the message names, such as the first of two equal ids.
     prefix : str
@@ -61,21 +62,29 @@ class RowError(ValueError):
         places: Mapping[str, str] | None = None,
         **values: Any,
     ) -> None:
-        self.text, self.row, self.column, self.hint = text, row, column, hint
+        self.text, self.row, self.column, self._hint = text, row, column, hint
         self.earlier, self.prefix, self.places, self.values = earlier, prefix, places or {}, values
         super().__init__(self.message())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = ("row", "column", "hint", "earlier", "prefix", "places")
+        names = ("row", "column", "earlier", "prefix", "places")
         state = {name: getattr(self, name) for name in names}
-        return partial(type(self), self.text, **state, **self.values), ()
+        return partial(type(self), self.text, hint=self._hint, **state, **self.values), ()
+
+    @property
+    def hint(self) -> str:
+        """What to do; empty where the message says it."""
+        return self._advice(HINTS)
+
+    def _advice(self, hints: Mapping[str, str]) -> str:
+        return hints[self._hint].format(column=self.column) if self._hint else ""
 
     def message(self, hints: Mapping[str, str] = HINTS) -> str:
         """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
         rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
         rows["column"] = self.column
-        advice = f"; {hints[self.hint].format(column=self.column)}" if self.hint else ""
-        return self.prefix + self.text.format(**rows, **self.values) + advice
+        advice = self._advice(hints)
+        return self.prefix + self.text.format(**rows, **self.values) + (f"; {advice}" if advice else "")
 
     def _changed(self) -> RowError:
         self.args = (self.message(),)

@@ -429,5 +429,6 @@ def _kept_of_tied(weights: Array, excess: float, slack: float) -> Array:
     if aside < len(weights):
         weight = float(weights[aside])
         left = min(float(weights[: aside + 1].sum()) - excess, weight)
-        kept[aside] = weight if weight - left <= slack < left else left if left > slack else 0.0
+        if left < weight:  # it is cut
+            kept[aside] = weight if weight - left <= slack < left else left if left > slack else 0.0
     return kept

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import duramen as dm
-from duramen.coreset.settings import ByTheorem
+from duramen.coreset.theorems import ByTheorem
 from duramen.coreset.view import largest_losses
 from duramen.trimming import trimmed_sum
 from tests.coreset.cores import build, logistic

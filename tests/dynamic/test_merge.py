@@ -103,8 +103,13 @@ def unfit():
     yield "intercept", live(40), plain, "cannot be merged"
     yield "seed", live(40), live(40, random_state=1), "the seeds .* differ.*the same random_state"
     yield "anchor", part(0, HALF, anchor=anchor), elsewhere, r"anchors differ; other.reanchor\(this.anchor\)"
-    yield "ids", part(0, 20), part(19, 30), "id 19 is in both"
-    yield "late ids", part(0, 200, anchor=anchor), part(150, LATE, anchor=anchor), "id 150 is in both"
+    yield "ids", part(0, 20), part(19, 30), "id 19 of row 0 is here already"
+    yield (
+        "late ids",
+        part(0, 200, anchor=anchor),
+        part(150, LATE, anchor=anchor),
+        "id 150 of row 0 is here already",
+    )
     wide = live(0)
     wide.insert(rows(20, d=5)[0], Y[:20], ids=np.arange(100, 120))
     yield "width", live(40), wide, "X has 5 columns; the rows here have 3"

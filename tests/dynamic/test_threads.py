@@ -116,7 +116,7 @@ def test_two_that_merge_into_each_other_do_not_wait_forever():
     def merge(mine, its):
         def act():
             for _ in range(50):
-                with pytest.raises(ValueError, match="is in both"):
+                with pytest.raises(ValueError, match="is here already"):
                     mine.merge(its)
 
         return act

@@ -146,3 +146,19 @@ def test_fitting_in_threads_gives_what_fitting_alone_gives():
         )
     for one in found:
         np.testing.assert_array_equal(one.coef_, alone)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "quantile"])
+def test_with_fewer_rows_than_columns_a_weight_is_as_many_copies(loss):
+    rng = np.random.default_rng(0)
+    X, y, weights = rng.random((9, 20)), rng.integers(0, 3, 9), np.array([3, 1, 2, 1, 0, 4, 1, 2, 3])
+    copies = dm.RobustLinearRegression(loss, random_state=0).fit(X.repeat(weights, 0), y.repeat(weights))
+    order = rng.permutation(9)
+    model = clone(copies).fit(X[order], y[order], sample_weight=weights[order])
+    np.testing.assert_allclose(model.predict(X), copies.predict(X), rtol=1e-9, atol=1e-9)
+
+
+def test_labels_whose_squares_overflow_are_fitted():
+    X, y = np.eye(3, 5), np.array([1e200, -1e200, 2e200])
+    model = dm.RobustLinearRegression("quantile", random_state=0).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()

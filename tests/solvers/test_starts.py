@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.seeds import spawn
+from duramen.arrays import spawn
 from duramen.solvers import starts
 from duramen.solvers.starts import SEEDINGS, Subsampler
 from duramen.trimming import problem_of

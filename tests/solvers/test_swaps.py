@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import duramen as dm
+from duramen.arrays import generator
 from duramen.losses.nearest import first_least, squared_differences
-from duramen.seeds import generator
 from duramen.solvers import lloyd, seeding, starts
 from duramen.solvers.alternate import alternate
 from duramen.solvers.lloyd import ScreenedCentres

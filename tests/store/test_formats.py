@@ -140,7 +140,8 @@ def test_a_reader_says_what_to_do_and_changes_nothing(old):
     before = old.read_bytes()
     with pytest.raises(ValueError, match="has an older format; open it once for writing, ") as caught:
         dm.open_store(old, read_only=True)
-    assert f"dm.open_store(path), which brings it to format {schema.FORMAT}" in str(caught.value)
+    ways = "dm.open_store(path) or duramen store compact"
+    assert f"{ways}, which brings it to format {schema.FORMAT}" in str(caught.value)
     assert str(old) in str(caught.value)
     assert not isinstance(caught.value, dm.DamagedStoreError)
     assert old.read_bytes() == before

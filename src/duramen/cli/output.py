@@ -133,8 +133,12 @@ def words(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
         lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
-        lines += ["  " + ", ".join(f"{one} {_words(part)}" for one, part in each.items()) for each in records]
+        lines += [f"  {', '.join(_field(*field) for field in each.items())}" for each in records]
     return "\n".join(lines)
+
+
+def _field(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} {value if name == 'id' else _words(value)}"  # an id has no thousands
 
 
 def _words(value: Any) -> str:
@@ -196,6 +200,7 @@ def defer_interrupts() -> Iterator[None]:
 
 
 _HINTS = {  # as duramen.errors.HINTS
+    "drop": "fill or drop such rows first",
     "impute": "fill it, drop the row, or impute it (--impute mean, median or zero)",
     "features": "leave the column out of the features (--features)",
     "large": "leave the column out of the features (--features), or store it as float64 if rounding is fine",

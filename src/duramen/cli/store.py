@@ -268,7 +268,7 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     example: duramen store set-outliers customers.duramen 3%
     """
     store.set_outliers(options.outliers)
-    return "", {}
+    return f"weight {store.n_outliers:,.6g} may be set aside", {}
 
 
 @_on_store
@@ -281,7 +281,8 @@ def reanchor(store: Any, options: Namespace) -> Result:
     example: duramen store reanchor customers.duramen
     """
     store.reanchor()
-    return "", {"radius": store.anchor_report().radius}
+    radius = store.anchor_report().radius
+    return f"a new anchor, radius {radius:.4g}", {"radius": radius}
 
 
 @_reading
@@ -294,7 +295,7 @@ def coreset(store: Any, options: Namespace) -> Result:
     """
     core = core_of(store)
     core.save(options.output)
-    return "", {"core": options.output, **core_facts(core)}
+    return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
 
 
 @_reading
@@ -344,7 +345,8 @@ def check(store: Any, options: Namespace) -> Result:
 
     example: duramen store check customers.duramen
     """
-    return "", {"whole": True, "summary": store.check()}
+    summary = store.check()
+    return summary, {"whole": True, "summary": summary}
 
 
 @_on_store
@@ -357,7 +359,8 @@ def compact(store: Any, options: Namespace) -> Result:
     """
     before = options.store.stat().st_size
     store.compact()
-    return "", {"n_bytes_before": before, "n_bytes": options.store.stat().st_size}
+    after = options.store.stat().st_size
+    return f"{before:,} bytes before, {after:,} now", {"n_bytes_before": before, "n_bytes": after}
 
 
 @_reading
@@ -370,4 +373,5 @@ def backup(store: Any, options: Namespace) -> Result:
     """
     check_target(options.copy, inputs=[options.store])
     store.backup(options.copy)
-    return "", {"copy": options.copy, "n_bytes": options.copy.stat().st_size}
+    n_bytes = options.copy.stat().st_size
+    return f"{n_bytes:,} bytes written to {options.copy}", {"copy": options.copy, "n_bytes": n_bytes}

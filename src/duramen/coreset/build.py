@@ -12,8 +12,17 @@ from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
 from duramen.coreset.choose import ArrayCandidates, choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
-from duramen.coreset.settings import ByDeltaSample, Settings, plan_of
-from duramen.coreset.view import View, anchor_sample, check_points, complete_view, find_view, largest_losses
+from duramen.coreset.theorems import ByDeltaSample
+from duramen.coreset.view import (
+    Settings,
+    View,
+    anchor_sample,
+    check_points,
+    complete_view,
+    find_view,
+    largest_losses,
+    plan_of,
+)
 from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread

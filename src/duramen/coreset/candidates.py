@@ -15,9 +15,17 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array, refuse_nonfinite
-from duramen.coreset.choose import Suspects
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import SAMPLE, View, chances, check_finite, check_points, largest_losses, sample_of
+from duramen.coreset.view import (
+    SAMPLE,
+    Suspects,
+    View,
+    chances,
+    check_finite,
+    check_points,
+    largest_losses,
+    sample_of,
+)
 from duramen.losses.base import Loss
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
@@ -182,7 +190,7 @@ class LargestLosses:
 
     def cut(self) -> AnchoredPoints | None:
         """Keep no more than are needed; return the others, if there are any."""
-        if not self._parts:
+        if not self._n_waiting:
             return None
         kept = self._joined()
         self._parts, self._n_waiting, self._n_kept = [kept], 0, len(kept)
@@ -190,7 +198,8 @@ class LargestLosses:
             return None
         ids, losses = kept.points.ids, kept.losses
         top = largest_losses(losses, ids, kept.points.weights, self._enough)
-        self._edge = min(zip(losses[top].tolist(), ids[top].tolist(), strict=True))
+        lowest = losses[top].min()
+        self._edge = float(lowest), int(ids[top][losses[top] == lowest].min())
         if len(top) == len(kept):
             return None
         self._parts, self._n_kept = [kept.take_unchecked(top)], len(top)

@@ -6,14 +6,13 @@ lists. Rows are references: only those that are chosen are copied.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import Settings
-from duramen.coreset.view import Scored, View
+from duramen.coreset.coreset import Calibration, Coreset
+from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -29,18 +28,8 @@ from duramen.samplers.base import (
     reduce_rows,
     uniforms,
 )
-from duramen.samplers.calibration import Calibration, calibration_features
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
-
-
-class Suspects(NamedTuple):
-    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
-
-    rows: Array
-    ids: Array
-    losses: Array
-    weights: Array
 
 
 class Candidates(Stratified, Protocol):

@@ -1,4 +1,4 @@
-"""Coreset: weighted rows, their origin, and estimates about all the data."""
+"""Coreset: weighted rows, how their weights are calibrated, and estimates about all the data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,137 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
 
 from duramen.arrays import Array, Rows, read_only
 from duramen.coreset import display, plot, save
 from duramen.coreset.display import frame_of
 from duramen.coreset.estimate import Estimate, capped, standard_error
+from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
-from duramen.samplers.calibration import Calibration, calibration_features
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
+
+_MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
+_RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
+_CHANCE = 5.0  # standard errors
+_STEPS = 50
+_STEP = 2.0**32  # totals are rounded to multiples of the spread over it
+_CONSTANT = 1e-6  # a column that varies by less is met anyway, and only rounding would show in it
+_TOO_LIGHT = 1e-70  # a column that varies only among points of next to no weight: its fourth power vanishes
+_ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a total, in units of spread
+
+
+@final
+class Calibration:
+    """An adjustment of sampled weights, so that they reproduce totals that are known exactly.
+
+    At the anchor a few features of every point are known, and so are their totals
+    over all points: the loss f, its gradient, and for centres how many points are
+    nearest to each. Among all weights near the sampled ones, calibration takes
+    those that come close to the totals (Deville and Saerndal 1992, their bounded
+    distance): the coreset's objective then agrees with the data's to first order
+    around the anchor.
+
+    Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
+    together they keep their sum. Totals that only a few sampled points contribute
+    to (a rare one-hot column, in the sample twice) are met less closely, by a ridge
+    in inverse proportion to the number of those points.
+
+    Parameters
+    ----------
+    columns : array (m, q)
+        The features of each sampled point.
+    weights : array (m,)
+        As sampled.
+    """
+
+    def __init__(self, columns: Array, weights: Array) -> None:
+        self.total = float(weights.sum())
+        self.shares = weights / self.total
+        self.means = self.shares @ columns
+        self.design = np.empty((len(weights), columns.shape[1] + 1))
+        self.design[:, 0] = 1.0
+        apart = np.subtract(columns, self.means, out=self.design[:, 1:])
+        largest = np.abs(apart).max(axis=0)
+        self.used = (largest > _CONSTANT * np.abs(self.means)) & np.isfinite(largest)
+        largest = np.where(self.used, largest, 1.0)
+        apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
+        squares = np.square(apart)
+        spread = np.sqrt(self.shares @ squares)
+        self.used &= spread > _TOO_LIGHT
+        spread = np.where(self.used, spread, 1.0)
+        apart /= spread
+        self.spread = largest * spread
+        self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
+        # fourth moments measure how few points a column depends on: one over their effective number
+        fourth = np.square(self.shares) @ np.square(squares, out=squares)
+        self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
+
+    def weights(self, totals: Array) -> Array:
+        """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample represents.
+
+        The dual of the bounded distance is convex and smooth; damped Newton steps
+        minimise it. A total farther off than chance allows is due to points that are
+        not in the sample; it is followed only as far as chance allows.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = (totals / self.total - self.means) / self.spread
+            off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
+        goal = np.ones(len(self.ridge))
+        reach = _CHANCE * self.errors
+        goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        tilt = np.zeros(len(goal))
+        height, factors, bends = self._dual(tilt, goal)
+        stale, last, factor = True, np.inf, None
+        for _ in range(_STEPS):
+            slope = (self.shares * factors) @ self.design - goal + self.ridge * tilt
+            if stale:  # the curvature is kept while full steps succeed: it takes most of the time
+                scaled = self.design * np.sqrt(self.shares * bends)[:, None]
+                curved = scaled.T @ scaled
+                curved[np.diag_indices(len(goal))] += self.ridge + 1e-12
+                factor = cho_factor(curved, overwrite_a=True, check_finite=False)
+            step = -cho_solve(factor, slope, check_finite=False)
+            gain = -float(slope @ step)
+            if not gain > _ENOUGH:
+                break
+            length = 1.0
+            while True:
+                there, new_factors, new_bends = self._dual(tilt + length * step, goal)
+                if there <= height - 1e-4 * length * gain or length < 1e-6:
+                    break
+                length /= 2
+            stale = length < 1 or gain > last / 10
+            last = gain
+            tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
+        calibrated = self.shares * factors
+        return np.asarray(calibrated * (self.total / calibrated.sum()))
+
+    def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
+        """Evaluate the dual, the factors that belong to it, and their derivatives."""
+        low, high = 1 / _MOST, _MOST
+        rate = (high - low) / ((1 - low) * (high - 1))
+        score = self.design @ tilt
+        inner = rate * score + np.log((1 - low) / (high - 1))
+        part = expit(inner)
+        height = float(self.shares @ (low * score + (high - low) / rate * np.logaddexp(0, inner)))
+        height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
+        return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
+
+    def residuals(self, values: Array) -> Array:
+        """Regress values on the features, with the same ridge; return the residual of each point.
+
+        To first order the calibrated sum has the error of the uncalibrated sum of
+        these residuals. Each is measured from the regression without its own point,
+        which otherwise would hide a part of it.
+        """
+        weighted = self.design * self.shares[:, None]
+        inverse = np.linalg.inv(weighted.T @ self.design + np.diag(self.ridge + 1e-12))
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = values - self.design @ (inverse @ (weighted.T @ values))
+        own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
+        return np.asarray(left / np.maximum(1 - own, 0.1))
 
 
 @final
@@ -156,8 +278,10 @@ class Coreset:
         (True, True)
         """
         losses, kept = self._trimmed(theta, n_outliers)
-        values = np.asarray(capped(losses, kept), dtype=np.float64)
-        error = standard_error(values, self._sampled, self.inclusion, self.groups, self._calibration)
+        values, inner = np.array(capped(losses, kept), dtype=np.float64), self.groups >= 0
+        if self._calibration is not None:
+            values[inner] = self._calibration.residuals(values[inner])
+        error = standard_error(values, self._sampled, self.inclusion, self.groups)
         return Estimate.of(kept_sum(losses, kept), error)
 
     def to_pandas(self) -> Any:

@@ -12,7 +12,6 @@ from scipy import sparse
 
 from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
-from duramen.samplers.calibration import calibration_features
 from duramen.text import shorten
 
 _QUICK = 2e8  # products that take about a tenth of a second
@@ -105,10 +104,7 @@ def at_anchor(core: Any) -> Estimate | None:
 
 def _n_regressors(core: Any) -> int:
     """Count the columns that the error bar regresses on."""
-    if not core.calibrated or core.anchor is None:
-        return 1
-    inner = int(np.count_nonzero(core.groups >= 0))
-    return calibration_features(core.loss, core.anchor, inner, core.points).n_columns
+    return 1 if core._calibration is None else core._calibration.design.shape[1] - 1
 
 
 def number(value: float) -> str:

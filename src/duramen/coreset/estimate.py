@@ -15,7 +15,6 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.losses.base import lengths
-from duramen.samplers.calibration import Calibration
 
 _QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within this many standard errors
 
@@ -59,28 +58,20 @@ def capped(losses: Array, kept: Array) -> Array:
     return np.minimum(losses, losses[kept > 0].max(initial=0.0))
 
 
-def standard_error(
-    values: Array, weights: Array, inclusion: Array, groups: Array, calibration: Calibration | None
-) -> float:
+def standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
     """Estimate the standard error of the sum of weight times value over a sample.
 
     Parameters
     ----------
     values, weights, inclusion, groups : arrays (m,)
-        ``weights`` as sampled, with the exact sum in each group; groups below
-        zero are not calibrated.
-    calibration : Calibration, optional
-        Of the points in the other groups.
+        ``values`` are residuals where weights were calibrated; ``weights`` are as sampled, with
+        the exact sum in each group.
     """
-    left = np.array(values, dtype=np.float64)
-    inner = groups >= 0
-    if calibration is not None and inner.any():
-        left[inner] = calibration.residuals(left[inner])
     errors = [0.0]
     for group in np.unique(groups):
         mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
         if len(mine):
-            errors.append(_group_error(left[mine], weights[mine], inclusion[mine]))
+            errors.append(_group_error(values[mine], weights[mine], inclusion[mine]))
     return float(lengths(np.array(errors))) if np.isfinite(errors).all() else float(np.max(errors))
 
 

@@ -16,8 +16,7 @@ from duramen.coreset import wire
 from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, MergedCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import Settings, plan_of
-from duramen.coreset.view import SAMPLE, View, find_view
+from duramen.coreset.view import SAMPLE, Settings, View, find_view, plan_of
 from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, check_count
+from duramen.arrays import Array, Rows, check_count, generator
 from duramen.coreset.display import feature_names
 from duramen.extras import needed
-from duramen.seeds import generator
 
 _MAX_NUMBERS = 2e7  # in sparse rows made dense, at most
 FAR = 1e150  # beyond it squares overflow
@@ -229,11 +228,9 @@ def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
 
 def draw(core: Any, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
     """Draw a coreset into axes, or into new ones; return them."""
+    pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
     scene = scene_of(core, max_points, random_state, plane=plane)
-    axes = ax
-    if ax is None:
-        pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
-        axes = pyplot.subplots(layout="constrained")[1]
+    axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
     handles: list[Any] = []
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
     for group, colour in zip(scene.groups, colours, strict=False):

@@ -1,22 +1,24 @@
-"""The view from an anchor: how to find the anchor, the sampler with what it freezes, and scores of points."""
+"""What is asked for, and the view from an anchor: how it is found, and what points score from there."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array, refuse_nonfinite, scratch_rows
-from duramen.coreset.settings import Settings, as_anchor
-from duramen.losses.base import Anchor, Loss, MissingPropertyError
+from duramen.arrays import Array, Rows, check_count, generator, is_number, refuse_nonfinite, scratch_rows
+from duramen.coreset.theorems import ByDeltaSample, ByTheorem, SizeRule
+from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
     AnchoredPoints,
+    Bound,
     RankedSampler,
     Sampler,
     compute_ranks,
@@ -25,12 +27,311 @@ from duramen.samplers.base import (
     smallest,
     uniforms,
 )
-from duramen.samplers.calibration import CalibrationFeatures, calibration_features
+from duramen.samplers.layered import LayeredSampler, UniformSampler
+from duramen.samplers.leverage import LeverageSampler
+from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, kept_weights
+from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, kept_weights
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_SUSPECTS = 1.5  # n_suspected over n_outliers; docs/sampling.md has the measurement
+_SHARE = 0.2  # of the size, for the suspected; measured there too
+ROWS_A_PARAMETER = 50
+"""With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
 _PROBES = 4096  # losses that suggest where the threshold is
+_ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "uniform": UniformSampler,
+    "layered": LayeredSampler,
+    "leverage": LeverageSampler,
+    "sensitivity": SensitivitySampler,
+}
+
+
+def default_sampler(loss: Loss, has_radius: bool, few: bool) -> Sampler:
+    """Return the sampler that the loss names; sensitivities need a radius.
+
+    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
+    """
+    name = loss.default_sampler(has_radius, few)
+    return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
+
+
+def as_sampler(sampler: Any) -> Sampler | None:
+    """Convert a name to a sampler; None for "auto", which depends on the anchor."""
+    if isinstance(sampler, str):
+        if sampler == "auto":
+            return None
+        if sampler not in SAMPLERS:
+            raise ValueError(
+                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler"
+            )
+        return SAMPLERS[sampler]()
+    if isinstance(sampler, Bound):
+        return sampler.sampler
+    if isinstance(sampler, Sampler):
+        return sampler
+    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
+    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *SAMPLERS]}; found {found}")
+
+
+@final
+@dataclass(frozen=True)
+class BySize(SizeRule):
+    """A total number of rows."""
+
+    size: int
+    keep_suspected: bool
+    suspects: float
+
+    calibrates = True
+
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        return self.suspected_of(z, anchored.points.total_weight)
+
+    def suspected_of(self, z: float, total: float) -> float:
+        """Choose how much of a total weight to suspect."""
+        return min(self.suspects * z, (z + total) / 2)  # some must be left
+
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        return self.shares(len(candidates.suspects().rows), int(candidates.strata().counts.sum()))
+
+    def shares(self, n_outer: int, n_inner: int) -> tuple[int, int]:
+        """Share the size out between the suspected and the others."""
+        if n_outer + n_inner <= self.size:
+            return n_outer, n_inner
+        one = int(n_inner > 0)
+        if self.keep_suspected and n_outer + one > self.size:
+            raise ValueError(
+                f"size={self.size} is too small to keep all {n_outer:,} suspected outliers, as beta=0 does; "
+                f"take size={n_outer + one} or more, or leave beta out"
+            )
+        if self.size < int(n_outer > 0) + one:
+            raise ValueError(
+                f"size={self.size} is below 2: suspected outliers and the other points need a row each; "
+                "take a larger size, or suspects=0"
+            )
+        outer = n_outer if self.keep_suspected else min(n_outer, max(round(_SHARE * self.size), 1))
+        outer = min(max(outer, self.size - n_inner), self.size - one)
+        return outer, self.size - outer
+
+
+def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
+    """Return the size rule that the arguments ask for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong; the message says what to pass.
+    """
+    _check_range("eta", eta, above_zero=True)
+    if size is not None and epsilon is not None:
+        raise TypeError(
+            f"size={size} and epsilon={epsilon} both set the size of the coreset; pass one of them"
+        )
+    if size is None and epsilon is None and beta is None:
+        raise TypeError("the size of the coreset is not set; pass size=4000, say, or epsilon")
+    if beta is not None:
+        _check_range("beta", beta)
+    is_auto = isinstance(suspects, str) and suspects == "auto"
+    if size is not None:
+        check_count("size", size)
+        if beta:
+            raise TypeError(
+                f"beta={beta} goes with epsilon; with size={size} only beta=0 is allowed (keep all)"
+            )
+        if not is_auto and not (is_number(suspects) and 0 <= suspects < math.inf):
+            raise ValueError(
+                f"suspects={suspects!r} must be 'auto', or how many to suspect per outlier, such as 1.5; "
+                "0 suspects none"
+            )
+        return BySize(int(size), beta is not None, _SUSPECTS if is_auto else float(suspects))
+    if not is_auto:
+        raise TypeError(f"suspects={suspects!r} goes with size; the theorems set how many to suspect")
+    if epsilon is None:
+        return ByDeltaSample(float(beta), float(eta))
+    _check_range("epsilon", epsilon, above_zero=True)
+    return ByTheorem(float(epsilon), float(beta or 0.0), float(eta))
+
+
+def _check_range(name: str, value: Any, *, above_zero: bool = False) -> None:
+    if not (is_number(value) and 0 <= value < 1) or (above_zero and value == 0):
+        raise ValueError(
+            f"{name}={value!r} must be a number {'above' if above_zero else 'from'} 0 and below 1"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The settings of a coreset: the problem, how many rows, and how to choose them.
+
+    ``given`` is an anchor, a ball or a theta; None to find one.
+    """
+
+    loss: Loss
+    plan: SizeRule
+    sampler: Sampler | str
+    n_outliers: float
+    calibrate: bool
+    seed: int
+    given: Any
+
+    @classmethod
+    def of(
+        cls,
+        loss: Any,
+        plan: SizeRule,
+        *,
+        n_outliers: Any,
+        sampler: Any,
+        calibrate: Any,
+        random_state: Any,
+        anchor: Any,
+        **more: Any,
+    ) -> Self:
+        """Check the settings, before there are points.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is wrong; the message says what to pass.
+        """
+        check_loss(loss)
+        if not isinstance(calibrate, (bool, np.bool_)):
+            raise TypeError(f"calibrate={calibrate!r} must be True or False")
+        checked_outliers(n_outliers)
+        seed = int(generator(random_state).integers(2**63))
+        settings = cls(loss, plan, sampler, n_outliers, bool(calibrate), seed, anchor, **more)
+        if anchor is not None:
+            as_anchor(anchor)
+        settings.check_radius()
+        return settings
+
+    @property
+    def by_size(self) -> BySize:
+        """The plan, where it is a number of rows."""
+        if not isinstance(self.plan, BySize):
+            raise TypeError("data that is read in passes needs size=, the number of rows to choose")
+        return self.plan
+
+    @property
+    def chooser(self) -> Sampler | None:
+        """The requested sampler; None for "auto", which depends on the anchor."""
+        return sampler_of(self.sampler, self.plan)
+
+    def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
+        """Choose the sampler for an anchor."""
+        n_parameters = int(np.prod(self.loss.parameter_shape(n_columns) or (1,)))
+        few = isinstance(self.plan, BySize) and self.plan.size < ROWS_A_PARAMETER * n_parameters
+        return self.chooser or default_sampler(self.loss, anchor.radius > 0, few)
+
+    def check_radius(self) -> None:
+        """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
+        is_bare = self.given is not None and not isinstance(self.given, (Anchor, Ball))
+        by_theorem = isinstance(self.plan, ByTheorem)
+        if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
+            raise ValueError(
+                f"{'epsilon' if by_theorem else repr(self.chooser)} needs to know how far from the anchor a "
+                "solution may be; pass anchor=dm.Anchor(theta, radius) instead of a theta alone"
+            )
+
+
+def as_anchor(given: Any) -> Anchor:
+    """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
+    if isinstance(given, Ball):
+        return Anchor(given.theta, given.radius)
+    return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
+
+
+def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
+    """Return the requested sampler; None for "auto", which depends on the anchor."""
+    if not isinstance(plan, ByDeltaSample):
+        return as_sampler(sampler)
+    if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
+        raise TypeError(
+            f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
+        )
+    return UniformSampler()
+
+
+@dataclass(frozen=True)
+class CalibrationFeatures:
+    """The features of a point that weights are calibrated to: its loss, centre and gradient at the anchor."""
+
+    loss: Loss
+    anchor: Anchor
+    gradient: bool
+    centres: int
+
+    @property
+    def n_columns(self) -> int:
+        """The number of features."""
+        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
+
+    def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
+        """Sum weight times feature over all points: (q,)."""
+        parts = [np.array([kept_sum(losses, weights)])]
+        if self.centres:
+            nearest = self._nearest(points.X) if cache is None else cache
+            parts.append(np.bincount(nearest, weights, minlength=self.centres))
+        if self.gradient:
+            cached = {} if cache is None else {"cache": cache}
+            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **cached)
+            parts.append(np.asarray(gradient).ravel())
+        return np.concatenate(parts)
+
+    def columns(self, points: WeightedPoints) -> Array:
+        """Compute the features of a few points: (m, q)."""
+        losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
+        return self.columns_of(points.X, points.y, losses, cache)
+
+    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
+        """Compute the features of rows whose losses and cache at the anchor are known: (m, q).
+
+        Those of a row have the same bits whichever other rows are present.
+        """
+        columns = np.zeros((X.shape[0], self.n_columns))
+        columns[:, 0] = losses
+        if self.centres:
+            nearest = self._nearest(X) if cache is None else cache
+            columns[np.arange(len(columns)), 1 + nearest] = 1.0
+        if self.gradient:
+            self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
+        return columns
+
+    def _nearest(self, X: Rows) -> Any:
+        return self.loss.values_and_cache(self.anchor.theta, X)[1]
+
+
+def calibration_features(
+    loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
+) -> CalibrationFeatures:
+    """Choose as many features as a sample of ``size`` points can be calibrated to.
+
+    The loss always; the gradient and the counts of centres, the counts alone,
+    or neither. The choice depends on the problem and the size, not on the points.
+    """
+    k = loss.n_centres if loss.has_centres else 1
+    for gradient in (_has_gradients(loss, anchor, points), False):
+        features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
+        if features.n_columns * _ROWS_PER_COLUMN <= size:
+            return features
+    return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
+
+
+def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
+    """Return whether one point has a gradient: a custom divergence may lack what it needs."""
+    one = points.take(slice(0, 1))
+    try:
+        loss.gradients(anchor.theta, one.X, one.y)
+    except MissingPropertyError:
+        return False
+    return True
 
 
 class Scored(NamedTuple):
@@ -62,6 +363,15 @@ class Scored(NamedTuple):
     def losses(self) -> Array:
         """The losses of all points."""
         return self.inner.losses
+
+
+class Suspects(NamedTuple):
+    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
+
+    rows: Array
+    ids: Array
+    losses: Array
+    weights: Array
 
 
 @dataclass(frozen=True, eq=False)

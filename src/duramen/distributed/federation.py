@@ -39,7 +39,6 @@ Ask = Callable[[Plan], Any]
 
 _ROOM = 1.25  # factor by which the weight to suspect may grow before sites must be asked twice
 _MARGIN = 1e-6  # as in the passes: more than the rounding of sums of weights
-_SURPLUS = 1e-5  # more than that margin: merging cuts what is beyond it
 _TOGETHER = 1 << 16  # rows copied together
 
 
@@ -228,12 +227,11 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
             return AnchoredPoints(slots.points(which), view.loss, view.anchor, losses[which])
 
         found = _inliers(here, slots, worst[own:n], view)
-        suspects = anchored(worst[:n]) if n else None
         collector = Collector(view)
-        collector.absorb(replace(found, n_rows=len(slots), n_points=len(here), suspects=suspects))
+        collector.absorb(replace(found, n_rows=len(slots), n_points=here.n_points))
         if n < own:
             collector.release(anchored(worst[n:own]))
-        return collector.summary()
+        return replace(collector.summary(), suspects=anchored(worst[:n]) if n else None)
 
 
 def _score_alike(one: View, view: View) -> bool:
@@ -260,7 +258,7 @@ def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int
 
     These are all points that it may suspect, and all that are suspected here.
     """
-    enough, weight = view.suspected * (1 + _SURPLUS), 0.0
+    enough, weight = view.suspected * (1 + _MARGIN), 0.0
     parts = [np.empty(0, dtype=np.int64)]
     for chunk in here.table.order.from_place(np.inf, 2**63, up=False):
         parts.append(chunk)
@@ -269,7 +267,7 @@ def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int
             break
     worst = np.concatenate(parts).astype(np.int64)
     weights = slots.weights[worst]
-    takes = (np.cumsum(weights) - weights <= enough) & (here.scores.losses[worst] >= view.floor)
+    takes = (np.cumsum(weights) - weights < enough) & (here.scores.losses[worst] >= view.floor)
     n = int(np.count_nonzero(takes)) if view.suspected > 0 else 0
     return worst[: max(n, here.table.n_suspected)], n
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from duramen.coreset.settings import Settings
+from duramen.coreset.view import Settings
 from duramen.losses.base import Anchor
 
 _FAR = 4.0  # radii; closer by, chance alone may have made the radius too small: it comes from two samples

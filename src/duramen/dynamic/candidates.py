@@ -1,4 +1,4 @@
-"""Candidates of a changing table: the paper's table L, both sides of its edge, and the coreset from them.
+"""Candidates of a changing table: the paper's table L, and both sides of its edge.
 
 All that depends on the anchor is here. A new anchor means new candidates from
 the same slots, put in place of the old ones when they are complete.
@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import Suspects, choose
-from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View
+from duramen.coreset.view import Suspects, View
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.ranked import Ranked, Scored, Scores
 from duramen.dynamic.rows import Slots
@@ -25,7 +23,6 @@ from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Entries, Sampler, Strata
-from duramen.trimming import outlier_weight
 
 _NOWHERE = (np.inf, 2**63)  # an edge above every (loss, id): nothing is suspected
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)  # as in trimming: so small a weight splits no point
@@ -58,8 +55,8 @@ class LossTable:
     def __len__(self) -> int:
         return len(self.order)
 
-    def are_suspected(self, slots: Array) -> Array:
-        """Return which points are on the suspected side of the edge."""
+    def are_suspected(self, slots: Any) -> Any:
+        """Return which points, or whether one, are on the suspected side of the edge."""
         losses, (loss, name) = self._scores.losses[slots], self.edge
         return (losses > loss) | ((losses == loss) & (self._slots.ids[slots] > name - 1))
 
@@ -70,9 +67,9 @@ class LossTable:
 
     def remove(self, slots: Array) -> Array:
         """Remove points; return which were suspected."""
-        suspected = self._count(slots, -1)
+        before, suspected = self.n_suspected, self._count(slots, -1)
         self.order.remove(self._scores.losses[slots], slots)
-        if suspected.any():
+        if self.n_suspected < before:
             first = next(self._walk(up=True), -1)
             if (
                 self._place(first) != self.edge
@@ -81,6 +78,20 @@ class LossTable:
                 self._set_edge(first)
                 self.above.add(-self._edge_weight)
         return suspected
+
+    def add_one(self, slot: int) -> bool:
+        """Add a point; return whether it is on the suspected side."""
+        if not len(self) or self.are_suspected(slot):
+            return bool(self.add(np.array([slot])).all())
+        self.order.add_one(*self._place(slot), slot)
+        return False
+
+    def remove_one(self, slot: int) -> bool:
+        """Remove a point; return whether it was suspected."""
+        if self.are_suspected(slot):
+            return bool(self.remove(np.array([slot])).all())
+        self.order.remove_one(*self._place(slot))
+        return False
 
     def settle(self, weight: float) -> tuple[Array, bool]:
         """Move the edge so that at least ``weight`` is suspected, with no more points than needed.
@@ -125,10 +136,10 @@ class LossTable:
 
     def _count(self, slots: Array, sign: int) -> Array:
         suspected = self.are_suspected(slots)
-        if suspected.any():
-            mine = slots[suspected]
-            self.above.add_rows(self._slots.weights[mine], sign)
-            self.n_suspected += sign * len(mine)
+        count = int(np.count_nonzero(suspected))
+        if count:
+            self.above.add_rows(self._slots.weights[slots[suspected]], sign)
+            self.n_suspected += sign * count
         return suspected
 
     def _suspect(self, weight: float) -> Array:
@@ -215,9 +226,6 @@ class LiveCandidates:
             shape = settings.bucket_size, settings.height
             self.engine = Tree(slots, view.sampler, view.seed, settings.by_size.size, *shape)
 
-    def __len__(self) -> int:
-        return len(self.table)
-
     @property
     def threshold(self) -> float:
         """The smallest loss of a suspected point; infinite where there is none."""
@@ -230,25 +238,37 @@ class LiveCandidates:
         ``at_once``, because the saved order is restored later.
         """
         self.scores.write(slots, scored, self._slots.extent)
-        for part in self._weighted(slots, at_once):
-            self.total.add_rows(self._slots.weights[part])
-            self.engine.add(part[~self.table.add(part)])
+        weighted = self._weighted(slots)
+        if isinstance(self.engine, Tree) and not at_once:
+            for slot in weighted.tolist():
+                self.total.add(float(self._slots.weights[slot]))
+                if not self.table.add_one(slot):
+                    self.engine.add_one(slot)
+                self._settle()
+        elif len(weighted):
+            self.total.add_rows(self._slots.weights[weighted])
+            self.engine.add(weighted[~self.table.add(weighted)])
             self._settle()
 
     def remove(self, slots: Array) -> None:
         """Remove points that are still in their slots, and overwrite their scores."""
-        for part in self._weighted(slots):
-            self.total.add_rows(self._slots.weights[part], -1)
-            self.engine.remove(part[~self.table.remove(part)])
+        weighted = self._weighted(slots)
+        if isinstance(self.engine, Tree) or len(weighted) == 1:
+            for slot in weighted.tolist():
+                self.total.add(-float(self._slots.weights[slot]))
+                if not self.table.remove_one(slot):
+                    self.engine.remove_one(slot)
+                self._settle()
+        elif len(weighted):
+            self.total.add_rows(self._slots.weights[weighted], -1)
+            self.engine.remove(weighted[~self.table.remove(weighted)])
             self._settle()
         self.scores.erase(slots)
 
-    def _weighted(self, slots: Array, at_once: bool = False) -> list[Array]:
-        """Return the points of positive weight: all together, or each by itself where their order matters."""
-        slots = slots[self._slots.weights[slots] > 0]
-        if not len(slots):
-            return []
-        return [slots] if at_once or not isinstance(self.engine, Tree) else np.split(slots, len(slots))
+    def _weighted(self, slots: Array) -> Array:
+        """Return the points of positive weight."""
+        weighted = self._slots.weights[slots] > 0
+        return slots if np.count_nonzero(weighted) == len(slots) else slots[weighted]
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""
@@ -267,12 +287,7 @@ class LiveCandidates:
         if len(slots):
             (self.engine.remove if suspected else self.engine.add)(slots)
 
-    # the coreset
-
-    def coreset(self, columns: tuple[str, ...] | None) -> Coreset:
-        """Choose the coreset of the points that are present."""
-        z = outlier_weight(self.n_outliers, self.total.values)
-        return choose(self, self.view, n_outliers=z, columns=columns)
+    # what a coreset is chosen from
 
     @property
     def n_points(self) -> int:

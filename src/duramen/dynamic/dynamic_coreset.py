@@ -16,7 +16,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.settings import plan_of
+from duramen.coreset.view import plan_of
 from duramen.dynamic.anchoring import AnchorReport, LiveSettings, same_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.tree import check_shape
@@ -317,7 +317,7 @@ class DynamicCoreset:
             new = validator.check(X, y, sample_weight)
             if validator is not state.validator:
                 state = State(self._settings, validator, state.n_outliers, state.ids.next)
-            numbers, names = state.ids.new(ids, len(new.rows), state.slots)
+            numbers, names = state.ids.new(ids, len(new.X), state.slots)
             if len(numbers):
                 state.insert(new, numbers, names)
                 self._state, self._core = state, None
@@ -402,7 +402,6 @@ class DynamicCoreset:
             theirs, before = other._sound(), self._settings
             if len(theirs.slots):
                 points = theirs.slots.points(theirs.slots.in_use())
-                self._refuse_common(points.ids)
                 if self.anchor is None and other.anchor is not None:
                     self._adopt(replace(before, given=other.anchor))
                 try:
@@ -445,14 +444,6 @@ class DynamicCoreset:
             and not same_anchor(self.anchor, other.anchor)
         ):
             raise ValueError("the anchors differ; other.reanchor(this.anchor) gives both the same")
-
-    def _refuse_common(self, ids: Array) -> None:
-        """Raise ValueError if one of these ids is here, too."""
-        both = ids[self._state.slots.find(ids) >= 0]
-        if both.size:
-            names = self._state.ids.names
-            one = both[0] if names is None else repr(names[int(both[0])])
-            raise ValueError(f"id {one} is in both; give the rows of one of them other ids")
 
     def _skip_ids(self, after: int) -> None:
         """Reserve all ids below ``after``."""
@@ -575,8 +566,7 @@ class DynamicCoreset:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made = type(self).__new__(type(self))
         with self._lock:
-            made.__dict__.update(copy.deepcopy(self._parts(), memo))
-        made._lock = threading.RLock()
+            made.__dict__ |= copy.deepcopy(self._parts(), memo) | {"_lock": threading.RLock()}
         return made
 
     def _parts(self) -> dict[str, Any]:

@@ -91,13 +91,16 @@ class Ids:
         if isinstance(ids, (set, frozenset)) or hasattr(ids, "__next__"):
             ids = list(ids)
         one = _only_entry(ids)
-        if is_whole(one) and not _LEAST <= one <= _MOST:
-            _refuse_missing(one)
+        if is_whole(one):
+            slot = slots.index.find_one(int(one)) if _LEAST <= one <= _MOST else -1
+            if slot < 0:
+                _refuse_missing(one)
+            return np.array([slot])
         numbers, names = numbers_and_names(ids)
         found = slots.find(numbers)
-        missing = np.flatnonzero((found < 0) | (names is not None and self.names is None))
-        if missing.size:
-            row = int(missing[0])
+        absent = found < 0 if names is None or self.names is not None else np.ones(len(found), dtype=bool)
+        if np.count_nonzero(absent):
+            row = int(np.argmax(absent))
             _refuse_missing(numbers[row] if names is None else names[row])
         return found
 

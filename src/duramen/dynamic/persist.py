@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +10,14 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.save import anchor_of, anchor_state, loss_of, loss_state
-from duramen.coreset.settings import as_anchor
+from duramen.coreset.view import SAMPLERS, as_anchor
 from duramen.dynamic.state import State
 from duramen.dynamic.validation import RowValidator
 from duramen.losses.base import Anchor, Ball, Loss
-from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Sampler
 
 if TYPE_CHECKING:
-    from duramen.dynamic.dynamic_coreset import DynamicCoreset
+    from duramen.dynamic import DynamicCoreset
 
 _SAMPLERS = {known.__name__: known for known in SAMPLERS.values()}
 
@@ -134,18 +133,17 @@ def restore(
     dyn: DynamicCoreset,
     saved: dict[str, Any],
     n: int,
-    parts: Iterable[tuple[Any, ...]],
+    blocks: Iterable[dict[str, Array]],
     *,
     anchor: Anchor | None,
     names: dict[int, Any] | None,
     sample: Array,
-    changed: Array,
     order: Array,
 ) -> None:
     """Restore the ``n`` points of a dynamic coreset that has none, and all that was saved beside them.
 
+    Points come in blocks, in columns; their ``epochs`` are whether they changed since the anchor.
     ``names`` are by id. ``sample`` are ids of points that the anchor was found on and that are unchanged.
-    ``changed``, (n,) bool, is which points changed since; it may be filled while ``parts`` are read.
     ``order`` are the ids in the order of a tree.
     """
     layout, validator = saved["gate"], RowValidator(dyn.loss)
@@ -159,22 +157,30 @@ def restore(
     if layout is None:
         dyn._state = state
         return
-    state.slots.load(n, parts)
+    changed = [np.zeros(0, dtype=bool)]
+    state.slots.load(n, _parts(blocks, changed))
     weights = state.slots.weights[:n]
     state.n_weighted = int(np.count_nonzero(weights))
     state.total.add_rows(weights)
     state.n_changes = int(saved["n_changes"])
     state.try_at, state.reason = int(saved["try_at"]), str(saved["reason"])
-    if names is not None:
-        if not np.array_equal(sorted(names), state.slots.index.keys()):
-            raise ValueError("names belong to other points")
+    if saved.get("named") or names:
+        if not np.array_equal(sorted(names or ()), state.slots.index.keys()):
+            raise ValueError("names are missing, or belong to other points")
         state.ids.names = names
     if anchor is not None:
         state.restore(anchor, sample, int(saved["n_sample"]))
-        state.slots.changed[:n] = changed
+        state.slots.changed[:n] = np.concatenate(changed)
         if state.tree is not None:
             slots = state.slots.find(order)
             if not np.array_equal(np.sort(slots), np.sort(state.tree.slots())):
                 raise ValueError("places in the tree belong to other points")
             state.tree.restore(slots, *map(int, saved["buckets"]))
     dyn._state = state
+
+
+def _parts(blocks: Iterable[dict[str, Array]], changed: list[Array]) -> Iterator[tuple[Any, ...]]:
+    """Read the points of blocks, and collect which of them changed since the anchor."""
+    for block in blocks:
+        changed.append(block["epochs"])
+        yield block["ids"], block["weights"], block.get("labels"), block["rows"]

@@ -10,12 +10,11 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import View, rank_points, refuse_infinite
+from duramen.coreset.view import SAMPLERS, View, rank_points, refuse_infinite
 from duramen.dynamic.rows import Slots, moderate
 from duramen.dynamic.sorted_list import Ordered, grown
 from duramen.parallel import for_each_chunk
 from duramen.points import WeightedPoints
-from duramen.samplers import SAMPLERS
 from duramen.samplers.base import Entries, RankedSampler, Strata
 
 _BLOCK = 1 << 14  # points that a check scores together
@@ -77,7 +76,7 @@ class Scores:
         for column in self._columns():
             column[slots] = 0
 
-    def are_finite(self, slots: Array) -> Array:
+    def are_finite(self, slots: Any) -> Any:
         """Return which points have a finite loss and rank."""
         return np.isfinite(self.ranks[slots]) & np.isfinite(self.losses[slots])
 
@@ -133,6 +132,21 @@ class Ranked:
         """Remove points from their strata; their data is still in their slots."""
         self._change(slots, -1)
 
+    def remove_one(self, slot: int) -> None:
+        """Remove a point from its stratum."""
+        scores = self._scores
+        number = 0 if scores.strata is None else int(scores.strata[slot])
+        mine = self._lists[number]
+        if len(mine) == 1 or not scores.are_finite(slot):
+            self.remove(np.array([slot]))
+            return
+        mine.remove_one(float(scores.ranks[slot]), int(self._slots.ids[slot]))
+        self._weights[number].add(-float(self._slots.weights[slot]))
+        self._length -= 1
+        if self.exact_totals is not None:
+            row = self._contributions(self._slots.row(slot)[None], slice(slot, slot + 1))
+            self.exact_totals.add(row[0], -1)
+
     def _change(self, slots: Array, sign: int) -> None:
         for number, part in self._by_stratum(slots):
             if number not in self._lists:
@@ -143,10 +157,11 @@ class Ranked:
             if not len(mine):
                 del self._lists[number], self._weights[number]
         self._length += sign * len(slots)
-        finite = slots[self._scores.are_finite(slots)]
-        self.nonfinite += sign * (len(slots) - len(finite))
-        if self.exact_totals is not None and len(finite):
-            self._sum(self.exact_totals, finite, sign)
+        finite = self._scores.are_finite(slots)
+        n_finite = int(np.count_nonzero(finite))
+        self.nonfinite += sign * (len(slots) - n_finite)
+        if self.exact_totals is not None and n_finite:
+            self._sum(self.exact_totals, slots[finite] if n_finite < len(slots) else slots, sign)
 
     def _by_stratum(self, slots: Array) -> list[tuple[int, Array]]:
         """Split points by stratum."""
@@ -237,13 +252,16 @@ class Ranked:
 
     def contributions(self, slots: Array) -> Array:
         """Compute what points add to the totals: (m, q)."""
+        return self._contributions(self._slots.rows(slots), slots)
+
+    def _contributions(self, X: Array, where: Any) -> Array:
         scores, features = self._scores, self._scores.view.features
         assert features is not None
-        y = None if self._slots.y is None else self._slots.y[slots]
-        cache = None if scores.cache is None else scores.cache[slots]
+        y = None if self._slots.y is None else self._slots.y[where]
+        cache = None if scores.cache is None else scores.cache[where]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            columns = features.columns_of(self._slots.rows(slots), y, scores.losses[slots], cache)
-            columns *= self._slots.weights[slots, None]
+            columns = features.columns_of(X, y, scores.losses[where], cache)
+            columns *= self._slots.weights[where, None]
         return columns
 
     def _sum(self, totals: ExactSums, slots: Array, sign: int = 1, *, absolute: bool = False) -> None:

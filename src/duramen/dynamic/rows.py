@@ -63,14 +63,17 @@ class Slots:
         """Return the slots of distinct ids; -1 where one is not here."""
         return self.index.find(ids)
 
-    def add(self, points: WeightedPoints) -> Array:
-        """Take slots for points; return them."""
-        again = min(len(points), len(self._free))
-        slots = np.arange(self.extent - again, self.extent - again + len(points))
+    def add(self, points: Any) -> Array:
+        """Take slots for points, or for valid rows with their ids; return them."""
+        n = len(points.ids)
+        if n == 1 and len(self):
+            return np.array([self._add_one(points)])
+        again = min(n, len(self._free))
+        slots = np.arange(self.extent - again, self.extent - again + n)
         if again:
             slots[:again] = self._free[-again:][::-1]
             del self._free[-again:]
-        self._extend(self.extent + len(points) - again)
+        self._extend(self.extent + n - again)
         self._write(slots, points.ids, points.weights, points.y, points.X)
         self.index.add(points.ids, slots)
         return slots
@@ -90,6 +93,9 @@ class Slots:
 
     def remove(self, slots: Array) -> None:
         """Free slots, and overwrite what they held."""
+        if len(slots) == 1:
+            self._remove_one(int(slots[0]))
+            return
         slots = np.sort(slots)  # in memory order
         self.index.remove(self.ids[slots], slots)
         for block, inside, _ in self._by_block(slots):
@@ -97,6 +103,30 @@ class Slots:
         for column in self._columns().values():
             column[slots] = 0
         self._free.frombytes(slots.astype(np.int32).tobytes())
+
+    def _add_one(self, points: Any) -> int:
+        slot = self._free.pop() if self._free else self.extent
+        if slot == self.extent:
+            self._extend(slot + 1)
+        name = int(points.ids[0])
+        self.row(slot)[:] = points.X[0]
+        self.ids[slot], self.weights[slot] = name, points.weights[0]
+        if self.y is not None:
+            self.y[slot] = points.y[0]
+        self.index.add_one(name, name, slot)
+        return slot
+
+    def _remove_one(self, slot: int) -> None:
+        name = int(self.ids[slot])
+        self.index.remove_one(name, name)
+        self.row(slot)[:] = 0
+        for column in self._columns().values():
+            column[slot] = 0
+        self._free.append(slot)
+
+    def row(self, slot: int) -> Array:
+        """View one row."""
+        return self._blocks[slot >> self._shift][slot & ((1 << self._shift) - 1)]
 
     def rows(self, slots: Array) -> Array:
         """Copy rows."""
@@ -147,8 +177,9 @@ class Slots:
 
     def _extend(self, taken: int) -> None:
         self.extent = taken
-        for name, column in self._columns().items():
-            setattr(self, name, grown(column, taken))
+        if taken > len(self.ids):
+            for name, column in self._columns().items():
+                setattr(self, name, grown(column, taken))
         while len(self._blocks) << self._shift < taken:
             self._blocks.append(self._block_of())
 

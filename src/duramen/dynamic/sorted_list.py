@@ -76,7 +76,7 @@ class Ordered:
         """Add slots under keys; none may be there."""
         if len(slots) <= _FEW_PER_CHUNK * len(self._slots):
             for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                self._add_one(key, int(self._named.ids[slot]), slot)
+                self.add_one(key, int(self._named.ids[slot]), slot)
             return
         keys = np.concatenate([self.keys(), keys])
         slots = np.concatenate([self.slots(), slots.astype(np.int32)])
@@ -87,7 +87,7 @@ class Ordered:
         """Remove slots, which must be there under these keys."""
         if len(slots) <= _FEW_PER_CHUNK * len(self._slots):
             for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                self._remove_one(key, int(self._named.ids[slot]))
+                self.remove_one(key, int(self._named.ids[slot]))
             return
         there, stays = self.slots(), np.ones(len(self._named.ids), dtype=bool)
         stays[slots] = False
@@ -97,7 +97,7 @@ class Ordered:
     def find(self, keys: Array) -> Array:
         """Return the slots of entries with these keys, or -1; for keys that no two entries share."""
         if len(keys) <= _FEW_PER_CHUNK * len(self._slots) or not self._slots:
-            return np.array([self._find_one(key) for key in keys.tolist()], dtype=np.int64)
+            return np.array([self.find_one(key) for key in keys.tolist()], dtype=np.int64)
         mine, slots = self.keys(), self.slots()
         places = np.minimum(mine.searchsorted(keys), len(mine) - 1)
         return np.where(mine[places] == keys, slots[places], -1).astype(np.int64)
@@ -149,14 +149,15 @@ class Ordered:
 
     # one entry
 
-    def _add_one(self, key: Any, name: int, slot: int) -> None:
+    def add_one(self, key: Any, name: int, slot: int) -> None:
+        """Add a slot under its key and id."""
         chunk = min(self._chunk_of(key, name), len(self._slots) - 1)
         place, size = self._place(chunk, key, name), len(self._slots[chunk])
         if size == self._chunk:
             # where entries come in order, a chunk stays full and the next begins: all would be half empty
             half = size - max(1, size // 8) if place == size else size // 2
             self._cut(chunk, chunk + 1, self._keys[chunk], self._slots[chunk], [half, size])
-            self._add_one(key, name, slot)
+            self.add_one(key, name, slot)
             return
         self._keys[chunk].insert(place, key)
         self._slots[chunk].insert(place, slot)
@@ -164,7 +165,8 @@ class Ordered:
         if place == size:
             self._last_keys[chunk], self._last_names[chunk] = key, name
 
-    def _remove_one(self, key: Any, name: int) -> None:
+    def remove_one(self, key: Any, name: int) -> None:
+        """Remove the entry with this key and id, which must be there."""
         chunk = self._chunk_of(key, name)
         place = self._place(chunk, key, name)
         keys, slots = self._keys[chunk], self._slots[chunk]
@@ -180,7 +182,8 @@ class Ordered:
         if size < self._chunk // 4 or not size:
             self._join(chunk)
 
-    def _find_one(self, key: Any) -> int:
+    def find_one(self, key: Any) -> int:
+        """Return the slot of the entry with this key, or -1; for keys that no two entries share."""
         chunk = bisect_left(self._last_keys, key)
         if chunk == len(self._slots):
             return -1

@@ -14,19 +14,10 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.coreset.choose import keep_all
+from duramen.coreset.choose import choose, keep_all
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
-from duramen.coreset.view import (
-    SAMPLE,
-    View,
-    chances,
-    complete_view,
-    find_view,
-    given_anchor,
-    sample_rows,
-    view_from,
-)
+from duramen.coreset.view import View, anchor_sample, complete_view, find_view, given_anchor, view_from
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
@@ -115,14 +106,14 @@ class State:
 
     def insert(self, new: ValidRows, numbers: Array, names: Any = None) -> None:
         """Insert rows; the first of them may complete what a first anchor needs."""
-        points = new.points(numbers)
+        new = new._replace(ids=numbers)
         if self.candidates is None:
-            self._insert_first(points)
+            self._insert_first(new.points())
         else:
-            scored = self._score(points, new.moderate)
+            scored = self._score(new)
             self._begin(new.weights)
-            self._add(points, scored)
-        self.validator.admit(new.labels)
+            self._add(new, scored)
+        self.validator.admit(new.y)
         self.ids.admit(numbers, names)
         self.consistent = True
 
@@ -138,14 +129,14 @@ class State:
 
     def update(self, slots: Array, new: ValidRows) -> None:
         """Replace points, in the order given."""
-        points = new.points(self.slots.ids[slots])
-        scored = None if self.candidates is None else self._score(points, new.moderate)
+        new = new._replace(ids=self.slots.ids[slots])
+        scored, points = None if self.candidates is None else self._score(new), new.points()
         self._begin(new.weights)
         n = len(slots)
         for step in [slice(row, row + 1) for row in range(n)] if self.settings.tree else [slice(0, n)]:
             self._drop(slots[step])
             self._add(points.take(step), None if scored is None else scored.take(step))
-        self.validator.admit(new.labels)
+        self.validator.admit(new.y)
         self.consistent = True
 
     def set_outliers(self, n_outliers: float) -> None:
@@ -157,21 +148,22 @@ class State:
             candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: WeightedPoints, moderate: bool) -> Scored | None:
+    def _score(self, new: ValidRows) -> Scored | None:
         """Score points before they are inserted; None if they can wait to be scored with others.
 
         That is where their order does not matter and scoring never fails, so that the result is the same.
         """
         assert self.candidates is not None
         scores = self.candidates.scores
-        return None if moderate and scores.never_fails and not self.settings.tree else scores.score(new)
+        waits = new.moderate and scores.never_fails and not self.settings.tree
+        return None if waits else scores.score(new.points())
 
-    def _add(self, points: WeightedPoints, scored: Scored | None) -> None:
+    def _add(self, points: WeightedPoints | ValidRows, scored: Scored | None) -> None:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
         slots = self.slots.add(points)
         self.n_weighted += int(np.count_nonzero(points.weights))
         self.total.add_rows(points.weights)
-        self.n_changes += len(points)
+        self.n_changes += len(slots)
         if self.candidates is None:
             return
         self.slots.changed[slots] = True
@@ -238,12 +230,10 @@ class State:
         It depends only on the points present: those whose ids have the smallest random numbers.
         """
         there = self.slots.in_use()
-        there = there[self.slots.weights[there] > 0]
-        if len(there) <= SAMPLE:
-            return self.slots.points(there)
         ids, weights = self.slots.ids[there], self.slots.weights[there]
-        rows, heavy = sample_rows(chances(self.settings.seed, ids, weights), ids, weights)
-        return self.slots.points(there[rows]).with_weights(heavy)
+        bare = WeightedPoints._from_parts(np.empty((len(there), 0)), None, weights, ids)
+        chosen = anchor_sample(bare, self.settings.seed)  # rows are copied once they are chosen
+        return self.slots.points(self.slots.find(chosen.ids)).with_weights(chosen.weights)
 
     def restore(self, anchor: Anchor, sample: Array, n_sample: int) -> None:
         """Score all points from the anchor that they were scored from before, in a tree in any order."""
@@ -314,7 +304,8 @@ class State:
             raise ValueError("all weights are zero; insert points with positive weight")
         candidates = self.current_candidates()
         if candidates is not None:
-            return candidates.coreset(self.validator.columns)
+            z = outlier_weight(candidates.n_outliers, candidates.total.values)
+            return choose(candidates, candidates.view, n_outliers=z, columns=self.validator.columns)
         slots, total, z = self.slots.in_use(), self.total.values, self.n_outliers
         return keep_all(
             self.slots.points(slots[self.slots.weights[slots] > 0]),
@@ -339,7 +330,7 @@ class State:
         assert self.sample <= set(self.slots.index.keys().tolist()), "3: a point of the sample is gone"
         if candidates is not None:
             candidates.check()
-            assert len(candidates) == n, "2: the candidates are other points"
+            assert candidates.n_points == n, "2: the candidates are other points"
 
 
 def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = False) -> None:

@@ -93,31 +93,39 @@ class Tree:
 
     def add(self, slots: Array) -> None:
         """Add points, in the order given; their data must not change while they are here."""
-        if not len(slots):
-            return
-        first = len(self)
-        self.position.extend(_ABSENT * max(0, int(slots.max()) + 1 - len(self.position)))
-        self.order.frombytes(slots.astype(np.int32).tobytes())
-        places = range(first, len(self))
-        for slot, place in zip(slots.tolist(), places, strict=True):
-            self.position[slot] = place
-        if self.touched is not None:
-            self.touched.update(places)
-        self._drop(first)  # nodes that exist above later buckets are above this one, too
-        self._resize()
+        for slot in slots.tolist():
+            self.add_one(slot)
+
+    def add_one(self, slot: int) -> None:
+        """Add a point to the hot bucket, or to a new one where that is full."""
+        if slot >= len(self.position):
+            self.position.extend(_ABSENT * (slot + 1 - len(self.position)))
+        self.position[slot] = len(self)
+        self.order.append(slot)
+        self._changed(len(self) - 1)
 
     def remove(self, slots: Array) -> None:
-        """Remove points, in the order given; the last one of the hot bucket fills the place of each."""
+        """Remove points, in the order given."""
         for slot in slots.tolist():
-            place, last = self.position[slot], self.order.pop()
-            if last != slot:
-                self.order[place] = last
-                self.position[last] = place
-            self.position[slot] = -1
-            if self.touched is not None:
-                self.touched.update((place, len(self)))
-            self._drop(place)
-            self._drop(len(self))
+            self.remove_one(slot)
+
+    def remove_one(self, slot: int) -> None:
+        """Remove a point; the last one of the hot bucket fills its place."""
+        place, last = self.position[slot], self.order.pop()
+        if last != slot:
+            self.order[place] = last
+            self.position[last] = place
+        self.position[slot] = -1
+        self._changed(place, len(self))
+
+    def _changed(self, *places: int) -> None:
+        """Drop the nodes above places that changed, and choose the bucket size again if it is due."""
+        if self.touched is not None:
+            self.touched.update(places)
+        if self._nodes:
+            for place in places:
+                self._drop(place)
+        if self._height is not None:
             self._resize()
 
     def restore(self, slots: Array, bucket_size: int, measured: int) -> None:
@@ -128,8 +136,6 @@ class Tree:
 
     def _resize(self) -> None:
         """Choose the bucket size again if it is due."""
-        if self._height is None:
-            return
         n, then = len(self), self.measured
         while n >= 2 * then:  # once for each time that it doubled, if many were added
             then = max(1, 2 * then)

@@ -18,19 +18,20 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 class ValidRows(NamedTuple):
-    """Valid rows with their weights, and their labels where points have them.
+    """Valid rows with their weights, their labels where points have them, and their ids once these are known.
 
     A single row is ``moderate`` if no number in it is so large that its score could overflow.
     """
 
-    rows: Array
-    labels: Array | None
+    X: Array
+    y: Array | None
     weights: Array
     moderate: bool = False
+    ids: Any = None
 
-    def points(self, ids: Array) -> WeightedPoints:
-        """Return the rows with their ids."""
-        return WeightedPoints._from_parts(self.rows, self.labels, self.weights, ids)
+    def points(self) -> WeightedPoints:
+        """Return them as points."""
+        return WeightedPoints._from_parts(self.X, self.y, self.weights, self.ids)
 
 
 class RowValidator:
@@ -106,8 +107,10 @@ class RowValidator:
             return None
         if X.shape != (self.n_columns,) and X.shape != (1, self.n_columns):
             return None
+        if X.dtype == self.dtype:
+            return np.ascontiguousarray(X.reshape(-1))
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(X.reshape(-1), dtype=self.dtype)
+            return X.reshape(-1).astype(self.dtype)
 
     def _takes(self, label: Any) -> bool:
         """Return whether a label that no point has is certainly valid: a number to regress on."""

@@ -14,27 +14,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from duramen.arrays import Array, check_count, is_number, is_whole, refuse_nonfinite
+from duramen.arrays import Array, check_count, generator, is_number, is_whole, refuse_nonfinite
 from duramen.coreset.build import refuse_beside_scan, robust_coreset
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Reducer, ScanSource, Source, Summarizer, Summary, finish, plan, run_passes
-from duramen.coreset.settings import ROWS_A_PARAMETER
-from duramen.coreset.view import anchor_sample
+from duramen.coreset.view import ROWS_A_PARAMETER, anchor_sample
 from duramen.distributed.dask import DaskSource
 from duramen.io.scan import Scan
-from duramen.losses import KMeansLoss
+from duramen.losses import KMeansLoss, SquaredLoss
 from duramen.losses.base import Anchor, Loss
 from duramen.losses.centres import distinct_rows
 from duramen.points import WeightedPoints
 from duramen.samplers.base import Sampler
-from duramen.seeds import generator
 from duramen.solvers.solve import Solution, solve_quietly
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 _MIN_SIZE = 1000  # rows of a coreset with coreset_size="auto"
 _SMALL = 20_000  # entries of a problem that is solved to full precision, as that takes no time
 _PERFECT = 1e-20  # the cost of a perfect fit, by rounding, in units of squared labels
+_HUGE = 1e140  # labels whose squares may overflow
 _SAFETY = 1.2  # factor on the size that the error implies, since the error is itself an estimate
 _ANY_LABELS = KMeansLoss(1)  # a loss that accepts all labels
 
@@ -555,11 +554,24 @@ def _solve(settings: FitSettings, on: Coreset | WeightedPoints, init: Any = None
     if isinstance(on, WeightedPoints):  # a coreset knows both
         problem.update(loss=settings.loss, n_outliers=settings.n_outliers)
     if init is None and settings.loss.has_predictors and len(on) <= on.X.shape[1]:
-        everything = solve_quietly(on, **{**problem, "n_outliers": 0}, init="zero")
-        size = 1.0 if on.y is None else float(np.abs(on.y).max())
-        if everything.objective <= _PERFECT * on.total_weight * size**2:
-            init = everything.theta  # a perfect fit to all rows fits those kept, whichever they are
+        init = _perfect_fit(settings, on if isinstance(on, WeightedPoints) else on.points, problem)
     return solve_quietly(on, **problem, init=init, n_starts=1 if init is not None else settings.n_starts)
+
+
+def _perfect_fit(settings: FitSettings, points: WeightedPoints, problem: dict[str, Any]) -> Array | None:
+    """Return a theta that fits all rows perfectly, if there is one: it fits those kept, whichever they are.
+
+    Where a loss of the residual is zero, least squares is too, and finds the same theta for a row of weight 2
+    as for two rows; with a kink, theta would depend on the steps taken.
+    """
+    loss: Any = settings.loss
+    size = 1.0 if points.y is None else float(np.abs(points.y).max())
+    if size > _HUGE:
+        return None
+    if loss.of_residual:
+        loss = SquaredLoss(fit_intercept=loss.fit_intercept)
+    found = solve_quietly(points, **{**problem, "loss": loss, "n_outliers": 0}, init="zero")
+    return found.theta if found.objective <= _PERFECT * points.total_weight * size**2 else None
 
 
 def _recentre(settings: FitSettings, data: AllRows, found: FitResult) -> FitResult:

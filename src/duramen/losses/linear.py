@@ -74,6 +74,8 @@ class PredictorLoss(BuiltInLoss):
     """A convex loss of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
+    of_residual: ClassVar[bool] = False
+    """Whether f is a function of the residual m - y."""
     _takes_sparse = True
     needs_labels = has_predictors = True
 
@@ -247,8 +249,6 @@ class LinearLoss(PredictorLoss):
     fit_intercept: bool = field(default=True, kw_only=True)
 
     fitter = "newton"
-    of_residual: ClassVar[bool] = False
-    """Whether psi is a function of the residual m - y."""
     units_off: ClassVar[float] = 8.0
     """The error bound of ``pointwise``, in units in the last place."""
 

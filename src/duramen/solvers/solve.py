@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, check_nonnegative
+from duramen.arrays import Array, check_count, check_nonnegative, generator, spawn
 from duramen.losses.base import Loss, ignore_overflow
 from duramen.points import WeightedPoints
 from duramen.progress import solver_progress
-from duramen.seeds import generator, spawn
 from duramen.solvers.alternate import Run, Status, Step, Stopping, alternate, fit_of
 from duramen.solvers.newton import NewtonFit
 from duramen.solvers.starts import CLEARLY, check_init, damped_start, start

@@ -11,11 +11,10 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from duramen.arrays import Array
+from duramen.arrays import Array, draw_distinct_rows, draw_rows, generator, spawn
 from duramen.losses.base import Anchor, Loss, distance, ignore_overflow, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.seeds import draw_distinct_rows, draw_rows, generator, spawn
 from duramen.solvers import seeding
 from duramen.solvers.alternate import Run, Stopping, alternate, fit_of
 from duramen.solvers.newton import Coordinates

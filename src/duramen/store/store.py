@@ -32,7 +32,7 @@ from duramen.samplers.base import Sampler
 from duramen.store.blocks import Block, RowLayout
 from duramen.store.connection import StoreLockedError, damage_errors
 from duramen.store.file import StoreFile, resolve
-from duramen.store.lock import now, refuse_inherited
+from duramen.store.lock import now
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -423,20 +423,16 @@ class Store(DynamicCoreset):
         """Load what the file holds into memory; inside a snapshot."""
         self._free_memory()
         metadata, n, blocks = self._file.read()
-        names, sample, changed = self._file.names(), self._file.sample(), np.zeros(n, dtype=bool)
-        state, saved = metadata["state"], metadata["anchor"]
+        sample, saved = self._file.sample(), metadata["anchor"]
         restore_settings(self, int(metadata["settings"]["seed"]), metadata["given"])
-        if len(names or ()) != (n if state.get("named", False) else 0):
-            raise ValueError("names are missing")
         restore(
             self,
-            state,
+            metadata["state"],
             n,
-            _parts(blocks, changed),
+            blocks,
             anchor=None if saved is None else anchor_of({**saved, "ids": sorted(sample.tolist())}),
-            names=names,
+            names=self._file.names(),
             sample=sample,
-            changed=changed,
             order=self._file.places(),
         )
         self._metadata, self._written_anchor = metadata, self.anchor
@@ -536,16 +532,6 @@ class Store(DynamicCoreset):
         self._put("anchor", anchor_state(replace(anchor, ids=np.empty(0, dtype=np.int64))))
         self._file.begin_epoch(self._state.sample)
         self._written_anchor = anchor
-
-
-def _parts(blocks: Iterator[Block], changed: Array) -> Iterator[tuple[Any, ...]]:
-    """Read the points of blocks, and fill in which of them changed since the anchor."""
-    start = 0
-    for block in blocks:
-        end = start + len(block["ids"])
-        changed[start:end] = block["epochs"]
-        yield block["ids"], block["weights"], block.get("labels"), block["rows"]
-        start = end
 
 
 def _close_file(file: StoreFile, pid: int) -> None:
@@ -657,7 +643,6 @@ def _check_place(place: Path, create: bool, writing: bool) -> None:
     """Raise if there is no store at this place and none can be created."""
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; name a file in it, such as {place / 'data.duramen'}")
-    refuse_inherited(place)
     if place.exists():
         if writing and place.stat().st_nlink > 1:
             raise ValueError(

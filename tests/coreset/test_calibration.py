@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duramen as dm
-from duramen.samplers.calibration import Calibration, calibration_features
+from duramen.coreset.coreset import Calibration
+from duramen.coreset.view import calibration_features
 from tests.conformance.cases import CASES
 
 

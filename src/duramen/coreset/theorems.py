@@ -1,0 +1,190 @@
+"""The rules by which a coreset has the sizes of the paper's theorems; and what any such rule decides."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from duramen import theory
+from duramen.arrays import Array
+from duramen.losses.base import Ball, Loss, MissingPropertyError
+from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
+from duramen.samplers.layered import LayeredSampler
+from duramen.samplers.sensitivity import SensitivitySampler
+from duramen.trimming import trimmed_sum
+
+
+class SizeRule(ABC):
+    """How much weight to suspect, and how many rows to choose on each side."""
+
+    calibrates = False
+    """Whether weights may be calibrated: theorems are about weights as sampled."""
+
+    @abstractmethod
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        """Choose how much weight to suspect, the paper's z-tilde; it may exceed the total."""
+
+    @abstractmethod
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        """Choose how many rows represent the suspected points and the others, if there are as many."""
+
+
+@final
+@dataclass(frozen=True)
+class ByTheorem(SizeRule):
+    """The sizes of Theorem 2, with the sampler's own theorem for the inliers."""
+
+    epsilon: float
+    beta: float
+    eta: float
+
+    @property
+    def failure(self) -> float:
+        """The failure probability of one side."""
+        return self.eta / 2 if self.beta else self.eta
+
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        """Compute z-tilde from epsilon_0, with a lower bound on f at (1 + beta) z outliers over the ball."""
+        if z == 0:
+            return 0.0
+        points = anchored.points
+        deviation = anchored.loss.deviation(anchored.anchor.ball, points.X, points.y)
+        total = points.total_weight
+        least = trimmed_sum(_least(anchored, deviation), points.weights, min((1 + self.beta) * z, total))
+        epsilon0 = theory.epsilon0(
+            self.epsilon,
+            lowest_objective=least,
+            n_points=total,
+            n_outliers=z,
+            deviation=float(deviation[points.weights > 0].max()),
+        )
+        return theory.n_suspected(z, epsilon0)
+
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        inner, suspects = candidates.scored.inner, candidates.suspects()
+        outer: float = len(suspects.rows)
+        if self.beta and outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
+            delta = self.beta * z / float(suspects.weights.sum())
+            dimension = _vc_dimension(inner.loss, inner.points.n_columns)
+            outer = min(outer, theory.delta_sample_size(delta, dimension, self.failure))
+        sizes = outer, self._inner_size(inner, view.sampler) if inner.points.total_weight else 0
+        _warn_if_all(candidates, *sizes)
+        return sizes
+
+    def _inner_size(self, inner: AnchoredPoints, sampler: Sampler) -> float:
+        """Compute the size of an epsilon/4-coreset of the inliers, by the better theorem."""
+        if not isinstance(sampler, RankedSampler):
+            raise TypeError(
+                f"{sampler!r} has no theorem that gives the number of points for epsilon={self.epsilon}; "
+                "pass size instead"
+            )
+        points, epsilon = inner.points, self.epsilon / 4
+        doubling = theory.doubling_dimension(inner.anchor.theta.size)
+        bounds = _bounds_in_ball(inner)
+        if isinstance(sampler, LayeredSampler):
+            # a layer holds no less than one point: weights are counted in units of the smallest
+            unit = float(points.weights[points.weights > 0].min())
+            bounds["lowest_objective"] /= unit
+            n = points.total_weight / unit
+            return theory.layered_size(n, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds)
+        spread = _spread(inner, sampler)
+        if not np.isfinite(spread):
+            return math.inf
+        bounds["n_points"] = points.total_weight
+        size = theory.importance_size(
+            spread, epsilon, doubling_dimension=doubling, eta=self.failure, **bounds
+        )
+        dimension = theory.vc_dimension(inner.loss, points.n_columns)
+        if dimension is None:
+            return size
+        return min(size, theory.importance_size(spread, epsilon, vc_dimension=dimension, eta=self.failure))
+
+
+@final
+@dataclass(frozen=True)
+class ByDeltaSample(SizeRule):
+    """Theorem 1: a uniform sample of all points, for any loss."""
+
+    beta: float
+    eta: float
+
+    def suspected_weight(self, anchored: AnchoredPoints, z: float) -> float:
+        if not (z > 0 and self.beta > 0):
+            raise ValueError(
+                f"beta={self.beta:g} alone means Theorem 1, which needs both beta and n_outliers above 0, "
+                f"and n_outliers is {z:g} here; pass size or epsilon"
+            )
+        return 0.0
+
+    def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
+        points = candidates.scored.inner.points
+        dimension = _vc_dimension(view.loss, points.n_columns)
+        size = theory.uniform_size(
+            self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta
+        )
+        _warn_if_all(candidates, 0, size)
+        return 0, size
+
+
+def _warn_if_all(candidates: Any, outer: float, inner: float) -> None:
+    """Warn if a theorem requires as many points as there are, or more."""
+    if outer < len(candidates.suspects().rows) or inner < candidates.strata().counts.sum():
+        return
+    required = f"{outer + inner:,.0f}" if np.isfinite(outer + inner) else "infinitely many"
+    warnings.warn(
+        f"the theorem requires {required} points and there are {candidates.n_points:,}, so all are kept; "
+        "pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
+        stacklevel=6,
+    )
+
+
+def _vc_dimension(loss: Loss, n_columns: int) -> float:
+    dimension = theory.vc_dimension(loss, n_columns)
+    if dimension is None:
+        raise MissingPropertyError(
+            f"{loss!r} has no known VC dimension, which beta needs; define "
+            f"{type(loss).__name__}.vc_dimension(n_columns), or pass size"
+        )
+    return dimension
+
+
+def _least(anchored: AnchoredPoints, deviation: Array) -> Array:
+    """Bound each loss from below over the ball."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.maximum(anchored.losses - deviation, 0.0))
+
+
+def _bounds_in_ball(inner: AnchoredPoints) -> dict[str, float]:
+    """Bound the objective over the ball from below, and how far one step of a net can move a loss.
+
+    The proofs of Theorems 5 and 6 step between any two parameters of the ball, so
+    they need the steepest slope in it, not only at the anchor: a Lipschitz
+    constant, or for a convex loss the slopes that two balls bound.
+    """
+    points, ball = inner.points, inner.anchor.ball
+    live = points.weights > 0
+    deviation = inner.loss.deviation(ball, points.X, points.y)
+    lowest = float(points.weights[live] @ _least(inner, deviation)[live])
+    slopes = inner.loss.lipschitz(points.X, points.y)
+    steps = math.inf if slopes is None else float(slopes[live].max()) * ball.radius
+    if inner.loss.convex:
+        twice = inner.loss.deviation(Ball(ball.theta, 2 * ball.radius), points.X, points.y)
+        steps = min(steps, float((deviation + twice)[live].max()))
+    return {"lowest_objective": lowest if math.isfinite(steps) else 0.0, "deviation": min(steps, 1e300)}
+
+
+def _spread(inner: AnchoredPoints, sampler: RankedSampler) -> float:
+    """Compute S for a sampler: the most by which a sensitivity exceeds its share of the sample."""
+    points = inner.points
+    live = points.weights > 0
+    sensitivities = SensitivitySampler().sensitivities(points, inner.loss, inner.anchor)[live]
+    if not np.isfinite(sensitivities).all():
+        return math.inf
+    needed = np.maximum(sensitivities, 1 / points.total_weight) * points.weights[live]
+    shares = sampler.scores(inner)[live] * points.weights[live]
+    return max(float((needed / shares).max() * shares.sum()), 1.0)
