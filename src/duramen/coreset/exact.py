@@ -90,7 +90,8 @@ class ExactSums:
                 high, error = _two_sum(self._high, row if sign > 0 else -row)
                 low, rest = _two_sum(self._low, error)
             lost = rest.any()
-        if lost:  # the pair cannot hold it
+        if lost:  # the pair cannot hold it, and would hold less and less
+            self._flush()
             self._add_to_limbs(np.atleast_1d(np.asarray(row, dtype=np.float64)), sign)
         else:
             self._high, self._low = high, low
@@ -195,15 +196,16 @@ class ExactSums:
     def _add_to_limbs(self, row: Array, sign: int) -> None:
         """Add numbers to the limbs, each to three of them."""
         limbs, rows = self._make_room(1), np.arange(len(row))
-        limbs[:, _LIMBS:] += sign * np.column_stack([row == np.inf, row == -np.inf, np.isnan(row)])
-        mantissas, exponents = np.frexp(np.where(np.isfinite(row), row, 0.0))
-        mantissas = (np.abs(mantissas) * 2.0**53).astype(np.int64)
-        signs = np.where(row < 0, -sign, sign)
+        if not np.isfinite(row).all():
+            limbs[:, _LIMBS:] += sign * np.column_stack([row == np.inf, row == -np.inf, np.isnan(row)])
+            row = np.where(np.isfinite(row), row, 0.0)
+        mantissas, exponents = np.frexp(row)
+        mantissas = (mantissas * (sign * 2.0**53)).astype(np.int64)
         first, shift = np.divmod(exponents + (_POINT - 53), _BITS)
-        low, high = (mantissas & _LOW) << shift, (mantissas >> _BITS) << shift
-        limbs[rows, first] += signs * (low & _LOW)
-        limbs[rows, first + 1] += signs * ((low >> _BITS) + (high & _LOW))
-        limbs[rows, first + 2] += signs * (high >> _BITS)
+        low, high = (mantissas & _LOW) << shift, (mantissas >> _BITS) << shift  # low is never negative
+        limbs[rows, first] += low & _LOW
+        limbs[rows, first + 1] += (low >> _BITS) + (high & _LOW)
+        limbs[rows, first + 2] += high >> _BITS
 
     def _make_room(self, n_added: int) -> Array:
         """Return the limbs, after carries if they could not take so many more numbers."""
