@@ -218,3 +218,11 @@ def test_the_objective_on_points():
         TypeError, match=r"points must be WeightedPoints, found ndarray; make them with dm.points\(X, y\)"
     ):
         dm.trimmed_objective(X, theta, loss=loss)
+
+
+def test_rounding_does_not_decide_whether_there_is_enough_weight():
+    weights = np.array([1.0, *[1e-16] * 6])  # of which the sum is 1, up to rounding
+    for some in (weights, weights[::-1]):
+        assert outlier_weight(1, float(some.sum()), some) == 1
+        with pytest.raises(ValueError, match="not below the total weight"):
+            outlier_weight(1, float(some.sum()), some[some == 1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -21,7 +20,7 @@ from duramen.coreset.coreset import Coreset
 from duramen.losses.base import Ball, MissingPropertyError, lengths
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints, points
-from duramen.trimming import kept_sum, kept_weights, trimmed_sum
+from duramen.trimming import kept_weights, trimmed_sum
 
 _SPHERES = (0.25, 0.5, 1.0)  # radii of the spheres that probes lie on, relative to the ball's
 _FIRST_STEP, _LAST_STEP = 0.5, 2.0**-10  # of an ascent, relative to the ball's radius
@@ -128,7 +127,7 @@ def certify(
     Notes
     -----
     Cost: one pass over X for each of ``1 + n_probes`` probes, and for each of at
-    most ``2 * ascent_steps`` steps; one more where the error grew, for its gradient.
+    most ``2 * ascent_steps`` steps; two more where the error grew, for its gradient.
 
     Examples
     --------
@@ -193,20 +192,20 @@ class _Sides:
         error = _signed_error(estimate.value, truth)
         return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else covered)
 
-    def step(self, theta: Array) -> tuple[_Probe, Callable[[], Array]]:
-        """Measure the error at theta; also return a function that computes in which direction it grows."""
-        value, value_slope = self._trimmed(self.core.points, theta)
-        truth, truth_slope = self._trimmed(self.data, theta)
-        error = _signed_error(value, truth)
+    def uphill(self, here: _Probe) -> Array:
+        """Compute the direction in which the error grows, whatever its sign."""
         # the quotient rule, less the factor 1 / f_z(theta, X)
-        return _Probe(theta, "adversarial", error), lambda: value_slope() - (1 + error) * truth_slope()
+        slope = self._slope(self.core.points, here.theta) - (1 + here.error) * self._slope(
+            self.data, here.theta
+        )
+        return _direction(math.copysign(1.0, here.error) * slope)
 
-    def _trimmed(self, side: WeightedPoints, theta: Array) -> tuple[float, Callable[[], Array]]:
+    def _slope(self, side: WeightedPoints, theta: Array) -> Array:
         loss = self.core.loss
         losses, cache = loss.values_and_cache(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
         known = {} if cache is None else {"cache": cache}  # a custom loss may not take a cache
-        return kept_sum(losses, kept), lambda: loss.gradient_sum(theta, side.X, side.y, kept, **known)
+        return loss.gradient_sum(theta, side.X, side.y, kept, **known)
 
 
 def _signed_error(value: float, truth: float) -> float:
@@ -239,16 +238,16 @@ def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe
     """Follow the error's gradient inside the ball, and return every step that made the error larger."""
     sign, share, here = math.copysign(1.0, start.error), _FIRST_STEP, start
     climbed: list[_Probe] = []
-    uphill = _direction(sign * sides.step(start.theta)[1]())
+    uphill = sides.uphill(here)
     while steps and share >= _LAST_STEP and uphill.any() and math.isfinite(here.error):
         steps -= 1
         try:
-            there, slope = sides.step(ball.project(here.theta + share * ball.radius * uphill))
+            there = sides.probe(ball.project(here.theta + share * ball.radius * uphill), "adversarial")
         except ValueError:  # outside the loss's domain: counts as no growth
             there = start
         if sign * there.error > sign * here.error:
             climbed.append(there)
-            here, uphill = there, _direction(sign * slope())
+            here, uphill = there, sides.uphill(there)
         else:
             share /= 2
     return climbed

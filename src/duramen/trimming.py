@@ -28,13 +28,15 @@ _SAMPLE = 1024
 _SPREAD = 64  # sampled values on each side of the guess: four standard deviations of a rank among 1024
 _ROUNDS = 8  # each keeps about an eighth; only adversarial input needs more
 _EPS = np.finfo(np.float64).eps
+_ROUNDED = 1e-12  # relative: closer to a total, rounding may decide which of two weights is larger
 
 
-def outlier_weight(n_outliers: float, total_weight: float) -> float:
+def outlier_weight(n_outliers: float, total_weight: float, weights: Array | None = None) -> float:
     """Interpret ``n_outliers`` as the weight z to set aside.
 
     A number of 1 or more is a count (a weight, for weighted points); a number
-    below 1 is a fraction of the total weight.
+    below 1 is a fraction of the total weight. Where ``weights`` are given, they are
+    added up without rounding if that decides whether there is enough.
 
     Raises
     ------
@@ -50,6 +52,8 @@ def outlier_weight(n_outliers: float, total_weight: float) -> float:
     if z < 1:  # undo the rounding of a fraction: 0.29 of 100 is 29, not 28.999999999999996
         z *= total_weight
         z = float(round(z)) if abs(z - round(z)) <= 4 * _EPS * round(z) else z
+    if weights is not None and math.isclose(z, total_weight, rel_tol=_ROUNDED):
+        total_weight = math.fsum(weights)
     if z >= total_weight and z > 0:
         raise ValueError(
             f"n_outliers={n_outliers} is not below the total weight {total_weight:g}; "

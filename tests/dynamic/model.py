@@ -130,10 +130,6 @@ def assert_law(dyn, settings, n_outliers, seed=0):
     try:
         expected = rebuilt(points, settings, n_outliers, dyn.anchor, shuffle)
     except ValueError:
-        if n_outliers < dyn.total_weight <= n_outliers * (1 + 1e-14):
-            return (
-                None  # here the total is exact; the sum of shuffled weights may be rounded down to the count
-            )
         with pytest.raises(ValueError):
             quietly(dyn.coreset)
         return None

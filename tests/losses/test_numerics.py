@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import duramen as dm
-from duramen.losses.nearest import nearest_squared
+from duramen.losses.centres import nearest_squared
 
 getcontext().prec = 400  # enough for 1 + exp(-700)
 EPS = np.finfo(float).eps

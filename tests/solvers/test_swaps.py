@@ -5,7 +5,7 @@ import pytest
 
 import duramen as dm
 from duramen.arrays import generator
-from duramen.losses.nearest import first_least, squared_differences
+from duramen.losses.centres import first_least, squared_differences
 from duramen.solvers import lloyd, seeding, starts
 from duramen.solvers.alternate import alternate
 from duramen.solvers.lloyd import ComparedCentres

@@ -144,7 +144,7 @@ def robust_coreset(
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
     checked = anchor is None and (is_frame(X) or isinstance(rule, ByDeltaSample))
     points = _make_points(X, y, sample_weight, ids, loss, checked=checked)
-    z = outlier_weight(n_outliers, points.total_weight)
+    z = outlier_weight(n_outliers, points.total_weight, points.weights)
     view = _find_view(settings, points, z)
 
     def suspect(anchored: AnchoredPoints) -> Array:

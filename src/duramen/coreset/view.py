@@ -233,7 +233,7 @@ class Settings:
 
     def check_radius(self) -> None:
         """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
-        is_bare = self.given is not None and not isinstance(self.given, (Anchor, Ball))
+        is_bare = self.given is not None and not isinstance(self.given, Ball)
         by_theorem = isinstance(self.plan, ByTheorem)
         if is_bare and (by_theorem or isinstance(self.chooser, SensitivitySampler)):
             raise ValueError(
@@ -244,9 +244,10 @@ class Settings:
 
 def as_anchor(given: Any) -> Anchor:
     """Convert an Anchor, a Ball, a Solution or a theta to an anchor; raise ValueError for anything else."""
-    if isinstance(given, Ball):
-        return Anchor(given.theta, given.radius)
-    return given if isinstance(given, Anchor) else Anchor(getattr(given, "theta", given), 0.0)
+    if isinstance(given, Anchor):
+        return given
+    radius = given.radius if isinstance(given, Ball) else 0.0
+    return Anchor(getattr(given, "theta", given), radius)
 
 
 @dataclass(frozen=True)

@@ -78,11 +78,6 @@ class Site:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def n_points(self) -> int:
-        """The number of rows."""
-        return len(self.rows)
-
     def __repr__(self) -> str:
         return f"Site of {len(self):,} rows"
 
@@ -159,9 +154,7 @@ class Site:
         kept = getattr(summary.body, "kept", None)
         if kept is None or complete_view(plan.problem, kept.points) is None:
             return summary
-        one = RankedPoints(
-            kept.points.take([0]), kept.ranks[:1], kept.strata[:1]
-        )  # shows the form of the rows
+        one = kept.take(np.array([0]))  # shows the form of the rows
         return Summary(plan, replace(summary.body, kept=one))
 
     def _second_pass(self, plan: Plan, view: View) -> Summary:

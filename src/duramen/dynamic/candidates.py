@@ -267,8 +267,8 @@ class LiveCandidates:
 
     def _weighted(self, slots: Array) -> Array:
         """Return the points of positive weight."""
-        weighted = self._slots.weights[slots] > 0
-        return slots if np.count_nonzero(weighted) == len(slots) else slots[weighted]
+        n_weighted = np.count_nonzero(self._slots.weights[slots])
+        return slots if n_weighted == len(slots) else slots[self._slots.weights[slots] > 0]
 
     def set_outliers(self, n_outliers: float) -> None:
         """Set another number of outliers: the paper's Change."""

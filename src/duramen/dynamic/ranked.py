@@ -73,8 +73,9 @@ class Scores:
 
     def erase(self, slots: Array) -> None:
         """Overwrite the scores of slots."""
-        for column in self._columns():
-            column[slots] = 0
+        for column in (self.losses, self.cache, self.ranks, self.strata):
+            if column is not None:
+                column[slots] = 0
 
     def are_finite(self, slots: Any) -> Any:
         """Return which points have a finite loss and rank."""
@@ -136,11 +137,11 @@ class Ranked:
         """Remove a point from its stratum."""
         scores = self._scores
         number = 0 if scores.strata is None else int(scores.strata[slot])
-        mine = self._lists[number]
-        if len(mine) == 1 or not scores.are_finite(slot):
+        mine, rank = self._lists[number], float(scores.ranks[slot])
+        if len(mine) == 1 or not (math.isfinite(rank) and math.isfinite(scores.losses[slot])):
             self.remove(np.array([slot]))
             return
-        mine.remove_one(float(scores.ranks[slot]), int(self._slots.ids[slot]))
+        mine.remove_one(rank, int(self._slots.ids[slot]))
         self._weights[number].add(-float(self._slots.weights[slot]))
         self._length -= 1
         if self.exact_totals is not None:

@@ -120,8 +120,9 @@ class Slots:
         name = int(self.ids[slot])
         self.index.remove_one(name, name)
         self.row(slot)[:] = 0
-        for column in self._columns().values():
-            column[slot] = 0
+        self.ids[slot] = self.weights[slot] = self.changed[slot] = 0
+        if self.y is not None:
+            self.y[slot] = 0.0
         self._free.append(slot)
 
     def row(self, slot: int) -> Array:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
@@ -28,6 +27,8 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     n_clusters: int = 8
     _: KW_ONLY
     n_init: int = 5
+
+    _LOSS: ClassVar[type[Any]] = KMeansLoss
 
     @atomic
     def fit(self: _Self, X: Any, y: Any = None, sample_weight: Any = None) -> _Self:
@@ -114,9 +115,9 @@ class _Clustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    @abstractmethod
     def _loss(self, k: Any) -> _Loss:
         """Make the loss with k centres."""
+        return self._LOSS(k)
 
     def _fitted_loss(self, k: int | None = None) -> _Loss:
         """Return the loss of the fit, with all centres or with ``k``."""
@@ -174,9 +175,6 @@ class RobustKMeans(_Clustering):
         """The sum of squared distances of the rows that are kept."""
         return self.trimmed_loss_
 
-    def _loss(self, k: Any) -> KMeansLoss:
-        return KMeansLoss(k)
-
     def _distances(self, centre: Array, rows: Array) -> Array:
         return np.sqrt(super()._distances(centre, rows))
 
@@ -208,9 +206,7 @@ class RobustKMedians(_Clustering):
     """
 
     n_outliers: float = N_OUTLIERS
-
-    def _loss(self, k: Any) -> KMedianLoss:
-        return KMedianLoss(k)
+    _LOSS = KMedianLoss
 
 
 @dataclass(eq=False, repr=False)

@@ -108,11 +108,6 @@ def with_parts(points: WeightedPoints, **parts: Any) -> WeightedPoints:
     return WeightedPoints._from_parts(**{**here, **parts})
 
 
-def map_rows(points: WeightedPoints, change: Callable[[Any], Any]) -> WeightedPoints:
-    """Return points with X changed, unchecked."""
-    return with_parts(points, X=change(points.X))
-
-
 def codes_of(y: Any, classes: Array) -> Array:
     """Return the number of the class of each label; -1 for unknown ones."""
     y = np.asarray(y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from duramen.arrays import Array, Rows, is_number, refuse_nonfinite
 from duramen.estimators.base import N_OUTLIERS, RobustEstimator, atomic
-from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, map_rows, weighted_median
+from duramen.estimators.fitting import AllRows, Change, LossesAtSolution, weighted_median, with_parts
 from duramen.losses import TruthDiscoveryLoss
 from duramen.points import WeightedPoints
 
@@ -86,7 +86,7 @@ class TruthDiscovery(RobustEstimator):
         return _in_units(rows, self.scale_), None
 
     def _in_units(self) -> Change:
-        return partial(map_rows, change=partial(_in_units, scale=self.scale_))
+        return partial(_scaled, scale=self.scale_)
 
     def _set_parameters(self, found: LossesAtSolution, data: AllRows) -> None:
         self.truth_ = self.solution_.theta * self.scale_
@@ -112,6 +112,10 @@ class TruthDiscovery(RobustEstimator):
             raise ValueError("the claims are too far apart for float64; scale them down")
         distances = np.linalg.norm(gaps / (largest or 1.0), axis=1)
         return (weighted_median(distances, weights) or float(distances.max())) * largest or 1.0
+
+
+def _scaled(points: WeightedPoints, scale: float) -> WeightedPoints:
+    return with_parts(points, X=_in_units(points.X, scale))
 
 
 def _in_units(X: Array, scale: float) -> Array:

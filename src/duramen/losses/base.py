@@ -35,7 +35,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, as_rows, check_nonnegative, refuse_nonfinite, to_dense
+from duramen.arrays import (
+    Array,
+    Rows,
+    as_column,
+    as_rows,
+    check_nonnegative,
+    read_only,
+    refuse_nonfinite,
+    to_dense,
+)
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 
@@ -154,7 +163,7 @@ class Ball:
 
 
 @dataclass(frozen=True, eq=False)
-class Anchor:
+class Anchor(Ball):
     """A rough solution, the reference for losses and bounds: the paper's theta-tilde.
 
     Parameters
@@ -180,24 +189,17 @@ class Anchor:
     True
     """
 
-    theta: Array
-    radius: float
     ids: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     frozen: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ball = Ball(self.theta, self.radius)
+        super().__post_init__()
         ids = np.array(self.ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise ValueError(f"ids must be a vector of integers; found type {ids.dtype}, shape {ids.shape}")
-        ids = ids.astype(np.int64)
-        ids.flags.writeable = False
-        frozen = MappingProxyType(
-            {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
-        )
-        values = {"theta": ball.theta, "radius": ball.radius, "ids": ids, "frozen": frozen}
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        frozen = {name: _frozen_array(f"frozen[{name!r}]", state) for name, state in self.frozen.items()}
+        object.__setattr__(self, "ids", read_only(ids.astype(np.int64)))
+        object.__setattr__(self, "frozen", MappingProxyType(frozen))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Anchor, (self.theta, self.radius, self.ids, dict(self.frozen))
@@ -231,8 +233,7 @@ def _frozen_array(name: str, given: Any) -> Array:
         raise ValueError(f"{name}={given!r} must be an array of numbers") from None
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite; it has NaN or infinity")
-    array.flags.writeable = False
-    return array
+    return read_only(array)
 
 
 class MissingPropertyError(TypeError):

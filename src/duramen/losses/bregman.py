@@ -11,12 +11,11 @@ import numpy as np
 
 from duramen.arrays import Array, dense_block, row_products
 from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow, require_finite
-from duramen.losses.centres import KCentresLoss
-from duramen.losses.nearest import least_among, least_cost
+from duramen.losses.centres import KCentresLoss, least_among, least_cost
+from duramen.losses.linear import exp_excess_near
 from duramen.parallel import for_each_chunk, rows_per_chunk
 
-_NEAR = 0.2  # |s| below which the series in s = (x - c) / (x + c) is used: 11 terms reach 1e-17
-_TERMS = 11
+_NEAR = 0.5  # |x / c - 1| below which a series keeps more digits
 
 
 class Divergence(ABC):
@@ -415,58 +414,45 @@ class BregmanLoss(KCentresLoss):
 def relative_entropy(x: Array, c: Array) -> Array:
     """Compute x log(x / c) - x + c for x >= 0 and c > 0, with 0 log 0 = 0.
 
-    With s = (x - c) / (x + c) it equals c [2 s^2 + 2 (1 + s) (s^3/3 + s^5/5 + ...)] / (1 - s).
+    With v = log(x / c) it equals x (exp(-v) - 1 + v).
 
     Examples
     --------
     >>> relative_entropy(np.array([0.0, 1.0, 2.0]), np.array([3.0, 1.0, 1.0]))
     array([3.        , 0.        , 0.38629436])
     """
-    s = _contrast(x, c)
-    near = np.abs(s) < _NEAR
-    t = np.where(near, s, 0)
-    close = c * (2 * t * t + 2 * (1 + t) * _odd_tail(t)) / (1 - t)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        apart = np.where(x > 0, x * _log_ratio(x, c), 0) + (c - x)
-    return np.asarray(np.where(near, close, apart))
+    v, near = _log_ratio(x, c)
+    with ignore_overflow():
+        entropy = np.asarray(np.where(x > 0, x * v, 0) + (c - x))
+    entropy[near] = np.broadcast_to(x, v.shape)[near] * exp_excess_near(-v[near])
+    return entropy
 
 
 def itakura_saito(x: Array, c: Array) -> Array:
     """Compute x / c - log(x / c) - 1 for x > 0 and c > 0.
 
-    With s = (x - c) / (x + c) it equals 2 s^2 / (1 - s) - 2 (s^3/3 + s^5/5 + ...).
+    With v = log(x / c) it equals exp(v) - 1 - v.
 
     Examples
     --------
     >>> itakura_saito(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([0.        , 0.30685282])
     """
-    s = _contrast(x, c)
-    near = np.abs(s) < _NEAR
-    t = np.where(near, s, 0)
+    v, near = _log_ratio(x, c)
     with ignore_overflow():
-        return np.asarray(
-            np.where(near, 2 * t * t / (1 - t) - 2 * _odd_tail(t), x / c - _log_ratio(x, c) - 1)
-        )
+        excess = np.asarray(x / c - v - 1)
+    excess[near] = exp_excess_near(v[near])
+    return excess
 
 
-def _contrast(x: Array, c: Array) -> Any:
-    """Compute (x - c) / (x + c), also where x + c would overflow."""
-    return (x / 2 - c / 2) / (x / 2 + c / 2)
-
-
-def _log_ratio(x: Array, c: Array) -> Any:
-    """Compute log(x / c), also where the quotient would overflow or vanish."""
-    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        ratio = x / c
-        normal = (ratio > np.finfo(ratio.dtype).tiny) & np.isfinite(ratio)
-        return np.where(normal, np.log(ratio), np.log(x) - np.log(c))
-
-
-def _odd_tail(s: Array) -> Any:
-    """Sum s^3/3 + s^5/5 + ...: half of log((1 + s) / (1 - s)), less s."""
-    square = s * s
-    total = np.zeros_like(s)
-    for term in range(_TERMS, 0, -1):
-        total = square * (1 / (2 * term + 1) + total)
-    return s * total
+def _log_ratio(x: Array, c: Array) -> tuple[Array, Array]:
+    """Compute log(x / c), also where the quotient would overflow or vanish, and where it is near 0."""
+    x, c = np.broadcast_arrays(x, c)
+    with np.errstate(all="ignore"):
+        ratio, change = x / c, (x - c) / c
+        logs = np.log(ratio)
+        lost = ~((ratio > np.finfo(ratio.dtype).tiny) & np.isfinite(ratio))
+        logs[lost] = np.log(x[lost]) - np.log(c[lost])
+    near = np.abs(change) < _NEAR
+    logs[near] = np.log1p(change[near])
+    return logs, near

@@ -503,8 +503,7 @@ class LogisticLoss(_MarginLoss):
     max_third = 1 / (6 * 3**0.5)
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        s = y * m
-        return np.log1p(np.exp(-np.abs(s))) + np.maximum(-s, 0)
+        return softplus(-y * m)
 
     def slope(self, m: Array, y: Array) -> Array:
         return -y * expit(-y * m)
@@ -525,6 +524,11 @@ class LogisticLoss(_MarginLoss):
         small /= both
         small /= both
         return slope, small
+
+
+def softplus(x: Array) -> Array:
+    """Compute log(1 + exp(x)), also where exp(x) overflows."""
+    return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
 def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:

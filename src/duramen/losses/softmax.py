@@ -11,7 +11,7 @@ from scipy.special import softmax
 from duramen.arrays import Array, check_count
 from duramen.errors import RowError
 from duramen.losses.base import Ball, ignore_overflow, lengths
-from duramen.losses.linear import PredictorLoss, refuse_overflow
+from duramen.losses.linear import PredictorLoss, refuse_overflow, softplus
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SoftmaxLoss(PredictorLoss):
         return np.full(len(y), share * (1 - share))
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        values = self._over_rows(lambda m, y: _softplus(_shortfalls(m, y)), theta, X, y)[0]
+        values = self._over_rows(lambda m, y: softplus(_shortfalls(m, y)), theta, X, y)[0]
         refuse_overflow(values)
         return values
 
@@ -113,7 +113,7 @@ class SoftmaxLoss(PredictorLoss):
 
         def kernel(m: Array, labels: Array, reach: Array) -> Array:
             short = _shortfalls(m, labels)
-            here, highest = _softplus(short), _softplus(short + reach)
+            here, highest = softplus(short), softplus(short + reach)
             bound = (highest - here) + 16 * self.n_classes * unit * (1 + highest)
             return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
 
@@ -146,7 +146,3 @@ def _shortfalls(m: Array, labels: Array) -> Array:
         return gaps[:, 0]
     top = gaps.max(axis=1)
     return np.asarray(top + np.log(np.exp(gaps - top[:, None]).sum(axis=1)))
-
-
-def _softplus(short: Array) -> Array:
-    return np.log1p(np.exp(-np.abs(short))) + np.maximum(short, 0)

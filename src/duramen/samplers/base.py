@@ -211,7 +211,7 @@ def scale_weights(found: Draw, own: Array, totals: Array, rest: Callable[[int, A
     """
     scaled = own / found.inclusion
     certain = found.inclusion >= 1
-    for group in np.unique(found.groups):
+    for group in np.flatnonzero(np.bincount(found.groups)):
         mine = np.flatnonzero(found.groups == group)
         kept, others = mine[certain[mine]], mine[~certain[mine]]
         left = float(totals[group]) - float(own[kept].sum())
@@ -242,6 +242,8 @@ def apportion(shares: Any, capacities: Any, size: int) -> Array:
     least = np.minimum(room, 2 if 2 * len(room) <= size else 1)
     if size < least.sum():
         raise ValueError(f"size={size} is below {least.sum()}, one for each group")
+    if len(room) == 1:
+        return np.array([size])
     shares = np.asarray(shares, dtype=np.float64)
     shares = shares / max(float(shares.max()), np.finfo(float).tiny)
     shares = np.maximum(np.rint(shares * _STEP) / _STEP, 1e-9)  # so that the rounding of sums hardly matters

@@ -20,7 +20,7 @@ import numpy as np
 
 from duramen.arrays import Array, row_products, take_rows
 from duramen.losses.base import ignore_overflow, lengths
-from duramen.losses.nearest import (
+from duramen.losses.centres import (
     FEW_COLUMNS,
     first_least,
     nearest_squared,

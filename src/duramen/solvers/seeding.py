@@ -22,7 +22,7 @@ import numpy as np
 
 from duramen.arrays import Array, draw_distinct_rows, draw_rows
 from duramen.losses.base import ignore_overflow
-from duramen.losses.nearest import FEW_COLUMNS, squared_differences
+from duramen.losses.centres import FEW_COLUMNS, squared_differences
 from duramen.trimming import Problem, Trimmer, kept_sum
 
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
