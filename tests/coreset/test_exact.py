@@ -45,18 +45,25 @@ def test_a_sum_is_that_of_fractions_rounded_once(values):
     assert one.values == many.values == wanted
 
 
-@given(st.lists(floats, min_size=1, max_size=30), st.integers(0, 30), st.randoms(use_true_random=False))
-def test_neither_groups_nor_order_show(values, cut, random):
+@given(
+    st.lists(floats, min_size=1, max_size=30),
+    st.integers(0, 30),
+    st.randoms(use_true_random=False),
+    st.sampled_from([3, 1 << 28]),
+)
+def test_neither_groups_nor_order_nor_carries_show(values, cut, random, room):
     whole = summed(values)
     random.shuffle(values)
-    parts = summed(values[:cut])
-    parts.absorb(summed(values[cut:]))
-    columns = ExactSums(0)
-    for place, value in enumerate(values):
-        columns.grow(place + 1)
-        columns.absorb(summed([value]), at=[place])
-    some = columns.take(np.arange(len(values)) >= cut).total()
-    some.absorb(columns.take(np.arange(min(cut, len(values)))).total())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_FULL", room)
+        parts = summed(values[:cut])
+        parts.absorb(summed(values[cut:]))
+        columns = ExactSums(0)
+        for place, value in enumerate(values):
+            columns.grow(place + 1)
+            columns.absorb(summed([value]), at=[place])
+        some = columns.take(np.arange(len(values)) >= cut).total()
+        some.absorb(columns.take(np.arange(min(cut, len(values)))).total())
     assert parts == whole == columns.total() == some
     assert again(whole) == whole == pickle.loads(pickle.dumps(whole))
 
