@@ -58,7 +58,7 @@ _RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
 _MOVED = {  # and old names of modules that the documentation imported from
     "ball": "losses.base",
     "sampling": "samplers",
-    "sampling.calibration": "samplers.calibration",
+    "sampling.calibration": "coreset.coreset",
     "sampling.ranks": "samplers.base",
     "sampling.sensitivity": "samplers.sensitivity",
     "scanning": "io.scan",

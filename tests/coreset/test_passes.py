@@ -17,7 +17,6 @@ from duramen.coreset import candidates, view
 from duramen.coreset import passes as plans
 from duramen.distributed import Plan, Summary, finish, merge, plan, summarize
 from tests.support import (
-    KINDS,
     PROBLEMS,
     SAMPLERS,
     SUITS,
@@ -362,16 +361,6 @@ def assert_law(points, batches=None, *, anchor=None, **chosen):
     return core
 
 
-@pytest.mark.parametrize("name, sampler", SUITS, ids=lambda value: value)
-@pytest.mark.parametrize("heavy", KINDS)
-def test_streamed_is_the_coreset_of_all_data_at_once(name, sampler, heavy):
-    problem, points = PROBLEMS[name], data(name, heavy=heavy)
-    core = assert_law(points, loss=problem.loss, sampler=SAMPLERS[sampler], anchor=problem.anchor())
-    assert len(core) == 60
-    assert 0 < core.n_suspected < 60
-    assert core.calibrated
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("name", ["logistic", "huber", "k-means"])
 def test_the_anchor_found_gives_the_same_coreset_again(name, sampler):
@@ -391,15 +380,6 @@ def test_many_small_batches_of_many_points(sampler):
     batches = cut(points, range(0, 20_000, 37))
     loss, anchor = PROBLEMS["logistic"].loss, PROBLEMS["logistic"].anchor()
     assert_law(points, batches, loss=loss, sampler=sampler, anchor=anchor, n_outliers=100, size=50)
-
-
-def test_a_dynamic_coreset_after_reanchor_is_the_same():
-    points = data(n=3000)
-    chosen = {"loss": dm.LogisticLoss(), "size": 60, "n_outliers": 0.05, "random_state": 3}
-    dynamic = dm.DynamicCoreset(**chosen)
-    dynamic.insert(points.X, points.y, points.weights, points.ids)
-    dynamic.reanchor()
-    assert_same_coreset(assert_law(points, **chosen), dynamic.coreset())
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -110,6 +110,20 @@ def test_heavy_rows_that_came_and_went_leave_the_light_ones(engine):
     dyn.check_invariants()
 
 
+def test_three_rows_of_weight_1e40_come_and_go():
+    """Insert rows of weight 1 and three of 1e40, take a coreset, delete the three: the light rows are left."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    settings = {"size": 30, "n_outliers": 5, "anchor": dm.Anchor([[0.0, 0.0]], 1.0), "random_state": 0}
+    dyn, fresh = (dm.DynamicCoreset(dm.KMeansLoss(1), **settings) for _ in range(2))
+    dyn.insert(X)
+    heavy = dyn.insert(X[:3] + 9, sample_weight=[1e40] * 3)
+    dyn.coreset()
+    dyn.delete(heavy)
+    fresh.insert(X)
+    assert dyn.total_weight == 200
+    assert_same(dyn, fresh)
+
+
 def test_light_points_above_heavy_ones_are_told_apart():
     """The weight above the edge is what is left of 3e40 and 50: it is subtracted without rounding."""
     X, weights = np.c_[np.arange(60.0), np.zeros(60)], np.ones(60)

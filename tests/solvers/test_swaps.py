@@ -8,7 +8,7 @@ from duramen.arrays import generator
 from duramen.losses.centres import first_least, squared_differences
 from duramen.solvers import lloyd, seeding, starts
 from duramen.solvers.alternate import alternate
-from duramen.solvers.lloyd import ComparedCentres
+from duramen.solvers.lloyd import ScreenedCentres
 from duramen.trimming import Trimmer, kept_weights, problem_of
 
 
@@ -37,7 +37,7 @@ def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(10))
 def test_comparing_finds_the_first_of_the_nearest(seed):
     X, rng = made_up(seed).X, np.random.default_rng(seed)
-    found = ComparedCentres(X)
+    found = ScreenedCentres(X)
     centres = X[rng.choice(len(X), 6)].astype(np.float64)  # with repetition: some coincide
     before = np.zeros(len(X), dtype=int)
     for step in (0.0, 0.0, 1e-9, 0.1, 3.0):

@@ -75,9 +75,6 @@ class BottomK:
         self._parts: list[RankedPoints] = []
         self._n_waiting, self._n_kept = 0, 0
 
-    def __len__(self) -> int:
-        return self._n_kept
-
     def add(self, points: WeightedPoints, ranks: Array, strata: Array) -> None:
         """Copy the points that may stay; an infinite rank means absence, strata are numbered from 0."""
         missing = int(strata.max(initial=-1)) + 1 - len(self._limits)

@@ -53,15 +53,6 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
-def default_sampler(loss: Loss, has_radius: bool, few: bool) -> Sampler:
-    """Return the sampler that the loss names; sensitivities need a radius.
-
-    A function of what a coreset keeps: passing its anchor back chooses the same sampler.
-    """
-    name = loss.default_sampler(has_radius, few)
-    return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
-
-
 def as_sampler(sampler: Any) -> Sampler | None:
     """Convert a name to a sampler; None for "auto", which depends on the anchor."""
     if isinstance(sampler, str):
@@ -222,13 +213,23 @@ class Settings:
     @property
     def chooser(self) -> Sampler | None:
         """The requested sampler; None for "auto", which depends on the anchor."""
-        return sampler_of(self.sampler, self.plan)
+        chosen = self.sampler
+        if not isinstance(self.plan, ByDeltaSample):
+            return as_sampler(chosen)
+        if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
+            raise TypeError(
+                f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
+            )
+        return UniformSampler()
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
-        """Choose the sampler for an anchor."""
+        """Choose the sampler for an anchor, by what a coreset keeps: its anchor leads to the same sampler."""
+        if self.chooser is not None:
+            return self.chooser
         n_parameters = int(np.prod(self.loss.parameter_shape(n_columns) or (1,)))
         few = isinstance(self.plan, BySize) and self.plan.size < ROWS_A_PARAMETER * n_parameters
-        return self.chooser or default_sampler(self.loss, anchor.radius > 0, few)
+        name = self.loss.default_sampler(anchor.radius > 0, few)
+        return SensitivitySampler(quiet=True) if name == "sensitivity" else SAMPLERS[name]()
 
     def check_radius(self) -> None:
         """Raise ValueError, with advice, if an anchor lacks the radius that is needed."""
@@ -247,17 +248,6 @@ def as_anchor(given: Any) -> Anchor:
         return given
     radius = given.radius if isinstance(given, Ball) else 0.0
     return Anchor(getattr(given, "theta", given), radius)
-
-
-def sampler_of(sampler: Any, plan: SizeRule) -> Sampler | None:
-    """Return the requested sampler; None for "auto", which depends on the anchor."""
-    if not isinstance(plan, ByDeltaSample):
-        return as_sampler(sampler)
-    if sampler not in ("auto", "uniform") and not isinstance(sampler, UniformSampler):
-        raise TypeError(
-            f"beta alone means a uniform sample (Theorem 1); sampler={sampler!r} needs size or epsilon"
-        )
-    return UniformSampler()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from duramen.losses.base import (
 from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
-_SHORT = 512  # rows up to which one argmin takes less than one comparison per centre
 
 Kernel = Callable[[Array], tuple[Array, Array]]
 
@@ -425,12 +424,17 @@ def squared_differences(block: Array, centres: Array) -> Array:
 def first_least(costs: Array) -> tuple[Array, Array]:
     """Find the least of each column of (k, b) costs, and the first row that has it."""
     least = costs.min(axis=0)
-    if len(least) <= _SHORT and not np.isnan(least).any():
-        return least, costs.argmin(axis=0).astype(np.int32)
-    first = np.zeros(costs.shape[1], dtype=np.int32)
-    for number in range(len(costs) - 1, -1, -1):
-        np.copyto(first, number, where=costs[number] == least, casting="same_kind")
+    has_least = costs == least
+    first, tied = only_true(has_least)
+    first[tied] = has_least[:, tied].argmax(axis=0)
     return least, first
+
+
+def only_true(table: Array) -> tuple[Array, Array]:
+    """Find the only true entry of each column of a table (k, b); also return the columns without just one."""
+    short = np.min_scalar_type(-len(table))  # argmax would take ten times as long
+    rows = np.einsum("i,ij->j", np.arange(len(table), dtype=short), table.view(np.int8))
+    return rows.astype(np.int32), (table.sum(axis=0, dtype=short) != 1).nonzero()[0]
 
 
 def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:

@@ -24,6 +24,7 @@ from duramen.losses.centres import (
     FEW_COLUMNS,
     first_least,
     nearest_squared,
+    only_true,
     squared_differences,
     sum_by_centre,
 )
@@ -35,8 +36,9 @@ _COINCIDENT, _BESIDE = 1e-12, 1e-3
 _CORRECTIONS = 64  # after so many, sums are computed from scratch
 _CANCELLED = 1e4  # how many times the cost its terms may be: cancellation then loses four digits
 _SAFE = 1e-9  # relative slack of all bounds, for rounding
+_VANISHING = 1e-300  # squares below it may have lost their digits
 _MARGIN = 0.05  # of a distance: how far centres may move before the rows beyond it are found again
-_FEW = 1 << 18  # rows times centres up to which comparing them all takes less time than bounds: measured
+_FEW = 1 << 18  # rows times centres up to which one product takes less time than bounds: measured
 
 
 class MeanFit(Fit):
@@ -61,7 +63,7 @@ class MeanFit(Fit):
 
     def means(self, centres: Array, weights: Array) -> tuple[Array, Array]:
         """Compute the weight of each cluster, and the weighted mean of its points."""
-        mass, total, _, _ = cluster_sums(self.problem.X, None, self.numbers, weights, centres)
+        mass, total = cluster_sums(self.problem.X, None, self.numbers, weights, centres)
         return mass, centres + total / _positive(mass)
 
     def refill(self, centres: Array, mass: Array, here: Iterate) -> Array:
@@ -88,7 +90,7 @@ class DistanceFit(MeanFit):
         super().__init__(problem)
         X, k = problem.X, self.loss.n_centres
         few = len(X) * k <= _FEW and X.shape[1] <= FEW_COLUMNS
-        self.nearest = ComparedCentres(X) if few else NearestCentres(X)
+        self.nearest = ScreenedCentres(X) if few else NearestCentres(X)
         self.numbers = self.nearest.numbers
         self.squared = np.empty(0)
         # the slope of h at a distance of zero: 1 for k-median, which has a kink there
@@ -123,12 +125,12 @@ class DistanceFit(MeanFit):
         hold = self.kink * np.bincount(numbers[beside], kept[beside], minlength=k)
         rest = pulls.copy()
         rest[beside] = 0.0
-        mass, total, _, _ = cluster_sums(self.problem.X, None, numbers, rest, centres)
+        mass, total = cluster_sums(self.problem.X, None, numbers, rest, centres)
         means = centres + _free_step(total, mass, hold)
         escaping = np.linalg.norm(total, axis=1) > hold
         near = beside[(distances[beside] > _COINCIDENT * scale) & ~escaping[numbers[beside]]]
         if near.size:
-            more, added, _, _ = cluster_sums(self.problem.X, near, numbers[near], pulls[near], centres)
+            more, added = cluster_sums(self.problem.X, near, numbers[near], pulls[near], centres)
             under = hold - self.kink * np.bincount(numbers[near], kept[near], minlength=k)
             moved = centres + _free_step(total + added, mass + more, under)
             means = np.where((more > 0)[:, None], moved, means)
@@ -149,13 +151,13 @@ def _positive(mass: Array) -> Array:
 
 
 def cluster_sums(
-    X: Array, rows: Array | None, numbers: Array, weights: Array, origins: Array
+    X: Array, rows: Array | None, numbers: Array, weights: Array, origins: Array, *, costs: bool = False
 ) -> tuple[Array, ...]:
     """Sum over ``rows`` (None for all), whose clusters and weights are given, for each cluster.
 
-    Return its weight (k,), the sum of the gaps to its origin (k, d) and of their squares (k,), and how many
-    points have weight, less those that lose it (k,). Differences are taken row by row, so that data far from
-    the origin lose no digits.
+    Return its weight (k,) and the sum of the gaps to its origin (k, d); with ``costs`` also that of their
+    squares (k,), and how many points have weight, less those that lose it (k,). Differences are taken row by
+    row, so that data far from the origin lose no digits.
     """
     k, d = origins.shape
 
@@ -164,9 +166,9 @@ def cluster_sums(
         gaps = (X[chunk] if rows is None else take_rows(X, rows[chunk])) - origins.take(owners, axis=0)
         gaps[(parts == 0).nonzero()] = 0.0  # a row that is set aside, however far, does not count
         total = sum_by_centre(gaps, owners, parts, k)
-        columns = (parts, parts * row_products(gaps, gaps), np.sign(parts))
-        mass, squares, counts = (np.bincount(owners, column, minlength=k) for column in columns)
-        return mass, total, squares, counts
+        columns = (parts * row_products(gaps, gaps), np.sign(parts)) if costs else ()
+        mass, *more = (np.bincount(owners, column, minlength=k) for column in (parts, *columns))
+        return mass, total, *more
 
     return sum_over_chunks(work, len(weights), rows_per_chunk(24 * d))
 
@@ -233,7 +235,7 @@ class KMeansFit(DistanceFit):
             twice = np.concatenate((rows, rows))
             clusters = np.concatenate((owners.take(changed), numbers.take(changed)))
             weights = np.concatenate((-before.take(changed), kept.take(changed)))
-            parts = cluster_sums(self.problem.X, twice, clusters, weights, self.origins)
+            parts = cluster_sums(self.problem.X, twice, clusters, weights, self.origins, costs=True)
             self.sums = tuple(one + other for one, other in zip(self.sums, parts, strict=True))
         self.corrections += 1
         return None
@@ -241,7 +243,7 @@ class KMeansFit(DistanceFit):
     def _sum_all(self, centres: Array) -> None:
         self.origins, self.corrections = centres, 0
         self.owners, self.counted = self.numbers.copy(), self.kept.copy()
-        self.sums = cluster_sums(self.problem.X, None, self.owners, self.counted, centres)
+        self.sums = cluster_sums(self.problem.X, None, self.owners, self.counted, centres, costs=True)
 
     def _cost(self, centres: Array) -> tuple[float, float]:
         """Compute the cost of all kept points, and the sizes of its terms, which may cancel."""
@@ -281,20 +283,40 @@ class _MovingCentres:
         return (rows, squared) if far.all() else (rows[far], squared[far])
 
 
-class ComparedCentres(_MovingCentres):
-    """Each row's nearest centre, the first of equally near ones, by comparing it with all of them."""
+class ScreenedCentres(_MovingCentres):
+    """Each row's nearest centre, the first of equally near ones, by one product of all rows and centres.
+
+    With x and c relative to a fixed point, ``|c|^2 - 2 <x, c>`` ranks the centres c of a row x. Where
+    rounding, or an overflow, leaves several that may be nearest, the differences themselves decide.
+    """
+
+    def __init__(self, X: Array) -> None:
+        super().__init__(X)
+        self.shift = np.median(X[:: len(X) // 256 + 1], axis=0)
+        with ignore_overflow():
+            there = _block(X, slice(None)) - self.shift  # in double precision
+            self.sizes = 4 * row_products(there, there)  # so that they overflow first
+            self.columns = np.vstack((there.T, np.ones(len(X))))
 
     def move(self, centres: Array) -> Array:
         """Move the centres (k, d) to new places; return the rows whose nearest centre changed."""
         self.centres = centres.copy()
-        numbers = nearest_squared(_block(self.X, slice(None)), centres)[1]
+        there = centres - self.shift
+        sizes = row_products(there, there)
+        rounding = _rounding(self.sizes, 4 * sizes, len(self.shift))
+        scores = np.column_stack((-2 * there, sizes)) @ self.columns
+        least = scores.min(axis=0)
+        self.farthest = least + (self.sizes / 4 + rounding)
+        numbers, doubtful = only_true(scores <= least + 2 * rounding)
+        if doubtful.size:
+            numbers[doubtful] = first_least(squared_differences(_block(self.X, doubtful), centres))[1]
         rows = (numbers != self.numbers).nonzero()[0]
         self.numbers[rows] = numbers[rows]
         return rows
 
     def beyond(self, level: float) -> tuple[Array, Array]:
         """Find the rows whose squared distance is ``level`` or more, and these squared distances."""
-        return self._at_least(level, np.arange(len(self.X)))
+        return self._at_least(level, (~(self.farthest < level)).nonzero()[0])
 
 
 class NearestCentres(_MovingCentres):
@@ -399,7 +421,7 @@ def _by_products(block: Array, centres: Array, shift: Array) -> tuple[Array, Arr
     least, first = first_least(scores)
     scores[first, np.arange(len(first))] = np.inf
     second = scores.min(axis=0)
-    rounding = 8 * (block.shape[1] + 8) * np.finfo(np.float64).eps * (squares + sizes.max())
+    rounding = _rounding(squares, sizes, block.shape[1])
     squared = _gaps(block, centres, first)
     others = np.sqrt(np.maximum(second + squares - rounding, 0.0))
     close = np.flatnonzero(~(second - least > 2 * rounding))
@@ -407,6 +429,11 @@ def _by_products(block: Array, centres: Array, shift: Array) -> tuple[Array, Arr
         squared[close], first[close] = nearest_squared(block[close], centres)
         others[close] = 0.0
     return first, squared, others
+
+
+def _rounding(squares: Array, sizes: Array, d: int) -> Array:
+    """Bound the rounding errors of |c|^2 - 2 <x, c>, from the squared lengths of the x, and of the c."""
+    return 8 * (d + 8) * np.finfo(np.float64).eps * (squares + sizes.max()) + _VANISHING
 
 
 def _gaps(block: Array, centres: Array, numbers: Array) -> Array:
