@@ -17,7 +17,7 @@ from duramen.arrays import Array
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import Suspects, View
 from duramen.dynamic.anchoring import LiveSettings
-from duramen.dynamic.ranked import Ranked, Scored, Scores
+from duramen.dynamic.ranked import Ranked, RowScores, Scores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.sorted_list import Ordered
 from duramen.dynamic.tree import Tree
@@ -231,7 +231,7 @@ class LiveCandidates:
         """The smallest loss of a suspected point; infinite where there is none."""
         return self.table.edge[0]
 
-    def add(self, slots: Array, scored: Scored, *, at_once: bool = False) -> None:
+    def add(self, slots: Array, scored: RowScores, *, at_once: bool = False) -> None:
         """Add points that are in their slots.
 
         A tree depends on the order of points: they are added one by one, unless

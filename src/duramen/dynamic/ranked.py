@@ -21,7 +21,7 @@ _BLOCK = 1 << 14  # points that a check scores together
 _TOGETHER = 1 << 13  # points whose contributions are added up together
 
 
-class Scored(NamedTuple):
+class RowScores(NamedTuple):
     """Scores of points.
 
     The cache is a by-product of the loss; it is kept if it is one number
@@ -33,9 +33,9 @@ class Scored(NamedTuple):
     ranks: Any
     strata: Any
 
-    def take(self, which: slice) -> Scored:
+    def take(self, which: slice) -> RowScores:
         """Select points."""
-        return Scored(*(None if column is None else column[which] for column in self))
+        return RowScores(*(None if column is None else column[which] for column in self))
 
 
 class Scores:
@@ -53,7 +53,7 @@ class Scores:
         known = type(view.sampler) in SAMPLERS.values()
         self.never_fails = view.loss.never_refuses and known and moderate_theta
 
-    def score(self, points: WeightedPoints) -> Scored:
+    def score(self, points: WeightedPoints) -> RowScores:
         """Score points; raise ValueError if the loss cannot take a row or a label."""
         view, ranks, strata = self.view, None, None
         anchored, cache = view.anchored(points)
@@ -61,9 +61,9 @@ class Scores:
             ranks, strata, _ = rank_points(view.sampler, anchored, view.seed, None, None, refuse=False)
             strata = None if strata is None else _checked_strata(view.sampler, strata)
         cache = cache if cache is not None and np.ndim(cache) == 1 else None
-        return Scored(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
+        return RowScores(np.asarray(anchored.losses, dtype=np.float64), cache, ranks, strata)
 
-    def write(self, slots: Array, scored: Scored, extent: int) -> None:
+    def write(self, slots: Array, scored: RowScores, extent: int) -> None:
         """Store the scores of slots, all below ``extent``."""
         for name, values in scored._asdict().items():
             if values is not None:

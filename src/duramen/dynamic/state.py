@@ -21,7 +21,7 @@ from duramen.coreset.view import View, anchor_sample, complete_view, find_view, 
 from duramen.dynamic.anchoring import LiveSettings
 from duramen.dynamic.candidates import LiveCandidates
 from duramen.dynamic.ids import Ids
-from duramen.dynamic.ranked import Scored
+from duramen.dynamic.ranked import RowScores
 from duramen.dynamic.rows import Slots
 from duramen.dynamic.tree import Tree
 from duramen.dynamic.validation import RowValidator, ValidRows
@@ -148,7 +148,7 @@ class State:
             candidates.set_outliers(n_outliers)
         self.consistent = True
 
-    def _score(self, new: ValidRows) -> Scored | None:
+    def _score(self, new: ValidRows) -> RowScores | None:
         """Score points before they are inserted; None if they can wait to be scored with others.
 
         That is where their order does not matter and scoring never fails, so that the result is the same.
@@ -158,7 +158,7 @@ class State:
         waits = new.moderate and scores.never_fails and not self.settings.tree
         return None if waits else scores.score(new.points())
 
-    def _add(self, points: WeightedPoints | ValidRows, scored: Scored | None) -> None:
+    def _add(self, points: WeightedPoints | ValidRows, scored: RowScores | None) -> None:
         """Add points: with their scores, where there are candidates, unless they wait to be scored."""
         slots = self.slots.add(points)
         self.n_weighted += int(np.count_nonzero(points.weights))
@@ -340,5 +340,5 @@ def _score_all(slots: Slots, candidates: LiveCandidates, *, at_once: bool = Fals
     parts = [candidates.scores.score(slots.points(there[start : start + _BLOCK])) for start in starts]
     if parts:
         columns = zip(*parts, strict=True)
-        scored = Scored(*(None if column[0] is None else np.concatenate(column) for column in columns))
+        scored = RowScores(*(None if column[0] is None else np.concatenate(column) for column in columns))
         candidates.add(there, scored, at_once=at_once)
