@@ -161,7 +161,7 @@ def view_of(dyn):
 def suspects_of(dyn):
     """Read the ids of the suspected from the state."""
     view = view_of(dyn)
-    return set(dyn._state.slots.ids[view.table.suspects()].tolist())
+    return set(dyn._state.slots.ids[view.table.suspects().rows].tolist())
 
 
 class Model:

@@ -88,7 +88,7 @@ def choose(
     suspects, n_inner = candidates.suspects(), int(candidates.strata().counts.sum())
     n_outer, rule = len(suspects.rows), view.settings.plan
     sizes = rule.sizes(candidates, view, n_outliers)
-    outer = choose_suspects(suspects.ids, suspects.losses, suspects.weights, sizes[0], view.seed)
+    outer = choose_suspects(suspects, int(min(sizes[0], n_outer)), view.seed)
     size = int(min(sizes[1], n_inner))
     inner = _choose_inliers(candidates, view, size, n_inner)
     points = candidates.copy(suspects.rows[outer.rows], inner.rows)
@@ -146,7 +146,7 @@ def keep_all(
     )
 
 
-def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed: int) -> Chosen:
+def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     """Choose the rows that represent the suspected outliers, from bins of similar loss.
 
     The paper draws them uniformly. How many true outliers are among those drawn
@@ -155,9 +155,11 @@ def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed
     as many of each kind as it should. The bin of a point depends on its own loss
     alone: bins are steps of a geometric scale, fine where the size allows.
     """
-    size = int(min(size, len(ids)))
     if not size:
         return _nothing()
+    if (size, seed) in suspects.draws:
+        return suspects.draws[size, seed]
+    ids, losses, weights = suspects.ids, suspects.losses, suspects.weights
     with np.errstate(divide="ignore"):
         height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
     groups = np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
@@ -176,7 +178,8 @@ def choose_suspects(ids: Array, losses: Array, weights: Array, size: float, seed
         return float(others.sum())
 
     found = draw_entries(Entries(np.arange(len(ids)), ids, weights, ranks, groups), sizes, totals, rest, seed)
-    return found._replace(groups=-1 - found.groups)
+    suspects.draws[size, seed] = found = found._replace(groups=-1 - found.groups)
+    return found
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 import numpy as np
@@ -356,13 +356,18 @@ class Scored(NamedTuple):
         return self.inner.losses
 
 
-class Suspects(NamedTuple):
-    """The suspected outliers: the row of each where it is kept, and what the draw depends on."""
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """The suspected outliers: the row of each where it is kept, and what the draw depends on.
+
+    ``draws`` are those made from them, by size and seed: a changing table keeps suspects until one changes.
+    """
 
     rows: Array
     ids: Array
     losses: Array
     weights: Array
+    draws: dict[tuple[int, int], Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

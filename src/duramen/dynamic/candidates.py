@@ -43,6 +43,7 @@ class LossTable:
        the point at the edge.
     4. Without the point at the edge, the suspected would weigh less than they must; with
        it they weigh enough, or are all there are.
+    5. Suspects that were read off are those of now.
     """
 
     def __init__(self, slots: Slots, scores: Scores) -> None:
@@ -50,6 +51,7 @@ class LossTable:
         self.order = Ordered(slots)
         self.above = ExactSums()
         self.n_suspected = 0
+        self._suspects: Suspects | None  # as they were read off, until one changes
         self._set_edge(-1)
 
     def __len__(self) -> int:
@@ -105,15 +107,20 @@ class LossTable:
             return self._release(weight), False
         return np.empty(0, dtype=np.int64), False
 
-    def suspects(self) -> Array:
-        """Return the slots of all that are suspected, those of the largest losses first."""
+    def suspects(self) -> Suspects:
+        """Return all that are suspected, those of the largest losses first."""
+        if self._suspects is not None:
+            return self._suspects
         parts, count = [np.empty(0, dtype=np.int32)], 0
         for part in self.order.from_place(*_NOWHERE, up=False):
             if count >= self.n_suspected:
                 break
             parts.append(part)
             count += len(part)
-        return np.concatenate(parts)[: self.n_suspected]
+        slots = np.concatenate(parts)[: self.n_suspected]
+        columns = self._slots.ids[slots], self._scores.losses[slots], self._slots.weights[slots]
+        self._suspects = Suspects(slots, *columns)
+        return self._suspects
 
     def check(self, weight: float) -> None:
         """Raise AssertionError, naming the invariant, if one is broken for the weight to suspect."""
@@ -127,6 +134,9 @@ class LossTable:
         weights = self._slots.weights[outer]
         assert len(outer) == self.n_suspected, "3: n_suspected is not the number of the suspected"
         assert self.edge == self._place(outer[0] if len(outer) else -1), "2: the edge is not at a point"
+        if self._suspects is not None:
+            assert np.array_equal(self._suspects.rows[::-1], outer), "5: suspects are not those of now"
+            assert np.array_equal(self._suspects.weights[::-1], weights), "5: a suspect has another weight"
         above = math.fsum(weights[1:])
         assert self.above.values == above, "3: the weight above the edge is wrong"
         assert self._edge_weight == math.fsum(weights[:1]), "2: the weight of the point at the edge is wrong"
@@ -140,6 +150,7 @@ class LossTable:
         if count:
             self.above.add_rows(self._slots.weights[slots[suspected]], sign)
             self.n_suspected += sign * count
+            self._suspects = None
         return suspected
 
     def _suspect(self, weight: float) -> Array:
@@ -188,7 +199,7 @@ class LossTable:
         return _NOWHERE if slot < 0 else (float(self._scores.losses[slot]), int(self._slots.ids[slot]))
 
     def _set_edge(self, slot: int) -> None:
-        self.edge = self._place(slot)
+        self.edge, self._suspects = self._place(slot), None
         self._edge_weight = 0.0 if slot < 0 else float(self._slots.weights[slot])
 
 
@@ -296,8 +307,7 @@ class LiveCandidates:
 
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
-        slots = self.table.suspects()
-        return Suspects(slots, self._slots.ids[slots], self.scores.losses[slots], self._slots.weights[slots])
+        return self.table.suspects()
 
     def strata(self) -> Strata:
         """Return the strata of the inliers; one in a tree."""
