@@ -315,15 +315,18 @@ class Fit(ABC):
 
     def evaluate(self, theta: Array) -> Iterate:
         """Set the worst weight z aside at ``theta``."""
-        losses = self.losses(theta)
+        return self.trimmed(theta, self.losses(theta))
+
+    def trimmed(self, theta: Array, losses: Array) -> Iterate:
+        """Set the worst weight z aside, for given losses."""
         return self.problem.at(theta, losses, self.trim(losses))
 
-    @abstractmethod
     def losses(self, theta: Array) -> Array:
         """Compute the loss of every point."""
+        return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
 
     @abstractmethod
-    def refit(self, here: Iterate) -> Array:
+    def refit(self, here: Iterate) -> Iterate:
         """Find parameters that are no worse on the weights kept here, or return those here."""
 
     def restart(self) -> None:  # noqa: B027 (nothing to forget)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,25 +16,16 @@ import numpy as np
 from duramen.arrays import Array, read_only
 from duramen.losses.base import ignore_overflow
 from duramen.solvers.lloyd import DistanceFit, KMeansFit, MeanFit
-from duramen.solvers.newton import GradientFit, NewtonFit, SmoothedFit, SoftmaxFit
-from duramen.trimming import Fit, Iterate, Problem
-
-FITS: dict[str, type[Fit]] = {
-    "newton": NewtonFit,
-    "softmax": SoftmaxFit,
-    "smoothed": SmoothedFit,
-    "kmeans": KMeansFit,
-    "distance": DistanceFit,
-    "mean": MeanFit,
-    "gradient": GradientFit,
-}
-"""How to refit, by the name that a loss has as its ``fitter``."""
+from duramen.solvers.newton import Coordinates, GradientFit, NewtonFit, SoftmaxFit
+from duramen.trimming import Fit, Iterate, Problem, kept_sum
 
 _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 # per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
 _PATIENCE = 10  # iterations with little gain from shortened steps, before they count as converged
+_SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
+_STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 
 
 class Status(enum.Enum):
@@ -124,7 +115,7 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
     here = fit.evaluate(theta)
     history, little, status = [here.objective], 0, Status.MAX_ITER
     for n_iter in range(1, stopping.max_iter + 1):
-        there = fit.evaluate(fit.refit(here))
+        there = fit.refit(here)
         if not there.objective < here.objective:
             there = _halve_step(fit, here, there)
         gain = here.objective - there.objective
@@ -168,3 +159,44 @@ def _is_unbounded(problem: Problem, here: Iterate | Run, small: float) -> bool:
     except ValueError:  # so far out that predictors overflow
         return False
     return 0 < twice < 0.9 * here.objective
+
+
+class SmoothedFit(Fit):
+    """Fits of smooth losses, ever closer to a loss with kinks, each from the last one."""
+
+    needs = ("smoothed",)
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.loss: Any = problem.loss
+        self.frame = Coordinates.of(problem)
+        self.level = 0
+
+    def restart(self) -> None:
+        self.level = 0
+
+    def refit(self, here: Iterate) -> Iterate:
+        mean = kept_sum(here.losses, here.kept) / self.problem.kept_weight
+        kept = self.problem.points.with_weights(here.kept)
+        while mean > 0:
+            share, self.sure = _SHARES[self.level], self.level == len(_SHARES) - 1
+            smooth = self.loss.smoothed(mean, share)
+            problem = replace(self.problem, points=kept, z=0.0, loss=smooth, frame=self.frame)
+            # as closely as a loss that differs in part by this share deserves
+            there = self.evaluate(alternate(problem, here.theta, Stopping(_STEPS, _GAIN * share)).theta)
+            self.level += not self.sure
+            if self.sure or there.objective < here.objective:
+                return there
+        return here
+
+
+FITS: dict[str, type[Fit]] = {
+    "newton": NewtonFit,
+    "softmax": SoftmaxFit,
+    "smoothed": SmoothedFit,
+    "kmeans": KMeansFit,
+    "distance": DistanceFit,
+    "mean": MeanFit,
+    "gradient": GradientFit,
+}
+"""How to refit, by the name that a loss has as its ``fitter``."""

@@ -52,10 +52,10 @@ class MeanFit(Fit):
         self.numbers = numbers.astype(np.intp)
         return values
 
-    def refit(self, here: Iterate) -> Array:
+    def refit(self, here: Iterate) -> Iterate:
         centres = here.theta.reshape(-1, self.problem.points.n_columns)
         mass, means = self.means(centres, here.kept)
-        return self.loss.inside(self.refill(means, mass, here)).reshape(here.theta.shape)
+        return self.evaluate(self.loss.inside(self.refill(means, mass, here)).reshape(here.theta.shape))
 
     def means(self, centres: Array, kept: Array) -> tuple[Array, Array]:
         """Compute the weight of each cluster, and the weighted mean of its points."""
@@ -185,12 +185,12 @@ class KMeansFit(DistanceFit):
             cost, _ = self._cost(theta)
         return Iterate(theta, np.empty(0), kept, max(cost, 0.0))
 
-    def refit(self, here: Iterate) -> Array:
+    def refit(self, here: Iterate) -> Iterate:
         mass, total, _, counts = self.sums
         mass = np.where(counts > 0, mass, 0.0)
         if not mass.all():
             here = here._replace(losses=self.nearest.squared())
-        return self.refill(self.origins + total / _positive(mass), mass, here)
+        return self.evaluate(self.refill(self.origins + total / _positive(mass), mass, here))
 
     def _update(self, centres: Array, kept: Array) -> None:
         """Correct the sums for the rows that changed, or compute them from scratch if too much did."""
