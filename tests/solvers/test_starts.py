@@ -8,8 +8,9 @@ from scipy import sparse
 
 import duramen as dm
 from duramen.arrays import spawn
-from duramen.solvers import starts
-from duramen.solvers.starts import SEEDINGS, Subsampler
+from duramen.solvers import seeding, starts
+from duramen.solvers.seeding import SEEDINGS
+from duramen.solvers.starts import draw_sample
 from duramen.trimming import problem_of
 from tests.conformance.cases import CASES
 
@@ -43,7 +44,7 @@ def test_every_seeding_serves_every_loss_of_centres(name, case):
     X, _ = case.data(0, 200)
     weights = np.random.default_rng(0).integers(0, 3, 200)
     problem = problem_of(dm.points(X, weights=weights), case.loss, 10)
-    theta = starts.seed(name, problem, np.random.default_rng(0))
+    theta = seeding.seed(name, problem, np.random.default_rng(0))
     assert theta.shape == case.loss.parameter_shape(X.shape[1])
     assert np.isfinite(case.loss.values(theta, X)).all()
 
@@ -120,8 +121,7 @@ def test_a_sample_stands_for_the_points():
     y = np.where(np.arange(5000) < 50, 1, 0)
     weights = np.where(np.arange(5000) % 2, 3.0, 0.0)
     problem = problem_of(dm.points(X, y, weights, ids=np.arange(5000) + 7), dm.LogisticLoss(), 30)
-    sampler = Subsampler(problem)
-    draws = [sampler.draw(500, rng) for rng in spawn(np.random.default_rng(1), 200)]
+    draws = [draw_sample(problem, 500, rng) for rng in spawn(np.random.default_rng(1), 200)]
     for part in draws:
         assert part.points.total_weight == 500
         assert part.points.weights[part.points.y > 0].sum() == 5  # its share of the rare class, exactly

@@ -6,7 +6,7 @@ import pytest
 import duramen as dm
 from duramen.arrays import generator
 from duramen.losses.centres import first_least, squared_differences
-from duramen.solvers import seeding, starts
+from duramen.solvers import seeding
 from duramen.solvers.alternate import alternate
 from duramen.solvers.lloyd import NearestCentres
 from duramen.trimming import Trimmer, kept_weights, problem_of
@@ -26,11 +26,11 @@ def made_up(seed, n=400, d=3, k=6):
 @pytest.mark.parametrize("seed", range(5))
 def test_shortcuts_do_not_change_the_centres(seed, monkeypatch):
     problem = made_up(seed)
-    quick = starts.seed("local-search", problem, generator(seed))
+    quick = seeding.seed("local-search", problem, generator(seed))
     monkeypatch.setattr(seeding, "_ROUNDING", np.inf)  # no bound excludes a centre
     afresh = alternate
-    monkeypatch.setattr(starts, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
-    assert np.array_equal(quick, starts.seed("local-search", problem, generator(seed)))
+    monkeypatch.setattr(seeding, "alternate", lambda problem, theta, stop, fit: afresh(problem, theta, stop))
+    assert np.array_equal(quick, seeding.seed("local-search", problem, generator(seed)))
 
 
 @pytest.mark.parametrize("seed", range(10))

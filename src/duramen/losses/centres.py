@@ -430,6 +430,13 @@ def first_least(costs: Array) -> tuple[Array, Array]:
     return least, first
 
 
+def least_two(costs: Array) -> tuple[Array, Array, Array]:
+    """Find the first least of each column of (k, b) costs, its cost, and the next cost; overwrites them."""
+    least, first = first_least(costs)
+    costs[first, np.arange(len(first))] = np.inf
+    return first, least, costs.min(axis=0)
+
+
 def only_true(table: Array) -> tuple[Array, Array]:
     """Find the only true entry of each column of a table (k, b); also return the columns without just one."""
     short = np.min_scalar_type(-len(table))  # argmax would take ten times as long

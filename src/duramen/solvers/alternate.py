@@ -23,7 +23,6 @@ _ROUNDING = 1e-12  # a rise by less, relative to the objective, is rounding
 # per unit of kept weight: below the first the objective may fall for ever; below the second it does, so stop
 _SMALL, _NOTHING = 1e-2, 1e-9
 _HALVINGS = 20
-_PATIENCE = 10  # iterations with little gain from shortened steps, before they count as converged
 _SHARES = (1, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)  # how much smooth losses differ from one with kinks
 _STEPS, _GAIN = 30, 1e-2  # the most steps for each, and the gain that counts, relative to that share
 
@@ -54,12 +53,16 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback."""
+    """When to stop: after ``max_iter`` iterations, when one gains less than ``tol``, or by a callback.
+
+    If steps are shortened, only after ``patience`` iterations with little gain.
+    """
 
     max_iter: int = 300
     tol: float = 1e-4
     callback: Callable[[Step], Any] | None = None
     start: int = 0
+    patience: int = 10
 
 
 class Run(NamedTuple):
@@ -129,7 +132,7 @@ def _alternate(fit: Fit, theta: Array, stopping: Stopping) -> Run:
         if stopping.callback is not None and stopping.callback(step):
             status = Status.STOPPED
             break
-        if little and (fit.sure or little == _PATIENCE):
+        if little and (fit.sure or little == stopping.patience):
             status = Status.CONVERGED
             break
         if _is_unbounded(fit.problem, here, _NOTHING):
@@ -183,7 +186,8 @@ class SmoothedFit(Fit):
             smooth = self.loss.smoothed(mean, share)
             problem = replace(self.problem, points=kept, z=0.0, loss=smooth, frame=self.frame)
             # as closely as a loss that differs in part by this share deserves
-            there = self.evaluate(alternate(problem, here.theta, Stopping(_STEPS, _GAIN * share)).theta)
+            stopping = Stopping(_STEPS, _GAIN * share, patience=_STEPS)
+            there = self.evaluate(alternate(problem, here.theta, stopping).theta)
             self.level += not self.sure
             if self.sure or there.objective < here.objective:
                 return there

@@ -21,7 +21,7 @@ from duramen.arrays import Array, row_products, take_rows
 from duramen.losses.base import ignore_overflow, lengths
 from duramen.losses.centres import (
     FEW_COLUMNS,
-    first_least,
+    least_two,
     nearest_squared,
     squared_differences,
     sum_by_centre,
@@ -164,7 +164,7 @@ class KMeansFit(DistanceFit):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.corrections = _CORRECTIONS  # since the sums were computed from scratch
-        # what :func:`cluster_sums` returned, around which centres, and for which cluster and weight of each row
+        # what :func:`cluster_sums` returned, around which centres, for which clusters and weights of rows
         self.sums: tuple[Array, ...] = ()
         self.origins = self.owners = self.counted = np.empty(0)
 
@@ -327,9 +327,7 @@ def _two_nearest(block: Array, centres: Array) -> tuple[Array, Array, Array]:
         sizes, squares = row_products(moved, moved), row_products(there, there)
         scores = (-2 * moved) @ there.T
         scores += sizes[:, None]
-    least, first = first_least(scores)
-    scores[first, np.arange(len(first))] = np.inf
-    second = scores.min(axis=0)
+    first, least, second = least_two(scores)
     if few:
         return first, least, np.sqrt(second)
     rounding = 8 * (len(shift) + 8) * np.finfo(np.float64).eps * (squares + sizes.max()) + _VANISHING

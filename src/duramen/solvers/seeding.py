@@ -16,30 +16,31 @@ clustering too.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from duramen.arrays import Array, draw_distinct_rows, draw_rows
 from duramen.losses.base import ignore_overflow
-from duramen.losses.centres import FEW_COLUMNS, squared_differences
+from duramen.losses.centres import least_two, squared_differences
+from duramen.parallel import for_each_chunk, rows_per_chunk
+from duramen.solvers.alternate import Stopping, alternate, fit_of
 from duramen.trimming import Problem, Trimmer, kept_sum
 
 _GUESSES = 4.0 ** -np.arange(6)  # of the optimum, as shares of the cost of one centre
-_AT_ONCE = 1 << 14  # rows up to which the costs of several centres are computed together
 _ROUNDING = 1e-9  # of all weight at the cap: far more than sums over the points lose to rounding
+_SWAPS = 20  # candidates tried at least, and twice as many as centres: measured, in docs/solving.md
+_REFITS = Stopping(max_iter=5)  # before a swap is judged
 
 
 class Costs:
-    """The cost of every point under single centres."""
+    """The cost of every point of a problem under single centres."""
 
     def __init__(self, problem: Problem) -> None:
-        self.X, self.weights, self.z = problem.X, problem.points.weights, problem.z
+        self.problem, self.X, self.weights, self.z = problem, problem.X, problem.points.weights, problem.z
         loss: Any = problem.loss
-        self.k = loss.n_centres
-        self.loss, self.one = loss, loss.of_one_centre()
-        small = len(self.X) <= _AT_ONCE and self.X.shape[1] <= FEW_COLUMNS
-        self.few = small and hasattr(loss, "height")
+        self.loss, self.k, self.one = loss, loss.n_centres, loss.of_one_centre()
         self.trim = Trimmer(self.weights, self.z, np.arange(len(self.weights)))
 
     def centres_at(self, rows: Array) -> Array:
@@ -60,18 +61,18 @@ class Costs:
 
     def of_each(self, centres: Array) -> Array:
         """Compute the cost of every point under each of several centres: (q, n)."""
-        if not self.few:
-            costs = np.empty((len(centres), len(self.X)))
-            for row, centre in zip(costs, centres, strict=True):
-                row[:] = self.one.values(centre.reshape(self.one.parameter_shape(len(centre))), self.X)
-            return costs
-        with ignore_overflow():
-            squared = squared_differences(self._columns, centres)
-            return self.loss.height(squared).astype(np.float64, copy=False)
+        costs = np.empty((len(centres), len(self.X)))
 
-    @functools.cached_property
-    def _columns(self) -> Array:
-        return np.asfortranarray(self.X)
+        def work(chunk: slice) -> None:
+            costs[:, chunk] = self.loss.height(squared_differences(self.X[chunk], centres))
+
+        if hasattr(self.loss, "height"):
+            with ignore_overflow():
+                for_each_chunk(work, len(self.X), rows_per_chunk(8 * (self.X.shape[1] + 3 * len(centres))))
+        else:
+            for row, centre in zip(costs, centres, strict=True):
+                row[:] = self.one.values(centre[None], self.X)
+        return costs
 
     def trimmed_sum(self, costs: Array) -> float:
         """Sum weight times cost once weight z is set aside."""
@@ -134,25 +135,30 @@ def _grow(costs: Costs, cap: float, rng: np.random.Generator) -> tuple[Array, Ar
     return np.stack(centres), least
 
 
-class CheapestTwo(NamedTuple):
-    """For each column of a table (k, n) of costs: the cheapest centre, its cost, and that of the next one."""
+def local_search(costs: Costs, rng: np.random.Generator) -> Array:
+    """Swap centres of the thresholded seeding for points, while that lowers the trimmed cost.
 
-    first: Array
-    least: Array
-    second: Array
+    A swap is judged after a few refits.
+    """
+    problem, fit, shape = costs.problem, fit_of(costs.problem), costs.problem.zero().shape
+    run = alternate(problem, thresholded(costs, rng).reshape(shape), Stopping(), fit)
+    cheapest = None
+    for _ in range(min(max(_SWAPS, 2 * costs.k), 3 * _SWAPS)):
+        swapped = run.theta.reshape(costs.k, -1).copy()
+        cheapest = cheapest or least_two(costs.of_each(swapped))
+        cap = run.objective / max(costs.z, 1.0)
+        centre = costs.centres_at(costs.draw(np.minimum(cheapest[1], cap), 1, rng))[0]
+        swapped[least_needed(costs, *cheapest, costs.of(centre))] = centre
+        tried = alternate(problem, swapped.reshape(shape), _REFITS, fit)
+        if tried.objective < run.objective:
+            run, cheapest = tried, None
+    return run.theta
 
-    @classmethod
-    def of(cls, table: Array) -> CheapestTwo:
-        """Find them in a table, which is overwritten."""
-        first, every = table.argmin(axis=0), np.arange(table.shape[1])
-        least = table[first, every]
-        table[first, every] = np.inf
-        return cls(first, least, table.min(axis=0))
 
-
-def least_needed(costs: Costs, cheapest: CheapestTwo, new: Array) -> int:
+def least_needed(costs: Costs, first: Array, cost: Array, second: Array, new: Array) -> int:
     """Find the centre whose replacement by a new one leaves the least trimmed cost.
 
+    ``first`` is the cheapest centre of each point, ``cost`` its cost, and ``second`` that of the next one.
     Capped costs alone would make a centre on a far cluster of outliers look necessary. But they bound the
     trimmed cost: whatever weight z is set aside, it saves at most z caps more than capping does, so
 
@@ -160,16 +166,29 @@ def least_needed(costs: Costs, cheapest: CheapestTwo, new: Array) -> int:
 
     for any cap. With one near the largest cost that is kept, few centres are left to evaluate.
     """
-    least, without = np.minimum(cheapest.least, new), np.minimum(cheapest.second, new)
+    least, without = np.minimum(cost, new), np.minimum(second, new)
     cap = costs.largest_kept(least)
     with ignore_overflow():  # an infinite cap bounds nothing
         capped = np.minimum(least, cap)
         rises = costs.weights * (np.minimum(without, cap) - capped)
         saved = (costs.z + _ROUNDING * float(costs.weights.sum())) * cap
-        bounds = np.bincount(cheapest.first, rises, minlength=costs.k) + (costs.weights @ capped - saved)
+        bounds = np.bincount(first, rises, minlength=costs.k) + (costs.weights @ capped - saved)
     best = np.inf, costs.k
     for centre in np.argsort(bounds):
         if not bounds[centre] > best[0]:
-            left = costs.trimmed_sum(np.where(cheapest.first == centre, without, least))
+            left = costs.trimmed_sum(np.where(first == centre, without, least))
             best = min(best, (left, int(centre)))
     return best[1]
+
+
+SEEDINGS: dict[str, Callable[[Costs, np.random.Generator], Array]] = {
+    "local-search": local_search,
+    "thresholded": thresholded,
+    "k-means++": plus_plus,
+    "random": random_centres,
+}
+
+
+def seed(name: str, problem: Problem, rng: np.random.Generator) -> Array:
+    """Choose centres by the seeding of that name."""
+    return SEEDINGS[name](Costs(problem), rng).reshape(problem.zero().shape)
