@@ -299,11 +299,12 @@ def report(options: Namespace) -> Result:
     with opened as store:
         core = load_coreset(source) if store is None else core_of(store)
         html = report_html(
-            core if store is None else store,
+            core,
+            live=store,
             title=options.title or source.name,
             certificate=_certificate(options, core, store),
             encoding=encoding_in(core.metadata),
-            names=core_names(core) or None,
+            names=core_names(core),
         ).encode()
     with naming(str(options.output)), replacing(options.output) as file:
         file.write(html)
