@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.cli.options import Result, check_target
+from duramen.cli.options import Result, command
 from duramen.cli.output import bar
 from duramen.coreset.build import robust_coreset
 from duramen.coreset.coreset import Coreset
@@ -39,9 +39,12 @@ _SIGNAL = 4.0  # standard deviation of the log-odds: the true model gets 87% rig
 # angle to the true direction, so that the boundary turns; straight ahead, a fit only grows less confident.
 _REACH, _ANGLE = 22.0, math.radians(30)
 
-_LINES = ("#222222", 6, "-"), ("#009e73", 6, "-"), ("#222222", 1.8, "--"), ("#009e73", 1.8, "--")
+_WIDE: dict[str, Any] = {"lw": 6, "alpha": 0.35}
+_DASHED: dict[str, Any] = {"lw": 1.8, "ls": "--"}
+_LINES = ("#222222", _WIDE), ("#009e73", _WIDE), ("#222222", _DASHED), ("#009e73", _DASHED)
 
 
+@command("demo", "--rows", "--outliers", "--size", "--seed", "--picture", picture=(".png",))
 def demo(options: Namespace) -> Result:
     """Compare fits of a million rows, some of them planted by an adversary.
 
@@ -54,7 +57,6 @@ def demo(options: Namespace) -> Result:
     share = 0.02 if options.outliers is None else options.outliers
     if not 0 < share <= 0.2:
         raise ValueError(f"--outliers {share:g} must be above 0 and at most 0.2 (20%)")
-    check_target(picture, force=True, suffixes=(".png",))
     options.talk.say(
         f"{n:,} rows of two classes, {_COLUMNS} columns. An adversary who knows the true model took\n"
         f"{100 * share:.3g}% of them, moved them where it is most sure of class 1, and labelled them -1.\n"
@@ -159,15 +161,16 @@ def _save_picture(sample: Contaminated, fits: list[dict[str, Any]], core: Corese
         return False
     figure = Figure(figsize=(10, 6.8), layout="constrained")
     axes = figure.subplots()
-    colours = np.where(core.suspected, "#b5179e", np.where(core.y < 0, "#d98032", "#3b6fb6"))
-    axes.scatter(*sample.directions.T @ core.X.T, s=9, c=colours, alpha=0.5, lw=0)
+    first, second = sample.directions.T @ core.X.T
+    classes = np.where(np.asarray(core.y) < 0, "#d98032", "#3b6fb6")
+    colours = np.where(core.suspected, "#b5179e", classes)
+    axes.scatter(first, second, s=9, c=colours, alpha=0.5, lw=0)
     ends = np.array([-99.0, 99.0])  # of a boundary, along the second direction
-    for fit, (colour, width, style) in zip(fits, _LINES, strict=False):
-        first, second = sample.directions.T @ fit["theta"][:-1]
+    for fit, (colour, look) in zip(fits, _LINES, strict=False):
+        across, along = sample.directions.T @ fit["theta"][:-1]
         label = f"{fit['name']}: {fit['accuracy']:.0%}, {fit['seconds']:.2f} s"
-        along = -(fit["theta"][-1] + second * ends) / first
-        axes.plot(along, ends, style, c=colour, lw=width, alpha=0.35 if width > 2 else 1, label=label)
-    title = f"The {len(core):,} rows of the robust coreset, by class; in pink those that stand for suspected outliers"
+        axes.plot(-(fit["theta"][-1] + along * ends) / across, ends, c=colour, label=label, **look)
+    title = f"The {len(core):,} rows of the robust coreset, by class; those of suspected outliers in pink"
     axes.set(xlim=(-6, 25), ylim=(-8, 18), xlabel="along the true direction", title=title)
     axes.legend(loc="lower right", title="share of the clean rows on the right side of each fit")
     figure.savefig(path, dpi=120, format="png")

@@ -17,7 +17,6 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import display
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.display import short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
 from duramen.report.charts import environment, histogram, percent, scatter, short
