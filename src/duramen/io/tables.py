@@ -36,6 +36,7 @@ EXACT = 2**53
 TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
 BEYOND_INT64 = "holds {value}, beyond the largest int64 in {row}"
 MISSING = "has no value in {row}"
+INFINITE = "is infinite in {row}; correct it or drop the row"
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -137,6 +138,7 @@ class Column:
             codes, values = self.texts()
             return codes, list(values)
         numbers = self.flags() if of == "flag" else self.numbers()
+        refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
         codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
         plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
