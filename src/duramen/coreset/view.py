@@ -31,7 +31,7 @@ from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, kept_weights
+from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,7 +41,6 @@ _SHARE = 0.2  # of the size, for the suspected; measured there too
 ROWS_A_PARAMETER = 50
 """With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
-_PROBES = 4096  # losses that suggest where the threshold is
 _ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
 
 
@@ -481,13 +480,8 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     weight = min(weight, total)
     if not weight > 0:
         return np.empty(0, dtype=np.intp)
-    probes = losses[:: max(1, len(losses) // _PROBES)]  # first among those above a level that these suggest
-    share = min(1.0, 1.5 * weight / total + 0.01)
-    rows = np.flatnonzero(losses >= np.quantile(probes, 1 - share, method="lower"))
-    if not weight < float(weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
-        rows = np.arange(len(losses))
-    kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
-    return rows[kept < weights[rows]]
+    rows, left = set_aside(losses, weights, weight, ids)
+    return rows[left < weights[rows]]
 
 
 SAMPLE = 20_000
