@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time passing the interpreter's lock to
@@ -77,6 +78,27 @@ def for_each_chunk(
             work(chunk)
         return
     _work_together(work, chunks, threads)
+
+
+def join_chunks(
+    work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
+) -> list[Any]:
+    """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
+    if n_rows <= rows:
+        return list(work(slice(0, n_rows)))
+    joined: list[Any] = []
+    lock = threading.Lock()
+
+    def write(chunk: slice) -> None:
+        parts = work(chunk)
+        with lock:
+            if not joined:
+                joined.extend(np.empty((n_rows, *part.shape[1:]), dtype=part.dtype) for part in parts)
+        for whole, part in zip(joined, parts, strict=True):
+            whole[chunk] = part
+
+    for_each_chunk(write, n_rows, rows, fixed=fixed)
+    return joined
 
 
 def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:

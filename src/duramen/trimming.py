@@ -376,9 +376,12 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
 
 def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:
     """Find rows of the largest losses that weigh more than z together, so that not all must be sorted."""
-    probes = np.sort(losses[:: max(1, len(losses) // _PROBES)])
-    share = min(1.0, 1.2 * z / total + 0.01)
-    rows = (losses >= probes[int((1 - share) * (len(probes) - 1))]).nonzero()[0]
+    step = max(1, len(losses) // _PROBES)
+    probes = losses[::step]
+    order = probes.argsort()[::-1]
+    sums = weights[::step].take(order).cumsum()
+    place = int(sums.searchsorted(min(1.0, 1.2 * z / total + 0.01) * sums[-1]))
+    rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
     return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
 
 
