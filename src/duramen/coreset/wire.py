@@ -95,14 +95,14 @@ def _read_arrays(data: bytes, at: int, listed: Any) -> dict[str, Array]:
 def to_bytes(body: _BODIES, fingerprint: str) -> bytes:
     """Encode the result of a pass by the plan with this fingerprint."""
     facts = {"plan": fingerprint, "rows": body.n_rows, "points": body.n_points}
-    arrays = {"weights": _pack_sums(body.weight if isinstance(body, FirstPassResult) else body.weights)}
+    arrays = {"weights": (body.weight if isinstance(body, FirstPassResult) else body.weights).parts()}
     if body.kept is not None:
         arrays |= {**_pack_points(body.kept.points, "kept"), "ranks": body.kept.ranks}
     if isinstance(body, FirstPassResult):
         return pack({**facts, "kind": "first", "form": body.form, "classes": body.classes}, arrays)
     arrays |= {"strata": body.numbers, "counts": body.counts}
     if body.totals is not None:
-        arrays["totals"] = _pack_sums(body.totals)
+        arrays["totals"] = body.totals.parts()
     if body.kept is not None and len(body.numbers) > 1:
         short = np.int16 if len(body.numbers) <= np.iinfo(np.int16).max else np.int32
         arrays["places"] = np.searchsorted(body.numbers, body.kept.strata).astype(short)
@@ -191,13 +191,9 @@ def _second(arrays: dict[str, Array], view: View, n_rows: int, n_points: int) ->
     return Collected(n_rows, n_points, suspects, numbers, counts, weights, totals, kept)
 
 
-def _pack_sums(sums: ExactSums) -> Array:
-    return np.frombuffer(sums.to_bytes(), dtype=np.uint8)
-
-
 def _read_sums(array: Array, n: int) -> ExactSums:
-    _require(array.dtype == np.uint8, "its sums")
-    return ExactSums.from_bytes(array.tobytes(), n)
+    _require(array.dtype == np.float64 and len(array) == n, "its sums")
+    return ExactSums.of_parts(array)
 
 
 def _pack_points(points: WeightedPoints, name: str) -> dict[str, Array]:
