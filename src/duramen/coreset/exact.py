@@ -78,7 +78,7 @@ class ExactSums:
         return values[0] if self._n is None else np.array(values, dtype=np.float64)
 
     def parts(self) -> Array:
-        """Return floats (n, k) that add up to each sum: of equal sums the same ones, however they came about."""
+        """Return floats (n, k) that add up to each sum: the same ones for equal sums."""
         floats = [_floats_of(units) or [0.0] for units in self._exact()]
         return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), dtype=np.float64).T
 
