@@ -25,7 +25,6 @@ from duramen.samplers.base import (
     freeze,
     has_frozen,
     smallest,
-    uniforms,
 )
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
@@ -385,6 +384,10 @@ class View:
         The weight to suspect of all data, where it is collected in passes.
     floor : float
         A loss below which no point is suspected; minus infinity where it is not known.
+    limit : float
+        A rank that no point of the first pass's sample exceeds, almost certainly.
+    blind : bool
+        Whether there is no anchor: points are ranked without losses.
     """
 
     settings: Settings
@@ -393,6 +396,8 @@ class View:
     features: CalibrationFeatures | None
     suspected: float = 0.0
     floor: float = -np.inf
+    limit: float = np.inf
+    blind: bool = False
 
     @property
     def loss(self) -> Loss:
@@ -407,7 +412,7 @@ class View:
     def anchored(self, points: WeightedPoints) -> tuple[AnchoredPoints, Any]:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
         loss, theta, cache = self.loss, self.anchor.theta, None
-        if self.anchor is NOWHERE:
+        if self.blind:
             return AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
         if self.features is not None:
             losses, cache = loss.values_and_cache(theta, points.X, points.y)
@@ -487,23 +492,21 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
 SAMPLE = 20_000
 """The number of points from which an anchor is made, and all that is frozen with it, if there are more."""
 _SALT = 0x5851F42D4C957F2D  # an anchor's sample uses other random numbers than the coreset
-_SMALLEST_WEIGHT = 1e-290  # below, a rank would overflow and count as absent
 
 
-def chances(seed: int, ids: Array, weights: Array) -> Array:
-    """Compute the random ranks by which points enter an anchor's sample: the smallest ranks do.
+def first_view(settings: Settings) -> View:
+    """Return the view of the first pass, in which the smallest ranks are the sample for an anchor."""
+    plan = BySize(SAMPLE, keep_suspected=False, suspects=0.0)
+    return blind_view(replace(settings, plan=plan, seed=settings.seed ^ _SALT, given=None))
 
-    A uniform number over the weight, so that heavy points are not missed; infinite where the weight is zero.
-    """
-    ranks = uniforms(seed ^ _SALT, ids)
-    if not (weights == 1.0).all():
-        with np.errstate(divide="ignore", over="ignore"):
-            ranks /= np.where(weights > 0, np.maximum(weights, _SMALLEST_WEIGHT), 0.0)
-    return ranks
+
+def blind_view(settings: Settings) -> View:
+    """Return a view without an anchor: of a uniform sample."""
+    return View(settings, NOWHERE, UniformSampler(), None, blind=True)
 
 
 def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, sorted by id.
+    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed.
 
     Examples
     --------
@@ -513,25 +516,21 @@ def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
     """
     if len(points) <= SAMPLE:
         return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
-    return sample_of(points, chances(seed, points.ids, points.weights))
+    anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
+    return sample_of(points, compute_ranks(UniformSampler(), anchored, seed ^ _SALT))
 
 
 def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
-    """Take the 20,000 points of the smallest ranks, sorted by id."""
-    return points.take_unchecked(*sample_rows(ranks, points.ids, points.weights))
-
-
-def sample_rows(ranks: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
-    """Find the rows of the 20,000 smallest ranks, and the weights with which they represent all.
+    """Take the 20,000 points of the smallest ranks, sorted by id, with weights that represent all points.
 
     A light point was included by chance, and is given the weight of the points that it represents.
     """
-    rows, following = smallest(ranks, ids, SAMPLE)
-    rows = rows[np.argsort(ids[rows])]
-    own = weights[rows]
-    if np.isfinite(following) and not (own == own[0]).all():
-        own = np.maximum(own, 1 / following)
-    return rows, own
+    rows, following = smallest(ranks, points.ids, SAMPLE)
+    rows = rows[np.argsort(points.ids[rows])]
+    weights = points.weights[rows]
+    if np.isfinite(following) and not (weights == weights[0]).all():
+        weights = np.maximum(weights, 1 / following)
+    return points.take_unchecked(rows, weights)
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
