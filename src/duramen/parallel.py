@@ -19,6 +19,7 @@ from contextvars import ContextVar, copy_context
 from operator import add
 from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time passing the interpreter's lock to
@@ -70,6 +71,27 @@ def for_each_chunk(
         turns = -(-n_rows // (rows * threads))
         rows = -(-n_rows // (threads * turns))
     side_by_side(work, [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)])
+
+
+def join_chunks(
+    work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
+) -> list[Any]:
+    """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
+    if n_rows <= rows:
+        return list(work(slice(0, n_rows)))
+    joined: list[Any] = []
+    lock = threading.Lock()
+
+    def write(chunk: slice) -> None:
+        parts = work(chunk)
+        with lock:
+            if not joined:
+                joined.extend(np.empty((n_rows, *part.shape[1:]), dtype=part.dtype) for part in parts)
+        for whole, part in zip(joined, parts, strict=True):
+            whole[chunk] = part
+
+    for_each_chunk(write, n_rows, rows, fixed=fixed)
+    return joined
 
 
 def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
