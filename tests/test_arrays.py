@@ -78,8 +78,8 @@ BAD_FRAMES = {
     "no rows, pandas": (pd.DataFrame({"a": []}, dtype=float), ValueError, NO_ROWS),
     "no rows, polars": (pl.DataFrame({"a": []}, schema={"a": pl.Float64}), ValueError, NO_ROWS),
     "no columns": (pd.DataFrame(index=[1, 2]), ValueError, "X is empty"),
-    "a record": (pl.DataFrame({"a": [{"x": 1, "y": 2}]}), TypeError, "column 'a'"),
-    "records": (pl.DataFrame({"a": [{"x": 1, "y": 2}] * 2}), TypeError, "column 'a'"),
+    "a record": (pl.DataFrame({"a": [{"x": 1, "y": 2}]}), (TypeError, ValueError), "column 'a'"),
+    "records": (pl.DataFrame({"a": [{"x": 1, "y": 2}] * 2}), (TypeError, ValueError), "column 'a'"),
     "an array": (pl.DataFrame({"a": [[1, 2]]}, schema=PAIRS), (TypeError, ValueError), "column 'a'"),
     "arrays": (pl.DataFrame({"a": [[1, 2]] * 2}, schema=PAIRS), (TypeError, ValueError), "column 'a'"),
 }  # fmt: skip

@@ -8,6 +8,7 @@ here, once; an array that is already in this form is viewed, never copied.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -16,6 +17,9 @@ from scipy import sparse
 
 from duramen.errors import RowError
 from duramen.parallel import for_each_chunk, rows_per_chunk
+
+Array: TypeAlias = NDArray[Any]
+Rows: TypeAlias = Any  # Array | sparse.csr_array; SciPy carries no types
 
 
 def is_frame(data: Any) -> bool:
@@ -35,13 +39,11 @@ def as_frame(data: Any) -> Any:
 
 def _with_distinct_names(data: Any) -> Any:
     """Rename the columns of a pandas frame or Arrow table if two share a name, which narwhals refuses."""
-    if not (hasattr(data, "set_axis") or hasattr(data, "rename_columns")):
+    rename = partial(data.set_axis, axis=1) if hasattr(data, "set_axis") else None
+    rename = getattr(data, "rename_columns", rename)
+    if rename is None or len(set(names := column_names(data))) == len(names):
         return data
-    names = column_names(data)
-    if len(set(names)) == len(names):
-        return data
-    numbers = [str(position) for position in range(len(names))]
-    return data.set_axis(numbers, axis=1) if hasattr(data, "set_axis") else data.rename_columns(numbers)
+    return rename([str(position) for position in range(len(names))])
 
 
 def column_names(frame: Any) -> list[str]:
@@ -50,7 +52,7 @@ def column_names(frame: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def _frame_rows(data: Any) -> NDArray[Any]:
+def _frame_rows(data: Any) -> Array:
     """Copy a frame's columns into one (n, d) float array.
 
     float32 is kept where every column fits in it; otherwise float64. A pandas
@@ -63,48 +65,47 @@ def _frame_rows(data: Any) -> NDArray[Any]:
     if set(map(str, getattr(data, "dtypes", ()))) in ({"float32"}, {"float64"}):
         return np.asarray(data)
     pairs = zip(column_names(data), frame.iter_columns(), strict=True)
-    columns = [numeric_column(column, f"X, column {name!r},") for name, column in pairs]
+    columns = [_numeric(column, f"X, column {name!r},", 1) for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
-    shared = np.result_type(*(column.dtype for column in columns))
-    rows = np.empty((len(frame), len(columns)), dtype=_float_type(shared, "X"))
+    rows = np.empty((len(frame), len(columns)), dtype=_float_type(np.result_type(*columns)))
     for position, column in enumerate(columns):
         rows[:, position] = column
     return rows
 
 
-def numeric_column(column: Any, name: str, n_columns: int = 1) -> NDArray[Any]:
-    """Read one column or sequence as a numeric array; missing values become NaN.
+_WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
+_WAYS_OUT = {
+    **dict.fromkeys("Mm", "turn times into numbers first, for instance seconds"),
+    "c": "pass real numbers",
+}
 
-    A masked value, or anything but numbers and booleans, is refused with its row; ``n_columns``
-    above 1 means that the column is a raveled table.
+
+def _numeric(given: Any, name: str, n_dims: int) -> Array:
+    """Read a column or a table as a numeric array; missing values of a column of a frame become NaN.
+
+    A masked value, or anything but numbers and booleans, is refused with its row.
     """
-    if isinstance(column, np.ma.MaskedArray):
-        missing = np.flatnonzero(np.ma.getmaskarray(column))
-        if missing.size:
-            row = missing[0] // n_columns
-            raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
-    values = _as_array(column, name)
-    if values.dtype.kind not in "biuf":
-        _refuse_values(values, name, n_columns)
-    return values
-
-
-def _as_array(column: Any, name: str) -> NDArray[Any]:
-    series = _as_series(column)
+    series = _as_series(given)
     try:
-        values = np.asarray(column if series is None else series.to_numpy())
+        values = np.asanyarray(given if series is None else series.to_numpy())
     except Exception as error:
-        ragged = isinstance(error, ValueError) and isinstance(column, (list, tuple))
-        if ragged:
-            problem = "must hold one number per row; its entries have different lengths"
-            raise ValueError(f"{name} {problem}") from None
+        if isinstance(error, ValueError) and isinstance(given, (list, tuple)):
+            raise ValueError(  # noqa: TRY004 (a list is fine)
+                f"{name} has rows of different lengths; {_ragged(given)}"
+            ) from error
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
-    if values.ndim != 1 and series is not None:
-        raise TypeError(
-            f"{name} has several values per row (type {series.dtype}); give each a column of its own"
-        )
-    return values
+    if values.ndim != n_dims:
+        hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
+        raise ValueError(f"{name} must {_WANTED[n_dims]}; found shape {values.shape}{hint}")
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        row = int(np.argwhere(values.mask)[0][0])
+        raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
+    if values.dtype.kind in "US" and isinstance(given, (list, tuple)):
+        values = np.asarray(given, dtype=object)  # NumPy turned the numbers beside the text into text
+    if values.dtype.kind not in "biuf":
+        _refuse_values(values, name)
+    return np.asarray(values)
 
 
 def _as_series(column: Any) -> Any:
@@ -117,15 +118,11 @@ def _as_series(column: Any) -> Any:
     return series if isinstance(series, nw.Series) else None
 
 
-def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
+def _refuse_values(values: Array, name: str) -> NoReturn:
     """Raise an error that names the first value that is not a number."""
-    way_out = "encode it as numbers first"
-    if values.dtype.kind in "Mm":
-        way_out = "turn times into numbers first, for instance seconds"
-    if values.dtype.kind == "c":
-        way_out = "pass real numbers"
-    for position, value in enumerate(values.ravel()):
-        row, place = position // n_columns, f", column {position % n_columns}" if n_columns > 1 else ""
+    way_out = _WAYS_OUT.get(values.dtype.kind, "encode it as numbers first")
+    for (row, *column), value in np.ndenumerate(values):
+        place = f", column {column[0]}" if column else ""
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
             text = "{name} has a missing value ({value}) in {row}{place}"
             raise RowError(text, row, hint="drop", name=name, value=value, place=place)
@@ -135,13 +132,10 @@ def _refuse_values(values: NDArray[Any], name: str, n_columns: int) -> NoReturn:
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
 
 
-Array: TypeAlias = NDArray[Any]
-Rows: TypeAlias = Any  # Array | sparse.csr_array; SciPy carries no types
-
 _GROUP = 4096  # columns; einsum's order of summation changes with the shape beyond its buffer of 8192
 
 
-def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
+def as_rows(X: Any, *, check_values: bool = True) -> Rows:
     """Convert ``X`` to rows: checked, and copied only if necessary.
 
     Parameters
@@ -151,8 +145,6 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
         integers and booleans become float64.
     check_values : bool
         Also refuse NaN and infinity, which takes one pass over the data, and empty data.
-    name : str
-        What to call it in messages.
 
     Raises
     ------
@@ -171,21 +163,21 @@ def as_rows(X: Any, *, check_values: bool = True, name: str = "X") -> Rows:
     elif is_frame(X):
         rows, names = _frame_rows(X), column_names(X)
     else:
-        rows = _dense(X, name)
+        rows = _numeric(X, "X", 2)
+    dtype = _float_type(rows.dtype)
+    if rows.dtype != dtype:
+        with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
+            rows = rows.astype(dtype)
     if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
-        raise ValueError(
-            f"{name} is empty: it has shape {rows.shape}; at least one row and one column are needed"
-        )
+        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row and one column are needed")
     if check_values:
-        refuse_nonfinite(rows, name, names)
+        refuse_nonfinite(rows, names=names)
     return rows
 
 
 def as_column(values: Any, n_rows: int, name: str) -> Array:
     """Convert labels, weights or ids to a numeric array of one finite value per row, copied if necessary."""
-    column = numeric_column(values, name)
-    if column.ndim != 1:
-        raise ValueError(f"{name} must have one value per row, shape ({n_rows},); found shape {column.shape}")
+    column = _numeric(values, name, 1)
     if len(column) != n_rows:
         raise ValueError(f"{name} has {len(column)} values for {n_rows} rows of X; their lengths must agree")
     if column.dtype.kind == "f":
@@ -194,8 +186,16 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
                 column = column.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
-            _refuse_value(name, column[bad[0]], int(bad[0]))
+            row = int(bad[0])
+            raise RowError(_NOT_FINITE, row, hint="drop", name=name, value=_shown(column[row]), place="")
     return column
+
+
+_NOT_FINITE = "{name} has {value} in {row}{place}"
+
+
+def _shown(value: Any) -> str:
+    return "NaN" if np.isnan(value) else str(value)
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:
@@ -260,71 +260,44 @@ def row_norms(rows: Rows) -> Array:
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
     def work(chunk: slice) -> None:
-        block = rows[chunk] if sparse.issparse(rows) else dense_block(rows, chunk)
+        is_sparse = sparse.issparse(rows)
+        block: Rows = rows[chunk] if is_sparse else dense_block(rows, chunk)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            norms[chunk] = np.sqrt(_row_squares(block))
-            unsafe = np.flatnonzero(~((norms[chunk] > safe) & np.isfinite(norms[chunk])))
+            squares = np.ravel(block.power(2).sum(axis=1)) if is_sparse else row_products(block, block)
+            found = norms[chunk] = np.sqrt(squares)
+            unsafe = np.flatnonzero(~((found > safe) & np.isfinite(found)))
             if unsafe.size:
-                norms[chunk.start + unsafe] = _scaled_norms(block[unsafe])
+                norms[chunk.start + unsafe] = np.hypot.reduce(to_dense(block[unsafe]), axis=1)
 
     for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] * rows.dtype.itemsize))
     return norms
 
 
-def _row_squares(block: Rows) -> Array:
-    if sparse.issparse(block):
-        return np.asarray(block.power(2).sum(axis=1)).ravel()
-    return row_products(block, block)
-
-
-def _scaled_norms(block: Rows) -> Array:
-    """Compute norms, scaled by the largest value of each row; ``block`` is overwritten."""
-    largest = abs(block).max(axis=1)
-    if sparse.issparse(block):
-        largest = largest.toarray().ravel()
-    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
-    if sparse.issparse(block):
-        block.data /= np.repeat(scale, np.diff(block.indptr))
-    else:
-        block /= scale[:, None]
-    return np.sqrt(_row_squares(block)) * scale
-
-
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
     """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
+    if sparse.issparse(rows) and np.isfinite(rows.data).all():
+        return
 
     def work(chunk: slice) -> None:
         block = rows[chunk]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(block.sum()):  # one addition per value: twice as fast as testing each
                 return
-        bad = np.argwhere(~np.isfinite(block))
+        bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
             row, column = bad[0].tolist()
-            _refuse_value(name, block[row, column], chunk.start + row, column, names)
+            place = f", column {column}" + (f" ({names[column]!r})" if names else "")
+            raise RowError(
+                _NOT_FINITE,
+                chunk.start + row,
+                column=names[column] if names else column,
+                hint="drop",
+                name=name,
+                value=_shown(block[row, column]),
+                place=place,
+            )
 
-    if not sparse.issparse(rows):
-        for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
-        return
-    bad = np.flatnonzero(~np.isfinite(rows.data))
-    if bad.size:
-        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
-        _refuse_value(name, rows.data[bad[0]], row, int(rows.indices[bad[0]]), names)
-
-
-def _refuse_value(
-    name: str, value: Any, row: int, column: int | None = None, names: list[str] | None = None
-) -> NoReturn:
-    place = "" if column is None else f", column {column}"
-    raise RowError(
-        "{name} has {value} in {row}{place}",
-        row,
-        hint="drop",
-        column=names[column] if names and column is not None else column,
-        name=name,
-        value="NaN" if np.isnan(value) else str(value),
-        place=f"{place} ({names[column]!r})" if names and column is not None else place,
-    )
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
 
 
 def _csr(X: Any) -> Rows:
@@ -336,37 +309,12 @@ def _csr(X: Any) -> Rows:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    dtype = _float_type(rows.dtype, "X")
-    return rows if rows.dtype == dtype else rows.astype(dtype)
+    return rows
 
 
-def _dense(X: Any, name: str) -> Array:
-    try:
-        array = np.asanyarray(X)
-    except ValueError as error:
-        if not isinstance(X, (list, tuple)):
-            raise
-        raise ValueError(f"{name} has rows of different lengths; {_ragged(X)}") from error
-    if array.ndim != 2:
-        hint = (
-            f"; one row is {name}[None, :], one column {name}[:, None]"
-            if array.ndim == 1 and array.size
-            else ""
-        )
-        raise ValueError(f"{name} must be two-dimensional, rows by columns; found shape {array.shape}{hint}")
-    if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
-        array = np.asarray(X, dtype=object)  # NumPy turned the numbers beside the text into text
-    if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "biuf":
-        numeric_column(array.ravel(), name, n_columns=array.shape[1])
-    array = np.asarray(array)
-    dtype = _float_type(array.dtype, name)
-    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
-        return array if array.dtype == dtype else array.astype(dtype)
-
-
-def _float_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
+def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind not in "biuf":
-        raise TypeError(f"{name} has type {dtype}, which is not numeric; encode it as numbers first")
+        raise TypeError(f"X has type {dtype}, which is not numeric; encode it as numbers first")
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 

@@ -26,12 +26,23 @@ def check_place(path: Path) -> Path:
 
 
 @contextmanager
+def naming(target: str) -> Iterator[None]:
+    """Name the target in an error of writing that names no file, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, target) from error
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces ``path`` at the end, and is removed after an error."""
     target = check_place(path)
     temporary = target.parent / f".duramen-{secrets.token_hex(8)}.tmp"
     try:
-        with temporary.open("xb") as file:
+        with naming(str(path)), temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

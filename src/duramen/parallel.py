@@ -9,14 +9,17 @@ or the order in which they run.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from operator import add
 from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 # Measured, in docs/speed.md: on shorter chunks two threads spend their time passing the interpreter's lock to
@@ -24,7 +27,7 @@ from threadpoolctl import ThreadpoolController
 _LEAST_ROWS, _MOST_ROWS = 256, 1 << 15
 _SCRATCH_BYTES = 4 << 20
 
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("duramen_inside_a_chunk", default=False)
+_inside: ContextVar[bool] = ContextVar("duramen_inside_a_chunk", default=False)
 
 
 def n_threads() -> int:
@@ -63,20 +66,32 @@ def for_each_chunk(
     on the threads. The caller's thread works too, and the others live as long
     as the call: a forked process never inherits a pool whose threads are gone.
     """
-    if n_rows <= rows:
-        if n_rows:
-            work(slice(0, n_rows))
-        return
-    threads = 1 if _inside.get() else n_threads()
-    if not fixed:
+    if n_rows > rows and not fixed:
+        threads = 1 if _inside.get() else n_threads()
         turns = -(-n_rows // (rows * threads))
         rows = -(-n_rows // (threads * turns))
-    chunks = [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
-    if min(threads, len(chunks)) <= 1:
-        for chunk in chunks:
-            work(chunk)
-        return
-    _work_together(work, chunks, threads)
+    side_by_side(work, [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)])
+
+
+def join_chunks(
+    work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
+) -> list[Any]:
+    """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
+    if n_rows <= rows:
+        return list(work(slice(0, n_rows)))
+    joined: list[Any] = []
+    lock = threading.Lock()
+
+    def write(chunk: slice) -> None:
+        parts = work(chunk)
+        with lock:
+            if not joined:
+                joined.extend(np.empty((n_rows, *part.shape[1:]), dtype=part.dtype) for part in parts)
+        for whole, part in zip(joined, parts, strict=True):
+            whole[chunk] = part
+
+    for_each_chunk(write, n_rows, rows, fixed=fixed)
+    return joined
 
 
 def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows: int) -> tuple[Any, ...]:
@@ -86,24 +101,21 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     """
     if n_rows <= rows:
         return tuple(work(slice(0, n_rows)))
-    waiting: dict[int, tuple[Any, ...]] = {}
+    waiting: dict[int, tuple[int, tuple[Any, ...]]] = {}
     total: list[Any] = []
     lock = threading.Lock()
     reached = 0
 
-    def add(chunk: slice) -> None:
+    def add_work(chunk: slice) -> None:
         nonlocal reached
-        part = work(chunk)
+        parts = work(chunk)
         with lock:
-            waiting[chunk.start] = (chunk.stop, *part)
+            waiting[chunk.start] = chunk.stop, parts
             while reached in waiting:
-                reached, *parts = waiting.pop(reached)
-                if total:
-                    total[:] = [whole + one for whole, one in zip(total, parts, strict=True)]
-                else:
-                    total.extend(parts)
+                reached, parts = waiting.pop(reached)
+                total[:] = map(add, total, parts) if total else parts
 
-    for_each_chunk(add, n_rows, rows, fixed=True)
+    for_each_chunk(add_work, n_rows, rows, fixed=True)
     return tuple(total)
 
 
@@ -112,12 +124,36 @@ def side_by_side(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
     As for :func:`for_each_chunk`, the error of the earliest part is raised.
     """
-    threads = 1 if _inside.get() else min(n_threads(), len(parts))
-    if threads > 1:
-        _work_together(work, parts, threads)
-    else:
+    helpers = 0 if len(parts) < 2 or _inside.get() else min(n_threads(), len(parts)) - 1
+    if helpers <= 0:
         for part in parts:
             work(part)
+        return
+    waiting = iter(enumerate(parts))
+    lock = threading.Lock()
+    errors: dict[int, BaseException] = {}
+
+    def take_turns() -> None:
+        _inside.set(True)
+        while not errors:
+            with lock:
+                number, part = next(waiting, (-1, None))
+            if number < 0:
+                return
+            try:
+                work(part)
+            except BaseException as error:  # also an interrupt, which only the caller's thread receives
+                errors[number] = error
+
+    with ThreadPoolExecutor(helpers, "duramen") as pool:
+        try:  # each helper in a copy of the caller's context, where NumPy keeps np.errstate
+            others = [pool.submit(copy_context().run, take_turns) for _ in range(helpers)]
+            copy_context().run(take_turns)
+            wait(others)
+        except BaseException as error:  # an interrupt while others work: they end what they have begun
+            errors[len(parts)] = error
+    if errors:
+        raise errors[min(errors)]
 
 
 @contextmanager
@@ -154,58 +190,3 @@ def one_blas_thread() -> Iterator[None]:
             limit = _blas_limits.pop()
             if not _blas_limits:
                 limit.restore_original_limits()
-
-
-def _work_together(work: Callable[[Any], None], chunks: Sequence[Any], threads: int) -> None:
-    waiting = iter(enumerate(chunks))
-    lock = threading.Lock()
-    errors: dict[int, BaseException] = {}
-
-    def take_turns() -> None:
-        _inside.set(True)
-        while not errors:
-            with lock:
-                number, chunk = next(waiting, (-1, None))
-            if chunk is None:
-                return
-            try:
-                work(chunk)
-            except BaseException as error:  # also an interrupt, which only the caller's thread receives
-                errors[number] = error
-
-    ended = threading.Semaphore(0)
-
-    def help_out() -> None:
-        try:
-            take_turns()
-        finally:
-            ended.release()
-
-    # each helper in a copy of the caller's context, where NumPy keeps np.errstate
-    helpers = [
-        threading.Thread(target=contextvars.copy_context().run, args=(help_out,), name="duramen")
-        for _ in range(min(threads, len(chunks)) - 1)
-    ]
-    for helper in helpers:
-        helper.start()
-    contextvars.copy_context().run(take_turns)
-    for _ in helpers:
-        _wait(ended, errors, len(chunks))
-    for helper in helpers:
-        helper.join()
-    if errors:
-        raise errors[min(errors)]
-
-
-def _wait(ended: threading.Semaphore, errors: dict[int, BaseException], last: int) -> None:
-    """Wait until one more helper has ended, even after an interrupt, which stops further chunks.
-
-    ``join`` is not used, as an interrupted thread counts as ended in some versions of Python.
-    """
-    while True:
-        try:
-            ended.acquire()
-        except BaseException as error:  # noqa: PERF203 (rare)
-            errors.setdefault(last, error)
-        else:
-            return

@@ -23,10 +23,8 @@ from duramen.errors import RowError
 from duramen.losses.base import Loss, check_loss
 from duramen.points import WeightedPoints, checked_total
 
-_SORT_BELOW = 4096  # sorting so few takes less time than another round of narrowing
-_SAMPLE = 1024
-_SPREAD = 64  # sampled values on each side of the guess: four standard deviations of a rank among 1024
-_ROUNDS = 8  # each keeps about an eighth; only adversarial input needs more
+_PROBES = 2048  # losses from which it is guessed which are among the largest
+_FEW = 4096  # rows of which it does not matter how many are sorted
 _EPS = np.finfo(np.float64).eps
 _ROUNDED = 1e-12  # relative: closer to a total, rounding may decide which of two weights is larger
 
@@ -105,18 +103,42 @@ def kept_weights(losses: Any, weights: Any, z: float, ids: Any = None) -> Array:
 
     Notes
     -----
-    Cost: O(n) expected, by weighted selection on a sample's quantiles; only the
-    points that tie at the boundary are sorted, by id.
+    Cost: O(n), and sorting the points of the largest losses, which a sample suggests.
 
     Examples
     --------
     >>> kept_weights([5.0, 1.0, 3.0], [1.0, 1.0, 1.0], z=1.5)
     array([0. , 1. , 0.5])
     """
-    losses, weights = _check_arrays(losses, weights, z)
-    if ids is not None and np.shape(ids) != losses.shape:
-        raise ValueError(f"ids must have one entry per point; found shapes {np.shape(ids)}, {losses.shape}")
-    return weights.copy() if z == 0 else _kept(losses, weights, z, ids if ids is None else np.asarray(ids))
+    kept = np.array(weights, dtype=np.float64)
+    rows, left = set_aside(losses, weights, z, ids)
+    kept[rows] = left
+    return kept
+
+
+def set_aside(losses: Any, weights: Any, z: float, ids: Any = None) -> tuple[Array, Array]:
+    """Return the rows whose weight may be set aside, and what is kept of each; all others are kept.
+
+    Parameters are those of :func:`kept_weights`.
+    """
+    losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
+    ids = np.arange(len(losses)) if ids is None else np.asarray(ids)
+    if losses.ndim != 1 or losses.shape != weights.shape:
+        raise ValueError(
+            f"losses and weights must have the same length; found shapes {losses.shape}, {weights.shape}"
+        )
+    if ids.shape != losses.shape:
+        raise ValueError(f"ids must have one entry per point; found shapes {ids.shape}, {losses.shape}")
+    missing = np.isnan(losses)
+    if missing.any():
+        raise RowError("losses has nan in {row}; every point needs a loss", int(missing.argmax()))
+    total = checked_total(weights)
+    if not 0 <= z <= total:
+        raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
+    if z == 0:
+        return np.empty(0, dtype=np.intp), np.empty(0)
+    rows = _above_a_guess(losses, weights, z, total)
+    return rows, _kept(losses[rows], weights[rows], z, ids[rows])
 
 
 class Trimmer:
@@ -162,14 +184,15 @@ class Trimmer:
         if self.level is not None:
             rows, losses = find(self.level)
             heavy = self.weights.take(rows)
-            few = rows.size <= max(len(self.weights) // 4, _SORT_BELOW)
+            few = rows.size <= max(len(self.weights) // 4, _FEW)
             if few and self.z < heavy.sum() * (1 - 1e-9):
                 return rows, _kept(losses, heavy, self.z, self.ids.take(rows))
         losses = everything()
         total = float(self.weights.sum())
-        self.level = _boundary(losses, self.weights, min(2 * self.z, (self.z + total) / 2))
-        rows = np.flatnonzero(losses >= self.level)
-        return rows, _kept(losses[rows], self.weights[rows], self.z, self.ids[rows])
+        rows = _above_a_guess(losses, self.weights, min(2 * self.z, (self.z + total) / 2), total)
+        largest = losses[rows]
+        self.level = largest.min()
+        return rows, _kept(largest, self.weights[rows], self.z, self.ids[rows])
 
 
 def trimmed_sum(losses: Any, weights: Any, z: float) -> float:
@@ -354,74 +377,35 @@ def problem_of(points: Any, loss: Any, n_outliers: float, l2: Any = 0.0) -> Prob
     return problem
 
 
-def _check_arrays(losses: Any, weights: Any, z: float) -> tuple[Array, Array]:
-    losses, weights = np.asarray(losses), np.asarray(weights, dtype=np.float64)
-    if losses.ndim != 1 or losses.shape != weights.shape:
-        raise ValueError(
-            f"losses and weights must have the same length; found shapes {losses.shape}, {weights.shape}"
-        )
-    missing = np.isnan(losses)
-    if missing.any():
-        row = int(np.flatnonzero(missing)[0])
-        raise RowError("losses has nan in {row}; every point needs a loss", row)
-    total = checked_total(weights)
-    if not 0 <= z <= total:
-        raise ValueError(f"z={z} must lie between 0 and the total weight {total:g}")
-    return losses, weights
+def _above_a_guess(losses: Array, weights: Array, z: float, total: float) -> Array:
+    """Find rows of the largest losses that weigh more than z together, so that not all must be sorted."""
+    step = max(1, len(losses) // _PROBES)
+    probes = losses[::step]
+    order = probes.argsort()[::-1]
+    sums = weights[::step].take(order).cumsum()
+    place = int(sums.searchsorted(min(1.0, 1.2 * z / total + 0.01) * sums[-1]))
+    rows = (losses >= probes[order[min(place, len(order) - 1)]]).nonzero()[0]
+    return rows if weights[rows].sum() > z * (1 + 1e-9) else np.arange(len(losses))
 
 
-def _kept(losses: Array, weights: Array, z: float, ids: Array | None) -> Array:
+def _kept(losses: Array, weights: Array, z: float, ids: Array) -> Array:
     """Do what :func:`kept_weights` does, for checked arguments and z above 0."""
     boundary = _boundary(losses, weights, z)
     kept = np.where(losses < boundary, weights, 0.0)
     tied = (losses == boundary).nonzero()[0]
-    if ids is not None and len(tied) > 1:
+    if len(tied) > 1:
         tied = tied[ids[tied].argsort()]
-    above = float(weights[losses > boundary].sum())  # one sum over all, whatever the search did
+    above = float(weights[losses > boundary].sum())
     downward = tied[::-1]
     kept[downward] = _kept_of_tied(weights[downward], z - above, slack=64 * _EPS * z)
     return kept
 
 
 def _boundary(losses: Array, weights: Array, z: float) -> Any:
-    """Find the largest loss such that the weight at or above it is more than z.
-
-    Each round brackets the boundary between two values of a sample and keeps
-    only the points in the bracket: about an eighth of them, unless the sample
-    misleads, when the points on the correct side of the bracket are kept.
-    """
-    values, heavy, excess = losses, weights, z
-    for number in range(_ROUNDS):
-        if len(values) <= _SORT_BELOW:
-            break
-        low, high = _bracket(values, heavy, excess, number)
-        over, inside = values > high, (values >= low) & (values <= high)
-        weight_over, weight_inside = heavy[over].sum(), heavy[inside].sum()
-        if weight_over > excess:
-            part = over
-        elif weight_over + weight_inside > excess:
-            if low == high:
-                return low
-            part, excess = inside, excess - weight_over
-        else:
-            part, excess = values < low, excess - weight_over - weight_inside
-        values, heavy = values[part], heavy[part]
-    if not len(values):  # rounding misled the search: past the last point
-        values, heavy, excess = losses, weights, z
-    order = values.argsort()[::-1]
-    place = int(heavy.take(order).cumsum().searchsorted(excess, side="right"))
-    return values[order[min(place, len(order) - 1)]]
-
-
-def _bracket(values: Array, heavy: Array, excess: float, seed: int) -> tuple[Any, Any]:
-    """Guess two values with the boundary between them, from a sample."""
-    # the sample decides the time, never the result
-    sample = np.random.default_rng(seed).integers(len(values), size=_SAMPLE)
-    sample = sample[np.argsort(values[sample])[::-1]]
-    share = np.cumsum(heavy[sample])
-    place = np.searchsorted(share, excess * (share[-1] / heavy.sum()), side="right") if share[-1] > 0 else 0
-    low, high = np.clip([place + _SPREAD, place - _SPREAD], 0, len(sample) - 1)
-    return values[sample[low]], values[sample[high]]
+    """Find the largest loss such that the weight at or above it is more than z."""
+    order = losses.argsort()[::-1]
+    place = int(weights.take(order).cumsum().searchsorted(z, side="right"))
+    return losses[order[min(place, len(order) - 1)]]
 
 
 def _kept_of_tied(weights: Array, excess: float, slack: float) -> Array:

@@ -4,13 +4,14 @@ import io
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import duramen as dm
 from duramen.cli import main
-from duramen.cli.demo import compare, contaminate, coreset_of
+from duramen.cli.demo import compare, contaminate
 from duramen.progress import Bar
 
 FITS = (
@@ -33,8 +34,8 @@ class Terminal(io.StringIO):
 @pytest.fixture(scope="module", params=range(3))
 def found(request):
     sample = contaminate(20_000, 0.02, request.param)
-    fits = compare(sample, 4000, request.param, Bar(shown=False))
-    return fits, coreset_of(sample, 4000, request.param, 400), sample
+    fits, core = compare(sample, 4000, request.param, Bar(shown=False))
+    return [SimpleNamespace(**fit) for fit in fits], core, sample
 
 
 def test_trimming_on_everything_is_as_good_as_the_oracle(found):
@@ -75,7 +76,7 @@ def test_the_data_are_what_they_are_said_to_be():
     sample = contaminate(20_000, 0.05, 3)
     assert sample.planted.sum() == 1000
     assert (sample.y[sample.planted] == -1).all()
-    places = sample.plane.project(sample.X)
+    places = sample.X @ sample.directions
     assert places[sample.planted].min() > 5  # standard deviations: the model is sure of class 1
     np.testing.assert_allclose(np.cov(places[~sample.planted].T), np.eye(2), atol=0.05)
     assert 0.4 < np.mean(sample.y[~sample.planted] > 0) < 0.6

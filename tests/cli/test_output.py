@@ -11,8 +11,9 @@ import pytest
 from duramen import __version__, cli, progress
 from duramen.cli import make_parser
 from duramen.cli.options import walk
-from duramen.cli.output import _HINTS, Output, bar, describe_error, naming
+from duramen.cli.output import _HINTS, Output, bar, describe_error
 from duramen.errors import HINTS, RowError
+from duramen.files import naming
 from tests.cli.running import COMMAND, Done, process
 from tests.cli.test_demo import Terminal
 
@@ -59,7 +60,7 @@ def test_errors_are_one_line(error, line, code, run, monkeypatch, files):
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr("duramen.cli.commands.check_source", broken)
+    monkeypatch.setattr("duramen.cli.commands.read_model", broken)
     monkeypatch.delenv("DURAMEN_DEBUG", raising=False)
     done = run("predict", "m.json", "d.csv", "-o", "-")
     assert (done.code, done.out) == (code, "")
@@ -72,7 +73,7 @@ def test_the_traceback_can_be_seen(run, monkeypatch):
     done = run("fit", "absent.parquet")
     assert done.code == 2
     assert "Traceback" in done.err
-    assert done.err.splitlines()[-1] == "duramen: absent.parquet: no such file"
+    assert done.err.splitlines()[-1] == "duramen: absent.parquet: no such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_the_traceback_can_be_seen(run, monkeypatch):
         ("build", "the following arguments are required: -o/--output, DATA, --loss"),
         ("build a -o b --loss dance", "invalid choice: 'dance'"),
         ("build a -o b --loss logistic --siz 3", "unrecognized arguments: --siz"),
-        ("build a -o b --loss logistic --outliers some", "'some' is not a number; pass a fraction"),
+        ("build a -o b --loss logistic --outliers some", "'some' cannot be set aside; pass a fraction"),
         ("build a -o b --loss logistic --outliers 100%", "'100%' cannot be set aside"),
         ("build a -o b --loss logistic --outliers=-3", "'-3' cannot be set aside"),
         ("build a -o b --loss logistic --size 0", "'0' must be a whole number, 1 or more"),
@@ -125,7 +126,7 @@ def test_through_the_real_entry_point(tmp_path):
     assert process("--version", cwd=tmp_path) == Done(0, f"duramen {__version__}\n", "")
     assert process("demo", "--rows", "10", cwd=tmp_path).err.startswith("duramen: argument --rows: '10'")
     done = process("fit", "absent.parquet", cwd=tmp_path)
-    assert done == Done(2, "", "duramen: absent.parquet: no such file\n")
+    assert done == Done(2, "", "duramen: absent.parquet: no such file or directory\n")
     assert cli.__all__ == ["main", "make_parser"]
 
 

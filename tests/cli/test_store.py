@@ -160,7 +160,7 @@ def test_wrong_arguments_are_refused(store, files, refuse, tmp_path):
         (["init", tmp_path / "no" / "s", *LEARN], "there is no folder"),
         (["insert", store, rows], "id 'r0' of row 0 (counting from 0) is here already"),
         (["insert", store, files / "numbers.csv"], "'age'"),
-        (["insert", tmp_path / "absent", rows], "absent: no such file"),
+        (["insert", tmp_path / "absent", rows], "there is no store"),
         (["insert", rows, rows], "is not a store"),
         (["delete", store], "pass either ids, or a file of ids with --ids-from"),
         (["delete", store, "r1", "--ids-from", "-"], "pass either ids, or a file"),

@@ -183,7 +183,7 @@ def test_what_is_skipped_may_be_anything(tmp_path):
     path.write_text("a,b\n1,x\n,2\n3,4\n")
     table, other = open_table(path), open_table(written(tmp_path, "a.npz", some_numbers()))
     encoding = learn_encoding(other, features=["a", "b"])
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(ValueError, match=r"line [23]"):
         list(encoding.read(table))
     with pytest.raises(ValueError, match="line 3"):
         list(encoding.read(table, None, 1))

@@ -13,7 +13,7 @@ import pytest
 import duramen as dm
 from duramen.report.page import report_html
 from tests.coreset.cores import logistic_core
-from tests.report.test_page import HISTORY, live
+from tests.report.test_page import HISTORY, keeping, live, page_of
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -69,8 +69,8 @@ def wide_page():
     core = dm.robust_coreset(X, y, loss=dm.LogisticLoss(), size=90, n_outliers=9, random_state=0)
     core = dataclasses.replace(core, columns=("w" * 300, "two words", "x" * 80, "d"))
     found = dm.certify(core, X, y, radius=0.1, n_probes=6, ascent_steps=2)
-    notes = {"n" * 100: "v" * 1000}
-    return report_html(core, title="t" * 150, certificate=found, notes=notes, history=HISTORY * 3)
+    made = keeping(notes={"n" * 100: "v" * 1000}, history=HISTORY * 3)
+    return report_html(core, title="t" * 150, certificate=found, live=made)
 
 
 @pytest.mark.parametrize("width", [1200, 700, 420])
@@ -83,7 +83,7 @@ def test_a_page_does_not_overflow(tmp_path, width):
 
 
 def test_light_and_dark(tmp_path):
-    html = report_html(live(), title="t", history=HISTORY)
+    html = page_of(keeping(history=HISTORY))
     light = probed(tmp_path, html, "--blink-settings=preferredColorScheme=1")
     dark = probed(tmp_path, html, "--blink-settings=preferredColorScheme=0")
     brightness = [sum(map(int, re.findall(r"\d+", each["colour"])[:3])) for each in (light, dark)]
@@ -104,5 +104,5 @@ def test_something_is_seen(tmp_path):
 
 
 def test_a_script_in_the_data_does_not_run(tmp_path):
-    html = report_html(live(), title="<script>document.title = 'taken'</script>")
+    html = report_html(live().coreset(), title="<script>document.title = 'taken'</script>")
     assert "<title>taken</title>" not in browse(tmp_path, html, "--dump-dom").stdout

@@ -214,5 +214,5 @@ def test_linear_losses_settle_where_the_gradient_vanishes(linear, seed, l2, z, s
         left[..., :-1] -= X.mean(axis=0) * left[..., -1:]
     spread = np.append(X.std(axis=0), 1.0)[: slope.shape[-1]]
     several = isinstance(linear.loss, dm.SoftmaxLoss)
-    pulls = kept.sum() if several else np.abs(linear.loss.pulls(solution.theta, X, y)) @ kept
+    pulls = kept.sum() if several else np.abs(linear.loss.slopes(solution.theta, X, y)) @ kept
     assert np.abs(left / spread).max() <= 1e-4 * max(1.0, pulls)

@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from duramen.cli.options import Parser, Result, add_command, add_group, check_output, walk
+from duramen.cli import commands, demo, store  # noqa: F401  (which adds their commands)
+from duramen.cli.options import Parser, Result, add_commands, check_outputs, command, walk
 from duramen.cli.output import Interrupted, Output, describe_error, note_interrupts, write
 
 __all__ = ["main", "make_parser"]
@@ -29,25 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(make_parser().parse_args(arguments))
+            _run(make_parser().parse_args(arguments))
         finally:
             write()  # also after --help, which raises SystemExit
     except BrokenPipeError:  # as in `duramen demo | head`
         return _CLOSED_PIPE
-    except OSError as error:  # a full disk
-        return _fail(error)
-
-
-def _run(options: Namespace) -> int:
-    options.talk = Output(json=options.json, quiet=options.quiet)
-    try:
-        with warnings.catch_warnings(), note_interrupts():
-            _print_warnings(options.talk)
-            if options.suffixes:
-                check_output(options)
-            options.talk.result(options.command, *options.run(options))
-    except BrokenPipeError:
-        raise
     except KeyboardInterrupt as error:
         print(f"duramen: {error if isinstance(error, Interrupted) else 'interrupted'}", file=sys.stderr)
         return _INTERRUPTED
@@ -56,20 +43,24 @@ def _run(options: Namespace) -> int:
             import traceback
 
             traceback.print_exc()
-        return _fail(error)
+        line, expected = describe_error(error)
+        print(f"duramen: {line}", file=sys.stderr)
+        return _ERROR if expected else _BUG
     return 0
 
 
-def _fail(error: Exception) -> int:
-    line, expected = describe_error(error)
-    print(f"duramen: {line}", file=sys.stderr)
-    return _ERROR if expected else _BUG
+def _run(options: Namespace) -> None:
+    options.talk = Output(json=options.json, quiet=options.quiet)
+    with warnings.catch_warnings(), note_interrupts():
+        _print_warnings(options.talk)
+        check_outputs(options)
+        options.talk.result(options.command, *options.run(options))
 
 
 def _print_warnings(output: Output) -> None:
     """Print the library's warnings on one line each, without those meant only for developers."""
 
-    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show(message: Warning | str, *place: Any, **more: Any) -> None:
         output.warn(str(message))
 
     warnings.simplefilter("default")
@@ -80,8 +71,6 @@ def _print_warnings(output: Output) -> None:
 
 def make_parser() -> Parser:
     """Make the parser of the whole command line."""
-    from duramen.cli import commands, demo, store
-
     parser = Parser(
         prog="duramen",
         description="Robust, fully-dynamic coresets: small weighted summaries of large, changing, "
@@ -90,14 +79,11 @@ def make_parser() -> Parser:
         "--label y --outliers 2%",
     )
     parser.add_argument("--version", action="version", version=f"duramen {version('duramen')}")
-    below = add_group(parser)
-    commands.add_commands(below)
-    store.add_commands(below)
-    add_command(below, demo.demo, "--rows", "--outliers", "--size", "--seed", "--picture")
-    add_command(below, completion, "shell")
+    add_commands(parser)
     return parser
 
 
+@command("completion", "shell")
 def completion(options: Namespace) -> Result:
     """Print a script that completes commands, options and files in a shell.
 
@@ -111,7 +97,7 @@ def completion(options: Namespace) -> Result:
 
     shtab = needed("shtab", "duramen completion", "completion")
     parser = make_parser()
-    for action in (one for command in walk(parser) for one in command._actions if one.type is Path):
+    for action in (one for each in walk(parser) for one in each._actions if one.type is Path):
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     script = shtab.complete(parser, options.shell)
     return script, {"shell": options.shell, "script": script}

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,17 +31,8 @@ from duramen.cli.files import (
     read_model,
     write_model,
 )
-from duramen.cli.options import (
-    COLUMNS,
-    FIXED,
-    Result,
-    add_command,
-    check_loss,
-    check_source,
-    column_settings,
-    refuse_options,
-)
-from duramen.cli.output import Output, bar, fields_of, naming, standard_output
+from duramen.cli.options import COLUMNS, FIXED, Result, column_settings, command, refuse_options
+from duramen.cli.output import bar, fields_of, write
 from duramen.coreset.coreset import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
@@ -56,22 +46,12 @@ if TYPE_CHECKING:
     from duramen.coreset.coreset import Coreset
     from duramen.solvers.solve import Solution
 
+_LEARNING = ("learning problem", "columns", "coreset")
 _NOT_SHOWN = ("format", "version", "made_by", "encoding")  # of a model, in the JSON of fit
 _QUICK = 8_000_000  # numbers on which a certificate takes a few seconds
 
 
-def add_commands(below: Any) -> None:
-    """Add the commands to the parser."""
-    learning = ("learning problem", "columns", "coreset")
-    add_command(below, build, "data", *learning, needs=("--loss", "--output"), writes=(".parquet",))
-    add_command(below, fit, "source", "--top", "solver", *learning, writes=(".json",))
-    add_command(below, predict, "model", "data", needs=("--output",), writes=(".parquet", ".csv", "-"))
-    searching = ("--radius", "--probes", "--steps", "--seed", "columns")
-    add_command(below, certify, "core", "data", *searching)
-    shown = ("--data", "--certify", "--title", "--seed")
-    add_command(below, report, "subject", *shown, needs=("--output",), writes=(".html", ".htm"))
-
-
+@command("build", "data", *_LEARNING, output=(".parquet",))
 def build(options: Namespace) -> Result:
     """Build a coreset of data.
 
@@ -81,14 +61,13 @@ def build(options: Namespace) -> Result:
     example: duramen build rows.parquet -o core.parquet --loss logistic --label y --outliers 2%
              duramen build 'parts/*.csv' -o core.parquet --loss kmeans --k 8
     """
-    check_loss(options)
     start = time.perf_counter()
     core = build_core(options.data, options)
-    with naming(str(options.output)):
-        core.save(options.output)
+    core.save(options.output)
     return "", {"core": options.output, "seconds": time.perf_counter() - start, **core_facts(core)}
 
 
+@command("fit", "source", "--top", "solver", *_LEARNING, required=False, output=(".json",))
 def fit(options: Namespace) -> Result:
     """Fit a model to a coreset, a store or data.
 
@@ -99,8 +78,8 @@ def fit(options: Namespace) -> Result:
     """
     from duramen.solvers.solve import solve
 
-    start = time.perf_counter()
-    kind, core = _load_core(options.source, options)
+    start, kind = time.perf_counter(), kind_of(options.source)
+    core = _load_core(kind, options)
     solution = solve(
         core,
         n_outliers=None if kind == "data" else options.outliers,
@@ -111,8 +90,7 @@ def fit(options: Namespace) -> Result:
         tol=options.tol,
     )
     share = solution.n_outliers / solution.total_weight  # a weight below 1 would be taken for a share
-    estimate = core.estimate(solution.theta, share)
-    model = model_state(core, solution, estimate, options.l2)
+    model = model_state(core, solution, core.estimate(solution.theta, share), options.l2)
     if options.output is not None:
         write_model(options.output, model)
     return "", {
@@ -127,21 +105,20 @@ def fit(options: Namespace) -> Result:
     }
 
 
-def _load_core(path: Path, options: Namespace) -> tuple[str, Coreset]:
-    """Load a coreset from its file or a store, or build it from data; return the kind of source, too."""
-    kind = kind_of(path)
+def _load_core(kind: str, options: Namespace) -> Coreset:
+    """Load a coreset from its file or a store, or build it from data."""
+    path = options.source
     if kind == "model":
         raise ValueError(f"{path} is an already fitted model; use it with duramen predict")
     if kind == "data":
         if options.loss is None:
             raise ValueError(f"{path} is data, so a loss is needed; pass --loss, such as --loss logistic")
-        check_loss(options)
-        return kind, build_core(path, options)
+        return build_core(path, options)
     refuse_options(options, FIXED, f"{path} is a {KINDS[kind]}, whose loss, columns and size are fixed")
     if kind == "core":
-        return kind, load_coreset(path)
+        return load_coreset(path)
     with open_store(path, read_only=True) as store:
-        return kind, core_of(store)
+        return core_of(store)
 
 
 def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, Any]]:
@@ -155,6 +132,7 @@ def _set_aside(core: Coreset, solution: Solution, top: int) -> list[dict[str, An
     ]
 
 
+@command("predict", "model", "data", output=(".parquet", ".csv", "-"))
 def predict(options: Namespace) -> Result:
     """Predict every row of a file with a model.
 
@@ -164,18 +142,26 @@ def predict(options: Namespace) -> Result:
 
     example: duramen predict model.json new.parquet -o predictions.parquet
     """
-    check_source(options.model)
-    to_stdout = str(options.output) == "-"
+    output = options.output
+    options.talk.aside = to_stdout = str(output) == "-"
     if to_stdout and (sys.stdout is None or options.json):
         why = "where --json also prints" if options.json else "which is closed"
         raise ValueError(f"-o - writes predictions to standard output, {why}; name a file")
-    options.talk.aside = to_stdout
     model = read_model(options.model)
-    data = _data_for(model, options.data, options.talk)
-    facts = {"predictions": options.output, "model": options.model, "n_rows": 0, "columns": []}
+    data = _data_for(model, options)
+    facts = {"predictions": output, "model": options.model, "n_rows": 0, "columns": []}
     with bar(options.talk, "predicting") as shown:
-        _write(options.output, _predictions(model, data, shown, facts), model.classes)
-    to_file = "" if to_stdout else f", written to {options.output}"
+        batches = _predictions(model, data, shown, facts)
+        if to_stdout:
+            for text in _csv(batches):
+                write(text)
+        else:
+            with replacing(output) as file:
+                if output.suffix.lower() == ".csv":
+                    file.writelines(text.encode() for text in _csv(batches))
+                else:
+                    _write_parquet(file, batches, model.classes)
+    to_file = "" if to_stdout else f", written to {output}"
     return f"{facts['n_rows']:,} rows predicted{to_file}", facts
 
 
@@ -185,48 +171,36 @@ Batches = Iterator[dict[str, list[Any]]]
 def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, Any]) -> Batches:
     """Read and predict batch by batch; note the columns and the number of rows among the facts."""
     for batch, rows in data.encoding.read(data.table):
-        ids = range(batch.first, batch.first + len(batch)) if rows.ids is None else rows.ids
+        end = batch.first + len(batch)
+        ids = range(batch.first, end) if rows.ids is None else rows.ids
         columns = {"id": ids, **model.predict(rows.X)}
         yield {name: np.asarray(part).tolist() for name, part in columns.items()}
-        facts |= {"n_rows": batch.first + len(batch), "columns": list(columns)}
+        facts |= {"n_rows": end, "columns": list(columns)}
         advance(shown, batch)
     if not facts["n_rows"]:
         raise ValueError(f"{data.table.path} has no rows to predict")
 
 
-def _data_for(model: Model, path: Path, talk: Output) -> TableSource:
+def _data_for(model: Model, options: Namespace) -> TableSource:
     """Open the file with the model's encoding, without what prediction does not need."""
-    data = read_data(path, talk, model.encoding, {"features": model.columns})
+    data = read_data(options.data, options.talk, model.encoding, {"features": model.columns})
     if model.encoding is not None:
         id = model.encoding.id if model.encoding.id in data.table.columns else None
         data = TableSource(data.table, replace(model.encoding, label=None, weight=None, id=id))
     if len(data.names) != model.n_columns:
-        raise ValueError(f"{path} has {len(data.names)} columns, but the model has {model.n_columns}")
+        raise ValueError(f"{options.data} has {len(data.names)} columns, but the model has {model.n_columns}")
     return data
 
 
-def _write(output: Path, batches: Batches, classes: list[Any] | None) -> None:
-    """Write predictions batch by batch; a file appears only once it is complete."""
-    if str(output) == "-":
-        with standard_output():
-            _write_csv(sys.stdout, batches)
-        return
-    with naming(str(output)), replacing(output) as file:
-        if output.suffix.lower() == ".csv":
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            _write_csv(text, batches)
-            text.detach()
-        else:
-            _write_parquet(file, batches, classes)
-
-
-def _write_csv(stream: Any, batches: Batches) -> None:
-    """Write CSV: a header, then one line per row."""
-    lines = csv.writer(stream, lineterminator="\n")
-    for place, columns in enumerate(batches):
-        if not place:
+def _csv(batches: Batches) -> Iterator[str]:
+    """Format batches as CSV, with a header before the first."""
+    for number, columns in enumerate(batches):
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        if not number:
             lines.writerow(columns)
         lines.writerows(zip(*columns.values(), strict=True))
+        yield text.getvalue()
 
 
 def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> None:
@@ -241,6 +215,7 @@ def _write_parquet(file: Any, batches: Batches, classes: list[Any] | None) -> No
             writer.write_table(pa.table(columns, schema=schema))
 
 
+@command("certify", "core", "data", "--radius", "--probes", "--steps", "--seed", "columns")
 def certify(options: Namespace) -> Result:
     """Measure how far a coreset is from its data.
 
@@ -249,12 +224,12 @@ def certify(options: Namespace) -> Result:
 
     example: duramen certify core.parquet rows.parquet
     """
-    check_source(options.core)
     core = load_coreset(options.core)
     if encoding_in(core.metadata) is not None:
         refuse_options(options, COLUMNS, f"{options.core} is a coreset, whose columns are fixed")
+    points = _read_points(options, core, column_settings(options))
     settings = {"radius": options.radius, "n_probes": options.probes, "ascent_steps": options.steps}
-    found = _certify(options, core, _read_points(options, core, column_settings(options)), **settings)
+    found = _certify(options, core, points, **settings)
     names = ("max_error", "mean_error", "covered", "radius", "n_refused", "n_points", "worst", "search")
     facts = {"core": options.core, "data": options.data, "n_probes": len(found.errors)}
     return repr(found), {**facts, **fields_of(found, *names)}
@@ -281,6 +256,7 @@ def _certify(options: Namespace, core: Coreset, points: WeightedPoints, **settin
     return certificate.certify(core, X, y, weights, random_state=options.seed, **settings)
 
 
+@command("report", "subject", "--data", "--certify", "--title", "--seed", output=(".html", ".htm"))
 def report(options: Namespace) -> Result:
     """Write an HTML page about a coreset or a store.
 
@@ -295,17 +271,17 @@ def report(options: Namespace) -> Result:
     source, kind = options.subject, kind_of(options.subject)
     if kind not in ("store", "core"):
         raise ValueError(f"{source} is neither a store nor a coreset; duramen build makes a coreset of data")
-    opened = open_store(source, read_only=True) if kind == "store" else nullcontext()
-    with opened as store:
+    with open_store(source, read_only=True) if kind == "store" else nullcontext() as store:
         core = load_coreset(source) if store is None else core_of(store)
         html = report_html(
-            core if store is None else store,
+            core,
+            live=store,
             title=options.title or source.name,
             certificate=_certificate(options, core, store),
             encoding=encoding_in(core.metadata),
-            names=core_names(core) or None,
+            names=core_names(core),
         ).encode()
-    with naming(str(options.output)), replacing(options.output) as file:
+    with replacing(options.output) as file:
         file.write(html)
     facts = {"report": options.output, "source": source, "kind": kind, "n_bytes": len(html)}
     return f"written to {options.output}", facts

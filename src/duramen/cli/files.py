@@ -7,7 +7,6 @@ docs/command-line.md. A checksum detects damage; remove it to edit a model by ha
 from __future__ import annotations
 
 import json
-import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from duramen.cli.options import LOSSES, check_source, column_settings, make_loss, sampling_settings
-from duramen.cli.output import Output, bar, fields_of, naming, plain
+from duramen.cli.options import LOSSES, column_settings, loss_settings, make_loss, sampling_settings
+from duramen.cli.output import Output, bar, fields_of, plain
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
@@ -43,7 +42,6 @@ def kind_of(source: Path) -> str:
     """Return what a file is: a "store", a "core", a "model", or "data", as are a folder and a pattern."""
     if source.is_dir() or is_pattern(source):
         return "data"
-    check_source(source)
     with source.open("rb") as file:
         head = file.read(64)
     if head.startswith(b"SQLite format 3\0"):
@@ -82,14 +80,15 @@ def read_data(
     from duramen.io import learn_encoding
 
     table = open_data(path)
-    if encoding is not None:
-        return TableSource(table, encoding)
-    has_classes = loss is not None and loss.has_classes
-    with bar(output, "inspecting the columns") as shown:
-        encoding = learn_encoding(
-            table, **settings, each=lambda batch: advance(shown, batch), classes=has_classes
-        )
-    return TableSource(table, encoding if loss is None else _with_labels(table, encoding, loss, n_classes))
+    if encoding is None:
+        has_classes = loss is not None and loss.has_classes
+        with bar(output, "inspecting the columns") as shown:
+            encoding = learn_encoding(
+                table, **settings, each=lambda batch: advance(shown, batch), classes=has_classes
+            )
+        if loss is not None:
+            encoding = _with_labels(table, encoding, loss, n_classes)
+    return TableSource(table, encoding)
 
 
 def _with_labels(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
@@ -107,11 +106,11 @@ def _with_labels(table: Table, encoding: Encoding, loss: type[Loss], n_classes: 
     signs = choice.of == "number" and any(set(classes) <= {one, 1} for one in (0, -1))
     if not loss.has_classes or (loss.classifies and signs):  # as they are
         return replace(encoding, label_choice=None)
-    n_classes = 2 if loss.classifies else n_classes
-    if len(classes) != (n_classes or max(2, len(classes))):
+    expected = 2 if loss.classifies else n_classes or max(2, len(classes))
+    if len(classes) != expected:
         raise ValueError(
-            f"{label} has {len(classes)} classes ({few(classes, 3)}), but {n_classes or 'two or more'} were "
-            "expected; learn from a file that has them all, or correct --classes (with --loss softmax)"
+            f"{label} has {len(classes)} classes ({few(classes, 3)}), but {expected} were expected; "
+            "learn from a file that has them all, or correct --classes (with --loss softmax)"
         )
     return encoding
 
@@ -128,9 +127,9 @@ def build_core(path: Path, options: Namespace) -> Coreset:
     """Build the coreset of a file as the options specify."""
     from duramen.coreset.build import robust_coreset
 
-    settings = column_settings(options)
+    given, settings = loss_settings(options), column_settings(options)
     data = read_data(path, options.talk, None, settings, LOSSES[options.loss], options.classes)
-    loss = make_loss(options, data.classes)
+    loss = make_loss(options.loss, given, data.classes)
     with bar(options.talk, "building") as shown:
         rows = Scan(data, shown.at_pass)
         core = robust_coreset(rows, loss=loss, **sampling_settings(options))
@@ -142,7 +141,7 @@ def core_of(store: Any) -> Coreset:
     """Return the coreset of an open store, with its encoding and the names of its rows."""
     core, encoding = store.coreset(), encoding_in(store.notes)
     if encoding is not None:
-        core = replace(core, columns=tuple(encoding.names))
+        core = replace(core, columns=encoding.names)
     return _with_metadata(core, store.notes.get("encoding"), names_in(store, core.ids))
 
 
@@ -162,13 +161,13 @@ def encoding_in(notes: Mapping[str, Any] | None) -> Encoding | None:
 def core_names(core: Coreset) -> dict[int, str]:
     """Return the ids of rows as in the data, where these are text."""
     named = (core.metadata or {}).get("names") or {}
-    return {int(number): str(name) for number, name in named.items()}
+    return {int(number): name for number, name in named.items()}
 
 
-def names_in(store: Any, ids: Iterable[int]) -> list[str] | None:
+def names_in(store: Any, ids: Array) -> list[str] | None:
     """Return the names of points of a store; None where ids are numbers."""
     try:
-        return [str(name) for name in store.names_of([int(one) for one in ids])]
+        return [str(name) for name in store.names_of(ids)]
     except KeyError:
         return None
 
@@ -187,19 +186,22 @@ class Model:
     """A fitted model, from its JSON types; raises ValueError or KeyError if a field is missing or wrong."""
 
     def __init__(self, state: dict[str, Any]) -> None:
-        self.state, self.classes, columns = state, state["classes"], state["columns"]
+        if state["version"] != _VERSION:
+            raise ValueError(f"its version is {state['version']!r}, newer than this library reads")
+        if state.get("crc32") not in (None, checksum(state)):  # raises if a number is not finite
+            raise ValueError("its checksum differs; if you edited it, remove crc32")
+        self.state, self.classes, self.columns = state, state["classes"], state["columns"]
         self.loss, self.encoding = loss_of(state["loss"]), encoding_in(state)
         self.theta = np.array(state["theta"], dtype=np.float64)
-        self.columns = None if columns is None else [str(name) for name in columns]
-        self.n_columns = int(self.theta.shape[-1]) - bool(getattr(self.loss, "fit_intercept", False))
-        names = self.columns if self.encoding is None else list(self.encoding.names)
-        shape = self.loss.parameter_shape(self.n_columns if columns is None else len(columns))
-        n_classes = self.loss.n_classes if self.loss.has_classes else 0
-        if (
-            names != self.columns
-            or shape not in (None, self.theta.shape)
-            or n_classes != len(self.classes or ())
-        ):
+        self.n_columns = self.theta.shape[-1] - bool(getattr(self.loss, "fit_intercept", False))
+        n_columns = self.n_columns if self.columns is None else len(self.columns)
+        fits = (
+            self.encoding is None or list(self.encoding.names) == self.columns,
+            self.loss.parameter_shape(n_columns) in (None, self.theta.shape),
+            len(self.classes or ()) == (self.loss.n_classes if self.loss.has_classes else 0),
+            np.isfinite(self.theta).all(),
+        )
+        if not all(fits):
             raise ValueError(
                 f"its theta {self.theta.shape}, columns, classes and encoding do not fit {self.loss!r}"
             )
@@ -234,13 +236,14 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
         "version": _VERSION,
         "made_by": f"duramen {__version__}",
         "loss": loss_state(solution.loss),
-        "theta": solution.theta.tolist(),
         "columns": core.columns,
         "classes": classes,
-        "n_points": core.n_points,
         "l2": l2,
+        "n_points": core.n_points,
         "status": solution.status.value,
-        **fields_of(solution, "total_weight", "n_outliers", "objective", "converged", "n_iter"),
+        **plain(
+            fields_of(solution, "theta", "total_weight", "n_outliers", "objective", "converged", "n_iter")
+        ),
         **plain(fields_of(estimate, "std_error", "low", "high")),
         "encoding": (core.metadata or {}).get("encoding"),
     }
@@ -249,7 +252,7 @@ def model_state(core: Coreset, solution: Solution, estimate: Estimate, l2: float
 def write_model(path: Path, state: dict[str, Any]) -> None:
     """Write a model; an existing file is replaced once all is written."""
     text = json.dumps({**state, "crc32": checksum(state)}, indent=1, allow_nan=False, ensure_ascii=False)
-    with naming(str(path)), replacing(path) as file:
+    with replacing(path) as file:
         file.write(text.encode() + b"\n")
 
 
@@ -259,24 +262,9 @@ def read_model(path: Path) -> Model:
     if _FORMAT.encode() not in raw[:40]:
         raise ValueError(f"{path} is not a model; duramen fit writes models")
     try:
-        return _parse_model(raw.decode())
+        return Model(json.loads(raw.decode()))
     except KeyError as error:
         why = f"it has no {error}"
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         why = str(error)
     raise ValueError(f"{path} is damaged or from a newer version: {why}; copy it again, or fit again")
-
-
-def _parse_model(text: str) -> Model:
-    state = json.loads(text, parse_constant=_finite, parse_float=_finite)
-    if state["version"] != _VERSION:
-        raise ValueError(f"its version is {state['version']!r}, newer than this library reads")
-    if state.get("crc32") not in (None, checksum(state)):
-        raise ValueError("its checksum differs; if you edited it, remove crc32")
-    return Model(state)
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is not a number in JSON")
-    return value

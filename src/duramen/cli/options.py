@@ -90,20 +90,13 @@ def outliers(text: str) -> float:
     >>> outliers("2%"), outliers("0.02"), outliers("400")
     (0.02, 0.02, 400.0)
     """
-    way_out = "pass a fraction such as 2% or 0.02, or a count such as 400"
-    percent = text.endswith("%")
-    value = number(text[:-1] if percent else text, way_out)
-    if not 0 <= value < math.inf or (percent and value >= 100):
-        raise ArgumentTypeError(f"{text!r} cannot be set aside; {way_out}")
-    return value / 100 if percent else value
-
-
-def number(text: str, way_out: str = "pass a number such as 0.5") -> float:
-    """Read a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a number; {way_out}") from None
+    least, unit = (100, 100) if text.endswith("%") else (math.inf, 1)
+    with suppress(ValueError):
+        if 0 <= float(text.removesuffix("%")) < least:
+            return float(text.removesuffix("%")) / unit
+    raise ArgumentTypeError(
+        f"{text!r} cannot be set aside; pass a fraction such as 2% or 0.02, or a count such as 400"
+    )
 
 
 def at_least(least: int) -> Any:
@@ -119,7 +112,7 @@ def at_least(least: int) -> Any:
 
 
 _FILES = "a Parquet, CSV, TSV, Arrow or .npz file, a folder of Parquet files, or a pattern in quotes"
-# how a value is read (bool: it is a flag; a tuple: the choices), its name, the help, and the default
+# how a value is read (a tuple: the choices; a bool: the value of a flag), its name, the help, and the default
 _OPTIONS: dict[str, tuple[Any, ...]] = {
     "data": (Path, "DATA", f"the rows: {_FILES}"),
     "source": (Path, "CORE|STORE|DATA", "what to learn from"),
@@ -131,16 +124,16 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
     "outliers": (outliers, "OUTLIERS", "2%%, 0.02, or a count"),
     "copy": (Path, "PATH", "the copy to write; it must not exist"),
     "shell": (("bash", "zsh", "fish", "tcsh"), "", "the shell"),
-    "--json": (bool, "", "print one JSON object and nothing else"),
-    "--quiet": (bool, "", "print nothing but errors"),
-    "--force": (bool, "", "replace the output file if it exists"),
+    "--json": (True, "", "print one JSON object and nothing else"),
+    "--quiet": (True, "", "print nothing but errors"),
+    "--force": (True, "", "replace the output file if it exists"),
     "--loss": (tuple(LOSSES), "", "the learning problem"),
     "--k": (at_least(1), "K", "number of centres (kmeans, kmedian, bregman)"),
     "--classes": (at_least(2), "N", "number of classes (softmax; default: as in the data)"),
-    "--huber-delta": (number, "D", "where the huber loss turns linear (default: 1.35)"),
-    "--quantile": (number, "Q", "which quantile to predict, such as 0.9 (default: 0.5)"),
+    "--huber-delta": (float, "D", "where the huber loss turns linear (default: 1.35)"),
+    "--quantile": (float, "Q", "which quantile to predict, such as 0.9 (default: 0.5)"),
     "--divergence": (("kl", "itakura-saito", "squared"), "", "for bregman (default: kl)"),
-    "--no-intercept": (bool, "", "do not fit an intercept (losses with labels)"),
+    "--no-intercept": (False, "", "do not fit an intercept (losses with labels)"),
     "--label": (str, "NAME", "the column of labels"),
     "--features": (names, "NAMES", "the columns to learn from, as a,b,c (default: all others)"),
     "--weight": (str, "NAME", "the column of weights (default: every row has weight 1)"),
@@ -155,32 +148,32 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         "how the rows are sampled (default: auto)",
     ),
     "--suspects": (
-        number,
+        float,
         "TIMES",
         "how much weight to suspect, as a multiple of --outliers (default: auto, 1.5)",
     ),
-    "--no-calibrate": (bool, "", "leave the weights uncalibrated, as they were sampled"),
+    "--no-calibrate": (True, "", "leave the weights uncalibrated, as they were sampled"),
     "--seed": (at_least(0), "N", "random seed (default: 0)", 0),
-    "--l2": (number, "L", "penalty on the coefficients (default: 0)", 0.0),
+    "--l2": (float, "L", "penalty on the coefficients (default: 0)", 0.0),
     "--starts": (at_least(1), "N", "number of starts (default: 1)", 1),
     "--max-iter": (at_least(1), "N", "iterations per start (default: 300)", 300),
-    "--tol": (number, "SHARE", "stop when an iteration gains less than this share"),
+    "--tol": (float, "SHARE", "stop when an iteration gains less than this share"),
     "--top": (at_least(0), "N", "how many of the rows set aside to list (default: 10)", 10),
-    "--radius": (number, "R", "how far from the anchor to search (default: its radius)"),
+    "--radius": (float, "R", "how far from the anchor to search (default: its radius)"),
     "--probes": (at_least(1), "N", "random parameters to try (default: 64)", 64),
     "--steps": (at_least(0), "N", "ascent steps (default: 20)", 20),
     "--data": (Path, "DATA", "the data of the coreset, to certify it; must fit in memory"),
-    "--certify": (bool, "", "certify a store even if it has many points"),
+    "--certify": (True, "", "certify a store even if it has many points"),
     "--title": (str, "TITLE", "the title of the page (default: the name of the file)"),
     "--from": (Path, "DATA", "a file to learn the columns from"),
-    "--audit": (bool, "", "keep the id and the time of every deletion"),
+    "--audit": (True, "", "keep the id and the time of every deletion"),
     "--engine": (("auto", "ranked", "tree"), "", "data structure (default: auto)", "auto"),
     "--batch": (
         at_least(1),
         "ROWS",
         "rows per transaction (default: as many as 8 MB hold, at most 65536)",
     ),
-    "--atomic": (bool, "", "all rows in one transaction: all or none"),
+    "--atomic": (True, "", "all rows in one transaction: all or none"),
     "--skip": (at_least(0), "ROWS", "skip this many rows of the file", 0),
     "--ids-from": (
         Path,
@@ -220,52 +213,73 @@ class _Help(argparse.HelpFormatter):
         return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
 
 
-def add_group(parser: argparse.ArgumentParser) -> Any:
-    """Add a group of subcommands to a parser."""
-    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+COMMANDS: dict[str, tuple[Command, tuple[str, ...], bool, dict[str, tuple[str, ...]]]] = {}
+"""All commands by name: the function, its options, whether some are required, and what it writes."""
 
 
-def add_command(
-    commands: Any, run: Command, *options: str, needs: tuple[str, ...] = (), writes: tuple[str, ...] = ()
-) -> None:
-    """Add a command with the name of ``run``, whose docstring, ending in an example, is its help.
+def command(
+    name: str, *options: str, required: bool = True, **writes: tuple[str, ...]
+) -> Callable[[Command], Command]:
+    """Make a function a command; its docstring, ending in an example, is its help.
 
     Parameters
     ----------
-    commands : group of subcommands
-    run : function
+    name : str
+        As it is called, such as "store init".
     *options : str
         From the table, or the titles of groups.
-    needs : tuple of str
-        Options that are required.
-    writes : tuple of str
-        Which suffixes an output file may have; without any, there is no output file.
+    required : bool
+        Whether --output and --loss are, where it takes them.
+    **writes : tuple of str
+        The options that name a file to write, and which suffixes it may have; none: any.
     """
-    text, _, example = (inspect.getdoc(run) or "").partition("\n\nexample: ")
-    summary, name = text.partition("\n\n")[0].rstrip("."), run.__name__.replace("_", "-")
+
+    def add(run: Command) -> Command:
+        COMMANDS[name] = run, options, required, writes
+        return run
+
+    return add
+
+
+def add_commands(parser: Parser) -> None:
+    """Add all commands to the parser; that of a group has its help from the module of its commands."""
+    groups = {"": _add_group(parser)}
+    for name, (run, options, required, writes) in COMMANDS.items():
+        group, _, last = name.rpartition(" ")
+        if group not in groups:
+            groups[group] = _add_group(_add_parser(groups[""], group, inspect.getmodule(run)))
+        made = _add_parser(groups[group], last, run)
+        made.set_defaults(run=run, command=name, writes=writes)
+        form = made.add_mutually_exclusive_group()
+        _add(form, "--json")
+        _add(form, "--quiet")
+        if "output" in writes:
+            help = f"the file to write: {' or '.join(writes['output'])}"
+            made.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
+            _add(made, "--force")
+        for option in options:
+            at = made.add_argument_group(option) if option in GROUPS else made
+            for one in GROUPS.get(option, (option,)):
+                _add(at, one, required=required and one == "--loss")
+
+
+def _add_group(parser: Parser) -> Any:
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+
+
+def _add_parser(group: Any, name: str, documented: Any) -> Any:
+    text, _, example = (inspect.getdoc(documented) or "").partition("\n\nexample: ")
+    summary = text.partition("\n\n")[0].rstrip(".")
     help = summary[:1].lower() + summary[1:]
-    parser: Parser = commands.add_parser(name, help=help, description=text, epilog=f"example: {example}")
-    parser.set_defaults(run=run, command=parser.prog.partition(" ")[2], suffixes=writes)
-    form = parser.add_mutually_exclusive_group()
-    _add(form, "--json", needs)
-    _add(form, "--quiet", needs)
-    if writes:
-        help = f"the file to write: {' or '.join(writes)}"
-        required = "--output" in needs
-        parser.add_argument("-o", "--output", type=Path, required=required, metavar="FILE", help=help)
-        _add(parser, "--force", needs)
-    for option in options:
-        group = parser.add_argument_group(option) if option in GROUPS else parser
-        for one in GROUPS.get(option, (option,)):
-            _add(group, one, needs)
+    return group.add_parser(name, help=help, description=text, epilog=f"example: {example}")
 
 
-def _add(parser: Any, option: str, needs: tuple[str, ...]) -> None:
+def _add(parser: Any, option: str, required: bool = False) -> None:
     """Add an option of the table."""
     kind, metavar, help, *default = _OPTIONS[option]
     settings: dict[str, Any] = {"help": help, "default": default[0] if default else None}
-    if kind is bool:
-        settings = {"help": help, "action": "store_true"}
+    if isinstance(kind, bool):
+        settings |= {"action": "store_const", "const": kind}
     elif isinstance(kind, tuple):
         settings["choices"] = kind
     else:
@@ -274,7 +288,7 @@ def _add(parser: Any, option: str, needs: tuple[str, ...]) -> None:
         settings["action"] = "extend"
     if option == "ids":
         settings["nargs"] = "*"
-    if option in needs:
+    if required:
         settings["required"] = True
     parser.add_argument(option, **settings)
 
@@ -290,8 +304,7 @@ def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 def value_of(options: Namespace, option: str) -> Any:
     """Return the value of an option; None if it was not given."""
-    value = getattr(options, option.lstrip("-").replace("-", "_"))
-    return None if value is False else value
+    return getattr(options, option.lstrip("-").replace("-", "_"))
 
 
 def sampling_settings(options: Namespace) -> dict[str, Any]:
@@ -320,63 +333,50 @@ def refuse_options(options: Namespace, refused: Iterable[str], why: str) -> None
         raise ValueError(f"{why}; leave {' and '.join(given)} out")
 
 
-def check_loss(options: Namespace) -> None:
-    """Refuse options that the loss does not take, and labels that are missing or unexpected."""
-    name, known = options.loss, LOSSES[options.loss]
-    others = [option for option, field in _FIELDS.items() if field not in _fields(known)]
-    labels = () if known.needs_labels else ("--label",)
-    refuse_options(options, (*others, *labels), f"--loss {name} does not take all of these options")
-    if "k" in _fields(known) and options.k is None:
+def loss_settings(options: Namespace) -> dict[str, Any]:
+    """Return the fields of the loss that were given; refuse what it does not take, or lacks."""
+    name, known, taken = options.loss, LOSSES[options.loss], _fields(options.loss)
+    refused = [option for option, field in _FIELDS.items() if field not in taken]
+    refused += [] if known.needs_labels else ["--label"]
+    refuse_options(options, refused, f"--loss {name} does not take all of these options")
+    if "k" in taken and options.k is None:
         raise ValueError(f"--loss {name} needs the number of centres; pass --k")
     if known.needs_labels and options.label is None:
         raise ValueError(f"--loss {name} needs labels; name their column with --label")
-
-
-def _fields(loss: type[Loss]) -> set[str]:
-    return {one.name for one in fields(loss)}  # type: ignore[arg-type]
-
-
-def make_loss(options: Namespace, classes: list[Any] | None) -> Loss:
-    """Make the loss of the options; ``classes`` are those of the data, where they are known."""
-    known = LOSSES[options.loss]
     given = {field: value_of(options, option) for option, field in _FIELDS.items()}
-    given["fit_intercept"] = False if options.no_intercept else None
-    if "n_classes" in _fields(known) and options.classes is None:
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def _fields(name: str) -> set[str]:
+    return {one.name for one in fields(LOSSES[name])}  # type: ignore[arg-type]
+
+
+def make_loss(name: str, given: dict[str, Any], classes: list[Any] | None) -> Loss:
+    """Make a loss from its settings; ``classes`` are those of the data, where they are known."""
+    if "n_classes" in _fields(name) and "n_classes" not in given:
         if not classes:
-            raise ValueError(f"--loss {options.loss} needs the number of classes here; pass --classes")
-        given["n_classes"] = len(classes)
-    return known(**{field: value for field, value in given.items() if value is not None})
+            raise ValueError(f"--loss {name} needs the number of classes here; pass --classes")
+        given = {**given, "n_classes": len(classes)}
+    return LOSSES[name](**given)
 
 
-def check_output(options: Namespace) -> None:
-    """Refuse an output that cannot be written, before anything takes time."""
-    if options.output is None or str(options.output) in options.suffixes:
-        return
-    inputs = [one for name, one in vars(options).items() if isinstance(one, Path) and name != "output"]
-    check_target(options.output, options.force, inputs, options.suffixes)
+def check_outputs(options: Namespace) -> None:
+    """Refuse an output that cannot be written, before anything takes time.
 
-
-def check_target(
-    target: Path, force: bool | None = None, inputs: Iterable[Path] = (), suffixes: tuple[str, ...] = ()
-) -> None:
-    """Refuse a file that cannot be written.
-
-    An existing one is refused unless ``force``, which is None where nothing is ever replaced.
+    An existing one is refused unless it may be replaced: a command without --force never does.
     """
-    if suffixes and target.suffix.lower() not in suffixes:
-        raise ValueError(f"{target} must end in {' or '.join(suffixes)}")
-    check_place(target)
-    if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
-        raise ValueError(f"{target} is one of the inputs; choose another name")
-    if target.exists() and not force:
-        way_out = "" if force is None else "pass --force to replace it, or "
-        raise FileExistsError(f"{target} already exists; {way_out}choose another name")
-
-
-def check_source(*sources: Path) -> None:
-    """Refuse inputs that do not exist, or are folders."""
-    for source in sources:
-        if source.is_dir():
-            raise IsADirectoryError(f"{source} is a folder; name a file in it")
-        if not source.exists():
-            raise FileNotFoundError(f"{source}: no such file")
+    paths = {name: one for name, one in vars(options).items() if isinstance(one, Path)}
+    for name, suffixes in options.writes.items():
+        target, inputs = paths.get(name), [one for other, one in paths.items() if other != name]
+        if target is None or str(target) in suffixes:
+            continue
+        if suffixes and target.suffix.lower() not in suffixes:
+            raise ValueError(f"{target} must end in {' or '.join(suffixes)}")
+        check_place(target)
+        if not target.exists():
+            continue
+        if any(one.exists() and one.samefile(target) for one in inputs):
+            raise ValueError(f"{target} is one of the inputs; choose another name")
+        if name != "picture" and not getattr(options, "force", False):
+            way_out = "pass --force to replace it, or " if "force" in options else ""
+            raise FileExistsError(f"{target} already exists; {way_out}choose another name")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from duramen.errors import RowError
+from duramen.files import naming
 from duramen.progress import Bar
 from duramen.text import shorten
 
@@ -31,11 +31,12 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print text for the user."""
-        if not (self.json or self.quiet):
-            if self.aside:
-                print(text, file=sys.stderr, flush=True)
-            else:
-                write(f"{text}\n")
+        if self.json or self.quiet:
+            return
+        if self.aside:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            write(f"{text}\n")
 
     def warn(self, text: str) -> None:
         """Warn on standard error, in one line, and only once."""
@@ -64,34 +65,16 @@ def bar(output: Output, name: str) -> Iterator[Bar]:
 
 
 def write(text: str = "") -> None:
-    """Write to standard output at once; an error names standard output."""
+    """Write to standard output at once; an error names standard output, and later output is discarded."""
     if sys.stdout is None:  # closed by the parent process
         return
-    with standard_output():
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-@contextmanager
-def standard_output() -> Iterator[None]:
-    """Name standard output in an error of writing to it, and discard later output."""
     try:
         with naming("standard output"):
-            yield
+            sys.stdout.write(text)
+            sys.stdout.flush()
     except OSError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  (for what is left to flush at exit)
         raise
-
-
-@contextmanager
-def naming(target: str) -> Iterator[None]:
-    """Name the target in an error of writing, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, target) from error
 
 
 def plain(value: Any) -> Any:
@@ -102,15 +85,11 @@ def plain(value: Any) -> Any:
     >>> plain({"a": np.array([1.0, np.nan]), "b": np.int64(3), "c": (float("inf"), "x")})
     {'a': [1.0, None], 'b': 3, 'c': [None, 'x']}
     """
-    if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+    def listed(one: Any) -> Any:
+        return one.tolist() if isinstance(one, (np.ndarray, np.generic)) else str(one)
+
+    return json.loads(json.dumps(value, default=listed), parse_constant=lambda _: None)
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
@@ -133,27 +112,27 @@ def words(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         records = value if isinstance(value, list) and value and isinstance(value[0], dict) else []
         lines.append(f"{name.replace('_', ' '):<18}{_words(len(records) if records else value)}")
-        lines += [f"  {', '.join(_field(*field) for field in each.items())}" for each in records]
+        for record in records:
+            parts = [f"{key.replace('_', ' ')} {_words(part, key != 'id')}" for key, part in record.items()]
+            lines.append(f"  {', '.join(parts)}")
     return "\n".join(lines)
 
 
-def _field(name: str, value: Any) -> str:
-    return f"{name.replace('_', ' ')} {value if name == 'id' else _words(value)}"  # an id has no thousands
-
-
-def _words(value: Any) -> str:
+def _words(value: Any, number: bool = True) -> str:
     if isinstance(value, (list, tuple)):
-        return shorten(", ".join(map(_words, value)), 80)
-    if isinstance(value, float):
+        value = ", ".join(map(_words, value))
+    elif number and isinstance(value, float):
         return f"{value:,.6g}"
-    return f"{value:,}" if type(value) is int else shorten(value, 80)
+    elif number and type(value) is int:
+        return f"{value:,}"
+    return shorten(value, 80)
 
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C that was handled cleanly; the message says how far the command got."""
 
 
-_interrupt, _deferred = threading.Event(), threading.Event()
+_pressed, _deferred = threading.Event(), threading.Event()
 
 
 @contextmanager
@@ -164,27 +143,24 @@ def note_interrupts() -> Iterator[None]:
     imports have many; :func:`check_interrupt` raises it later. Another handler of
     the signal stays in place.
     """
-    _interrupt.clear()
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():
+    _pressed.clear()
+    usual, on_main = signal.default_int_handler, threading.current_thread() is threading.main_thread()
+    with ExitStack() as stack:
+        if on_main and signal.getsignal(signal.SIGINT) is usual:
+            stack.callback(signal.signal, signal.SIGINT, usual)
+            signal.signal(signal.SIGINT, _note)
         yield
-        return
-    signal.signal(signal.SIGINT, _note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def check_interrupt() -> None:
     """Raise KeyboardInterrupt if Ctrl-C was pressed, even if Python discarded it."""
-    if _interrupt.is_set():
+    if _pressed.is_set():
         raise KeyboardInterrupt
 
 
 def _note(*_: Any) -> None:
-    wait = _deferred.is_set() and not _interrupt.is_set()
-    _interrupt.set()
+    wait = _deferred.is_set() and not _pressed.is_set()
+    _pressed.set()
     if not wait:
         raise KeyboardInterrupt
 
@@ -226,17 +202,15 @@ def describe_error(error: BaseException) -> tuple[str, bool]:
     >>> describe_error(AssertionError("1: an id would occur twice"))[0]
     'unexpected AssertionError: 1: an id would occur twice; DURAMEN_DEBUG=1 shows where it came from'
     """
-    text = " ".join(_text(error).split())
-    if isinstance(error, MemoryError):
-        return f"not enough memory: {text}; use fewer rows", True
-    if isinstance(error, _EXPECTED):
-        return text or type(error).__name__, True
-    return f"unexpected {type(error).__name__}: {text}; DURAMEN_DEBUG=1 shows where it came from", False
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, KeyError) and len(error.args) == 1:
-        return str(error.args[0])  # str() would put quotes around it
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
-    return error.message(_HINTS) if isinstance(error, RowError) else str(error)
+    expected, text = isinstance(error, _EXPECTED), str(error)
+    if isinstance(error, RowError):
+        text = error.message(_HINTS)
+    elif isinstance(error, KeyError) and error.args:
+        text = str(error.args[0])  # str() would put quotes around it
+    elif isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {text}; use fewer rows"
+    elif not expected:
+        text = f"unexpected {type(error).__name__}: {text}; DURAMEN_DEBUG=1 shows where it came from"
+    return " ".join(text.split()) or type(error).__name__, expected

@@ -1,4 +1,9 @@
-"""The commands ``duramen store ...``: a coreset on disk that follows its data."""
+"""Keep a coreset on disk that follows its data: insert, update and delete rows.
+
+A store is one file that holds rows and their coreset, and survives crashes.
+
+example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
+"""
 
 from __future__ import annotations
 
@@ -26,12 +31,9 @@ from duramen.cli.options import (
     LOSSES,
     Command,
     Result,
-    add_command,
-    add_group,
-    check_loss,
-    check_source,
-    check_target,
     column_settings,
+    command,
+    loss_settings,
     make_loss,
     sampling_settings,
 )
@@ -41,52 +43,34 @@ from duramen.io.scan import TableSource
 from duramen.store.store import open_store
 
 
-def add_commands(commands: Any) -> None:
-    """Add the commands to the parser."""
-    parser = commands.add_parser(
-        "store",
-        help="keep a coreset on disk that follows its data: insert, update and delete rows",
-        description="Commands on a store: one file that holds rows and their coreset, and survives crashes.",
-        epilog="example: duramen store init customers.duramen --loss logistic --label y --outliers 2%",
-    )
-    below = add_group(parser)
-    learning = ("learning problem", "columns", "coreset")
-    add_command(below, init, "store", "--from", "--audit", "--engine", *learning, needs=("--loss",))
-    add_command(below, insert, "store", "data", "reading")
-    add_command(below, delete, "store", "ids", "--ids-from")
-    add_command(below, update, "store", "data", "reading", "--id")
-    add_command(below, set_outliers, "store", "outliers")
-    add_command(below, coreset, "store", needs=("--output",), writes=(".parquet",))
-    add_command(below, backup, "store", "copy")
-    for run in (reanchor, stats, history, check, compact):
-        add_command(below, run, "store")
-
-
-def _on_store(run: Callable[[Any, Namespace], Result], *, read_only: bool = False) -> Command:
+def _command(
+    name: str, *options: str, read_only: bool = True, **writes: Any
+) -> Callable[[Callable[[Any, Namespace], Result]], Command]:
     """Make a command of what is done to an open store; it also prints what the store holds afterwards."""
 
-    @wraps(run)
-    def opened(options: Namespace) -> Result:
-        check_source(options.store)
-        with open_store(options.store, read_only=read_only) as store:
-            text, facts = run(store, options)
-            now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
-        if text:
-            text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
-        return text, {"store": store.path, **now, **facts}
+    def add(run: Callable[[Any, Namespace], Result]) -> Command:
+        @wraps(run)
+        def opened(options: Namespace) -> Result:
+            with open_store(options.store, read_only=read_only) as store:
+                text, facts = run(store, options)
+                now = fields_of(store, "n_points", "total_weight", "n_outliers", "n_suspected")
+            if text:
+                text += f"\n{store.path}: {now['n_points']:,} points, weight {now['total_weight']:,.6g}"
+            return text, {"store": store.path, **now, **facts}
 
-    return opened
+        return command(f"store {name}", "store", *options, **writes)(opened)
 
-
-def _reading(run: Callable[[Any, Namespace], Result]) -> Command:
-    """Make a command of what only reads a store."""
-    return _on_store(run, read_only=True)
+    return add
 
 
 def _rows(n: int) -> str:
     return f"{n:,} row{'s' * (n != 1)}"
 
 
+_INIT = ("store", "--from", "--audit", "--engine", "learning problem", "columns", "coreset")
+
+
+@command("store init", *_INIT, store=())
 def init(options: Namespace) -> Result:
     """Create a new, empty store.
 
@@ -95,30 +79,22 @@ def init(options: Namespace) -> Result:
 
     example: duramen store init customers.duramen --loss logistic --label y --outliers 2%
     """
-    check_loss(options)
-    check_target(options.store)
-    settings, sample, encoding = column_settings(options), getattr(options, "from"), None
+    given, settings, sample = loss_settings(options), column_settings(options), getattr(options, "from")
+    encoding = None
     if sample is not None:
         kind = LOSSES[options.loss]
         encoding = read_data(sample, options.talk, None, settings, kind, options.classes).encoding
-    loss = make_loss(options, encoding.classes if encoding else None)
-    opened = open_store(
-        options.store,
-        create=True,
-        loss=loss,
-        engine=options.engine,
-        audit=options.audit,
-        **sampling_settings(options),
-    )
-    with opened as store, store.transaction():
+    loss = make_loss(options.loss, given, None if encoding is None else encoding.classes)
+    stored = {"loss": loss, "engine": options.engine, "audit": options.audit, **sampling_settings(options)}
+    with open_store(options.store, create=True, **stored) as store, store.transaction():
         store.note("columns", settings)
-        store.note("encoding", encoding.to_json() if encoding else None)
+        store.note("encoding", encoding and encoding.to_json())
     learned = "learned" if encoding else "learned from the first file"
     text = f"{options.store}: a store for {loss!r}; its columns are {learned}"
     return text, {"store": options.store, "loss": repr(loss), "learned": encoding is not None}
 
 
-@_on_store
+@_command("insert", "data", "reading", read_only=False)
 def insert(store: Any, options: Namespace) -> Result:
     """Insert the rows of a file into a store.
 
@@ -138,7 +114,95 @@ def insert(store: Any, options: Namespace) -> Result:
     return _feed(store, data, options, apply, "inserted")
 
 
-@_on_store
+def _data_for(store: Any, options: Namespace) -> TableSource:
+    """Open the file with the store's encoding, or learn one if there is none."""
+    loss, settings = store.loss, store.notes.get("columns") or {}
+    n_classes = loss.n_classes if loss.has_classes else None
+    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
+
+
+def _feed(
+    store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str
+) -> Result:
+    """Apply every batch of rows to the store; Ctrl-C stops between two."""
+    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
+
+    def so_far() -> str:
+        if options.atomic or place == options.skip:
+            return f"nothing was {done}"
+        return f"{place - options.skip:,} rows were {done} before; continue with --skip {place}"
+
+    with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
+        try:
+            with store.transaction() if options.atomic else nullcontext():
+                for batch, rows in data.encoding.read(data.table, options.batch, place):
+                    try:
+                        apply(rows)
+                    except RowError as error:
+                        raise error.at(batch.place) from None
+                    place = batch.first + len(batch)
+                    advance(shown, batch)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; {so_far()}") from None
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise ValueError(f"{describe_error(error)[0]}; {so_far()}") from error
+    n, seconds = place - options.skip, time.perf_counter() - start
+    if not n:
+        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
+    text = f"{_rows(n)} {done} in {seconds:.1f} seconds ({n / max(seconds, 1e-9):,.0f} per second)"
+    return text, {f"n_{done}": n, "seconds": seconds}
+
+
+@_command("delete", "ids", "--ids-from", read_only=False)
+def delete(store: Any, options: Namespace) -> Result:
+    """Delete rows of a store, by their ids.
+
+    All of the rows are deleted in one transaction, or none if one of them does not exist.
+
+    example: duramen store delete customers.duramen 17 42
+             duramen store delete customers.duramen --ids-from gone.csv
+    """
+    if bool(options.ids) == bool(options.ids_from):
+        raise ValueError("pass either ids, or a file of ids with --ids-from")
+    header, ids = (None, options.ids) if options.ids else _read_ids(options.ids_from)
+    named = not len(store) or names_in(store, store.ids[:1]) is not None
+    if header is not None and (header in store if named else _is_whole(header)):
+        raise ValueError(
+            f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
+            "it, such as id, or pass the ids as a .txt file, which has no header"
+        )
+    wrong = [] if named else [one for one in ids if not _is_whole(one)]
+    if wrong:
+        raise ValueError(f"id {wrong[0]!r} is not a plain whole number, and this store has integer ids")
+    store.delete([str(one) if named else int(one) for one in ids])
+    return f"{_rows(len(ids))} deleted", {"n_deleted": len(ids)}
+
+
+def _is_whole(one: Any) -> bool:
+    return re.fullmatch(r"-?(0|[1-9][0-9]*)", str(one)) is not None
+
+
+def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
+    """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
+    from duramen.io import Encoding
+    from duramen.io.encoding import has_text_ids
+    from duramen.io.formats import is_table
+
+    from_stdin = str(path) == "-"
+    if from_stdin or not is_table(path):
+        text = sys.stdin.read() if from_stdin else path.read_text("utf-8", "replace")
+        lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
+        return None, [line for line in lines if line]
+    table = open_data(path)
+    name, *others = table.columns
+    if others:
+        raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
+    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
+    ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
+    return None if table.typed else name, ids
+
+
+@_command("update", "data", "reading", "--id", read_only=False)
 def update(store: Any, options: Namespace) -> Result:
     """Replace rows of a store, by their ids.
 
@@ -162,104 +226,7 @@ def update(store: Any, options: Namespace) -> Result:
     return _feed(store, data, options, apply, "updated")
 
 
-def _data_for(store: Any, options: Namespace) -> TableSource:
-    """Open the file with the store's encoding, or learn one if there is none."""
-    loss, settings = store.loss, store.notes.get("columns") or {}
-    n_classes = loss.n_classes if loss.has_classes else None
-    return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
-
-
-def _feed(
-    store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str
-) -> Result:
-    """Apply every batch of rows to the store; Ctrl-C stops between two."""
-    start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
-    with defer_interrupts(), bar(options.talk, data.table.path.name) as shown:
-        try:
-            with store.transaction() if options.atomic else nullcontext():
-                for batch, rows in data.encoding.read(data.table, options.batch, place):
-                    _apply(apply, rows, batch)
-                    place = batch.first + len(batch)
-                    advance(shown, batch)
-        except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; {_so_far(options, place, done)}") from None
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            line = f"{describe_error(error)[0]}; {_so_far(options, place, done)}"
-            raise ValueError(line) from error
-    n, seconds = place - options.skip, time.perf_counter() - start
-    if not n:
-        options.talk.warn(f"nothing was {done}: {data.table.path} has no rows (from --skip {place} on)")
-    text = f"{_rows(n)} {done} in {seconds:.1f} seconds ({n / max(seconds, 1e-9):,.0f} per second)"
-    return text, {f"n_{done}": n, "seconds": seconds}
-
-
-def _apply(apply: Callable[[Any], None], rows: Any, batch: Any) -> None:
-    """Apply a batch; an error about a row names its place in the file."""
-    try:
-        apply(rows)
-    except RowError as error:
-        raise error.at(batch.place) from None
-
-
-def _so_far(options: Namespace, place: int, done: str) -> str:
-    n = place - options.skip
-    if options.atomic or not n:
-        return f"nothing was {done}"
-    return f"{_rows(n)} {'were' if n != 1 else 'was'} {done} before; continue with --skip {place}"
-
-
-@_on_store
-def delete(store: Any, options: Namespace) -> Result:
-    """Delete rows of a store, by their ids.
-
-    All of the rows are deleted in one transaction, or none if one of them does not exist.
-
-    example: duramen store delete customers.duramen 17 42
-             duramen store delete customers.duramen --ids-from gone.csv
-    """
-    if bool(options.ids) == bool(options.ids_from):
-        raise ValueError("pass either ids, or a file of ids with --ids-from")
-    header, ids = (None, options.ids) if options.ids else _read_ids(options.ids_from)
-    named = not len(store) or names_in(store, store.ids[:1]) is not None
-    if header is not None and (header in store if named else _is_whole(header)):
-        raise ValueError(
-            f"{options.ids_from}: its first line, {header!r}, is an id, not a header; put a name above "
-            "it, such as id, or pass the ids as a .txt file, which has no header"
-        )
-    wrong = [one for one in ids if not (named or _is_whole(one))]
-    if wrong or not ids:
-        what = f"id {wrong[0]!r} is" if wrong else f"{options.ids_from} holds no ids:"
-        raise ValueError(f"{what} not a plain whole number, and this store has integer ids")
-    store.delete([str(one) if named else int(one) for one in ids])
-    return f"{_rows(len(ids))} deleted", {"n_deleted": len(ids)}
-
-
-def _is_whole(one: Any) -> bool:
-    return re.fullmatch(r"-?(0|[1-9][0-9]*)", str(one)) is not None
-
-
-def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
-    """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
-    from duramen.io import Encoding
-    from duramen.io.encoding import has_text_ids
-    from duramen.io.formats import is_table
-
-    if str(path) != "-":
-        check_source(path)
-    if str(path) == "-" or not is_table(path):
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8", "replace")
-        lines = (line.strip() for line in text.removeprefix("\ufeff").splitlines())
-        return None, [line for line in lines if line]
-    table = open_data(path)
-    if len(table.columns) != 1:
-        raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
-    name = table.columns[0]
-    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
-    ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
-    return None if table.typed else name, ids
-
-
-@_on_store
+@_command("set-outliers", "outliers", read_only=False)
 def set_outliers(store: Any, options: Namespace) -> Result:
     """Set the number of outliers.
 
@@ -271,21 +238,7 @@ def set_outliers(store: Any, options: Namespace) -> Result:
     return f"weight {store.n_outliers:,.6g} may be set aside", {}
 
 
-@_on_store
-def reanchor(store: Any, options: Namespace) -> Result:
-    """Find a new anchor for a store.
-
-    A rough solution is found on the present rows, and the coreset is selected around it. Do
-    this when duramen store stats advises it, or to leave no trace of deleted rows.
-
-    example: duramen store reanchor customers.duramen
-    """
-    store.reanchor()
-    radius = store.anchor_report().radius
-    return f"a new anchor, radius {radius:.4g}", {"radius": radius}
-
-
-@_reading
+@_command("coreset", output=(".parquet",))
 def coreset(store: Any, options: Namespace) -> Result:
     """Write the coreset of a store.
 
@@ -298,7 +251,33 @@ def coreset(store: Any, options: Namespace) -> Result:
     return f"{core!r}\nwritten to {options.output}", {"core": options.output, **core_facts(core)}
 
 
-@_reading
+@_command("backup", "copy", copy=())
+def backup(store: Any, options: Namespace) -> Result:
+    """Copy a store, also while it is in use.
+
+    The copy is a store as of one moment, even if another process changes the original during the copy.
+
+    example: duramen store backup customers.duramen customers-copy.duramen
+    """
+    n_bytes = store.backup(options.copy).stat().st_size
+    return f"{n_bytes:,} bytes written to {options.copy}", {"copy": options.copy, "n_bytes": n_bytes}
+
+
+@_command("reanchor", read_only=False)
+def reanchor(store: Any, options: Namespace) -> Result:
+    """Find a new anchor for a store.
+
+    A rough solution is found on the present rows, and the coreset is selected around it. Do
+    this when duramen store stats advises it, or to leave no trace of deleted rows.
+
+    example: duramen store reanchor customers.duramen
+    """
+    store.reanchor()
+    radius = store.anchor.radius
+    return f"a new anchor, radius {radius:.4g}", {"radius": radius}
+
+
+@_command("stats")
 def stats(store: Any, options: Namespace) -> Result:
     """Print what is in a store.
 
@@ -324,7 +303,7 @@ def stats(store: Any, options: Namespace) -> Result:
     }
 
 
-@_reading
+@_command("history")
 def history(store: Any, options: Namespace) -> Result:
     """List the anchors of a store, and the deletions in its audit.
 
@@ -337,7 +316,7 @@ def history(store: Any, options: Namespace) -> Result:
     return "", {"events": events, "forgotten": [{"id": one, "time": time} for one, time in store.forgotten]}
 
 
-@_reading
+@_command("check")
 def check(store: Any, options: Namespace) -> Result:
     """Check every page and every invariant of a store.
 
@@ -349,7 +328,7 @@ def check(store: Any, options: Namespace) -> Result:
     return summary, {"whole": True, "summary": summary}
 
 
-@_on_store
+@_command("compact", read_only=False)
 def compact(store: Any, options: Namespace) -> Result:
     """Free the space of deleted rows.
 
@@ -361,17 +340,3 @@ def compact(store: Any, options: Namespace) -> Result:
     store.compact()
     after = options.store.stat().st_size
     return f"{before:,} bytes before, {after:,} now", {"n_bytes_before": before, "n_bytes": after}
-
-
-@_reading
-def backup(store: Any, options: Namespace) -> Result:
-    """Copy a store, also while it is in use.
-
-    The copy is a store as of one moment, even if another process changes the original during the copy.
-
-    example: duramen store backup customers.duramen customers-copy.duramen
-    """
-    check_target(options.copy, inputs=[options.store])
-    store.backup(options.copy)
-    n_bytes = options.copy.stat().st_size
-    return f"{n_bytes:,} bytes written to {options.copy}", {"copy": options.copy, "n_bytes": n_bytes}

@@ -17,6 +17,7 @@ from duramen.coreset.view import (
     Settings,
     View,
     anchor_sample,
+    blind_view,
     check_points,
     complete_view,
     find_view,
@@ -27,8 +28,7 @@ from duramen.io.scan import Scan
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
 from duramen.points import WeightedPoints
-from duramen.samplers.base import NOWHERE, AnchoredPoints, Sampler
-from duramen.samplers.layered import UniformSampler
+from duramen.samplers.base import AnchoredPoints, Sampler
 from duramen.trimming import outlier_weight
 
 
@@ -193,7 +193,7 @@ def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
     if settings.chooser is not None:
         settings.chooser.check(settings.loss, points)
     if settings.given is None and isinstance(settings.plan, ByDeltaSample):
-        return View(settings, NOWHERE, UniformSampler(), None)
+        return blind_view(settings)
     view = complete_view(settings, points)
     if view is not None:
         return view

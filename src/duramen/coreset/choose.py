@@ -15,7 +15,6 @@ from duramen.coreset.coreset import Calibration, Coreset
 from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
-    NOWHERE,
     Chosen,
     Entries,
     RankedRows,
@@ -110,7 +109,7 @@ def choose(
         inclusion=inclusion,
         groups=groups.astype(np.int32),
         loss=view.loss,
-        anchor=None if view.anchor is NOWHERE else view.anchor,
+        anchor=None if view.blind else view.anchor,
         threshold=float(suspects.losses.min(initial=np.inf)),
         n_points=candidates.n_points,
         n_suspected=n_outer,

@@ -5,6 +5,9 @@ What is added can be subtracted again, and leaves no trace, over the whole range
 
 from __future__ import annotations
 
+import itertools
+import math
+import sys
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -15,11 +18,10 @@ from duramen.arrays import Array
 _BLOCK = 4096  # rows whose upper parts are added up in floats without rounding
 _SPLIT = 13  # sigma >= 2**13 max|x|: then the sum of 4096 upper parts has at most 52 bits
 _TALL = 2.0**1000  # from here on sigma might overflow: such columns are added up value by value
-_BITS, _LIMBS, _POINT = 32, 70, 1152  # limbs of 32 bits in units of 2**-1152; two of them are head room
-_LOW = (1 << _BITS) - 1
-_FULL = 1 << 28  # numbers that a limb of 64 bits can surely take before carries are due
-_NONFINITE = np.array([np.inf, -np.inf, np.nan])
-_BIAS = sum(1 << (62 + _BITS * limb) for limb in range(_LIMBS))
+_POINT = 1074  # integers are in units of 2**-1074, the smallest float
+_FINITE = 2200  # bits of a sum of finite numbers, at most: there would have to be 2**102 of them
+# a number that is not finite counts as one far beyond these: 2**64 of a kind are less than one of the next
+_NONFINITE = ((np.nan, 1 << 2368), (-np.inf, 1 << 2304), (np.inf, 1 << 2240))
 
 
 @final
@@ -34,7 +36,7 @@ class ExactSums:
     Notes
     -----
     Rows are added to two floats per column, as long as these hold the sum exactly, and
-    to integer limbs otherwise.
+    to an integer per column otherwise.
 
     Examples
     --------
@@ -49,35 +51,43 @@ class ExactSums:
     array([ 0.1, 18. ])
     """
 
-    __slots__ = ("_high", "_limbs", "_low", "_n", "_n_added")
+    __slots__ = ("_high", "_low", "_n", "_units")
 
-    def __init__(self, n: int | None = None) -> None:
-        self._n = n
+    def __init__(self, n: int | None = None, units: Array | None = None) -> None:
+        self._n, self._units = n, units  # the integer of each sum: what the pair could not hold
         self._high: Any = 0.0 if n is None else np.zeros(n)
         self._low: Any = self._high
-        self._limbs: Array | None = None  # of each sum; then how many of its numbers were inf, -inf and NaN
-        self._n_added = 0  # to the limbs, since carries were last propagated
 
     def __len__(self) -> int:
         return 1 if self._n is None else self._n
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExactSums) and self.to_bytes() == other.to_bytes()
+        return isinstance(other, ExactSums) and np.array_equal(self._exact(), other._exact())
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def values(self) -> Any:
         """The sums, each rounded once, and infinite beyond the range of floats: (n,), or a float."""
-        if self._limbs is None:
-            if self._n is None:
-                return self._high + self._low
+        if self._units is None and self._n is None:
+            return self._high + self._low
+        if self._units is None:
             with np.errstate(over="ignore"):
                 return self._high + self._low
-        values = np.array([_rounded(units) for units in self._units()])
-        with np.errstate(invalid="ignore"):
-            values += np.where(self._limbs[:, _LIMBS:] > 0, _NONFINITE, 0.0).sum(axis=1)
-        return values if self._n is not None else float(values[0])
+        values = [sum(_floats_of(units), 0.0) for units in self._exact()]
+        return values[0] if self._n is None else np.array(values, dtype=np.float64)
+
+    def parts(self) -> Array:
+        """Return floats (n, k) that add up to each sum: the same ones for equal sums."""
+        floats = [_floats_of(units) or [0.0] for units in self._exact()]
+        return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), dtype=np.float64).T
+
+    @classmethod
+    def of_parts(cls, parts: Array) -> ExactSums:
+        """Restore sums from their parts."""
+        sums = cls(len(parts))
+        sums.add_rows(parts.T)
+        return sums
 
     def add(self, row: Any, sign: int = 1) -> None:
         """Add one number to each sum, or subtract it if ``sign`` is -1."""
@@ -91,8 +101,7 @@ class ExactSums:
                 low, rest = _two_sum(self._low, error)
             lost = rest.any()
         if lost:  # the pair cannot hold it, and would hold less and less
-            self._flush()
-            self._add_to_limbs(np.atleast_1d(np.asarray(row, dtype=np.float64)), sign)
+            self._set_units(self._exact() + sign * _to_units(row))
         else:
             self._high, self._low = high, low
 
@@ -110,144 +119,64 @@ class ExactSums:
 
     def absorb(self, other: ExactSums, at: Any = None, sign: int = 1) -> None:
         """Add other sums to those at some positions, which are distinct; by default the leading ones."""
-        other._flush()
-        if other._limbs is not None:
-            limbs = self._make_room(other._n_added)
-            limbs[slice(None) if at is None else at] += sign * other._limbs[: len(limbs)]
+        units = self._exact()
+        units[slice(None) if at is None else at] += sign * other._exact()[: len(units)]
+        self._set_units(units)
 
     def take(self, at: Array) -> ExactSums:
         """Copy the sums at some positions, or in a mask."""
-        self._flush()
-        limbs = self._make_room(0)[at]
-        taken = ExactSums(len(limbs))
-        taken._make_room(self._n_added)[:] = limbs
-        return taken
+        units = self._exact()[at]
+        return ExactSums(len(units), units)
 
     def total(self) -> ExactSums:
         """Add up all the sums to a single one."""
-        self._flush()
-        total = ExactSums()
-        for limbs in self._make_room(0):
-            total._make_room(self._n_added)[0] += limbs
-        return total
+        return ExactSums(units=np.array([self._exact().sum()], dtype=object))
 
     def grow(self, n: int) -> None:
         """Append sums of nothing, to ``n`` in all."""
-        self._flush()
-        limbs, self._n = self._make_room(0), n
-        self._high = self._low = np.zeros(n)
-        self._limbs = np.pad(limbs, ((0, n - len(limbs)), (0, 0)))
+        units = np.append(self._exact(), np.zeros(n - len(self), dtype=object))
+        self._n = n
+        self._set_units(units)
 
-    def to_bytes(self) -> bytes:
-        """Encode the sums: equal ones have equal bytes, however they came about."""
-        units = self._units()
-        counts = np.zeros((len(self), 3), dtype="<i8") if self._limbs is None else self._limbs[:, _LIMBS:]
-        zeros = [(one & -one).bit_length() - 1 if one else 0 for one in units]
-        digits = [_as_bytes(one >> shift) for one, shift in zip(units, zeros, strict=True)]
-        head = np.array([len(units), counts.any()], dtype="<u4").tobytes()
-        lengths = np.array([zeros, [len(one) for one in digits]], dtype="<u2").tobytes()
-        return b"".join([head, lengths, counts.astype("<i8").tobytes() if counts.any() else b"", *digits])
-
-    @classmethod
-    def from_bytes(cls, data: bytes, n: int) -> ExactSums:
-        """Restore a vector of n sums from what :meth:`to_bytes` returned; refuse anything else.
-
-        Raises
-        ------
-        ValueError
-            If these are no such bytes.
-        """
-        found, counted = np.frombuffer(data[:8].ljust(8, b"\xff"), dtype="<u4").tolist()
-        at = 8 + (4 + 24 * counted) * n
-        if found != n or counted > 1 or len(data) < at:
-            raise ValueError(f"exact sums are cut off, or are not {n}")
-        zeros, lengths = np.frombuffer(data[8 : 8 + 4 * n], dtype="<u2").reshape(2, n).tolist()
-        if len(data) != at + sum(lengths):
-            raise ValueError("exact sums have a wrong length")
-        sums = cls(n)
-        limbs = sums._make_room(1)
-        for row, (shift, length) in enumerate(zip(zeros, lengths, strict=True)):
-            mantissa = int.from_bytes(data[at : at + length], "little", signed=True)
-            if shift + 8 * length > _BITS * _LIMBS:
-                raise ValueError("exact sums are beyond all floats")
-            limbs[row, :_LIMBS] = _to_limbs(mantissa << shift)
-            at += length
-        if counted:
-            limbs[:, _LIMBS:] = np.frombuffer(data[8 + 4 * n : 8 + 28 * n], dtype="<i8").reshape(n, 3)
-        if sums.to_bytes() != data:
-            raise ValueError("exact sums are not in their shortest form")
-        return sums
-
-    def _units(self) -> list[int]:
-        """Return the sums of the finite numbers as integers."""
-        high, low = np.atleast_1d(self._high).tolist(), np.atleast_1d(self._low).tolist()
-        pairs = [_to_units(one) + _to_units(other) for one, other in zip(high, low, strict=True)]
-        if self._limbs is None:
-            return pairs
-        return [pair + _from_limbs(limbs[:_LIMBS]) for pair, limbs in zip(pairs, self._limbs, strict=True)]
-
-    def _flush(self) -> None:
-        """Move what is in the pair to the limbs."""
+    def _exact(self) -> Array:
+        """Return the sums as integers."""
+        units = np.zeros(len(self), dtype=object) if self._units is None else self._units
         for part in (self._high, self._low):
             if np.any(part):
-                self._add_to_limbs(np.atleast_1d(part), 1)
+                units = units + _to_units(part)
+        return units
+
+    def _set_units(self, units: Array) -> None:
+        self._units = units
         self._high = self._low = 0.0 if self._n is None else np.zeros(self._n)
 
-    def _add_to_limbs(self, row: Array, sign: int) -> None:
-        """Add numbers to the limbs, each to three of them."""
-        limbs, rows = self._make_room(1), np.arange(len(row))
-        if not np.isfinite(row).all():
-            limbs[:, _LIMBS:] += sign * np.column_stack([row == np.inf, row == -np.inf, np.isnan(row)])
-            row = np.where(np.isfinite(row), row, 0.0)
-        mantissas, exponents = np.frexp(row)
-        mantissas = (mantissas * (sign * 2.0**53)).astype(np.int64)
-        first, shift = np.divmod(exponents + (_POINT - 53), _BITS)
-        low, high = (mantissas & _LOW) << shift, (mantissas >> _BITS) << shift  # low is never negative
-        limbs[rows, first] += low & _LOW
-        limbs[rows, first + 1] += (low >> _BITS) + (high & _LOW)
-        limbs[rows, first + 2] += high >> _BITS
 
-    def _make_room(self, n_added: int) -> Array:
-        """Return the limbs, after carries if they could not take so many more numbers."""
-        if self._limbs is None:
-            self._limbs = np.zeros((len(self), _LIMBS + 3), dtype=np.int64)
-        if self._n_added + n_added > _FULL:
-            for limbs in self._limbs:
-                limbs[:_LIMBS] = _to_limbs(_from_limbs(limbs[:_LIMBS]))
-            self._n_added = 1
-        self._n_added += n_added
-        return self._limbs
-
-
-def _from_limbs(limbs: Array) -> int:
-    """Join limbs to an integer; each may be negative, and longer than 32 bits."""
-    biased = (limbs + (1 << 62)).astype("<u8").view("<u4")  # none is negative
-    low, high = (int.from_bytes(part.tobytes(), "little") for part in (biased[::2], biased[1::2]))
-    return low + (high << _BITS) - _BIAS
-
-
-def _to_limbs(units: int) -> Array:
-    """Split an integer into limbs, all of its sign."""
-    digits = abs(units).to_bytes(_LIMBS * _BITS // 8, "little")
-    limbs = np.frombuffer(digits, dtype="<u4").astype(np.int64)
-    return limbs if units >= 0 else -limbs
-
-
-def _to_units(value: float) -> int:
-    """Convert a finite float to an integer, exactly."""
+def _units_of(value: float) -> int:
+    """Convert a float to an integer, exactly."""
+    if not math.isfinite(value):
+        return _NONFINITE[0 if value != value else 1 if value < 0 else 2][1]
     top, bottom = value.as_integer_ratio()  # bottom is a power of two
     return top << (_POINT + 1 - bottom.bit_length())
 
 
-def _rounded(units: int) -> float:
-    try:
-        return units / (1 << _POINT)
-    except OverflowError:
-        return np.inf if units > 0 else -np.inf
+def _to_units(values: Any) -> Array:
+    return np.array([_units_of(value) for value in np.atleast_1d(values).tolist()], dtype=object)
 
 
-def _as_bytes(mantissa: int) -> bytes:
-    return mantissa.to_bytes(mantissa.bit_length() // 8 + 1, "little", signed=True)
+def _floats_of(units: int) -> list[float]:
+    """Split an integer into floats, the largest first; of those that are not finite, one of each kind."""
+    floats: list[float] = []
+    for number, unit in _NONFINITE if units.bit_length() > _FINITE else ():
+        count = (units + unit // 2) // unit
+        units -= count * unit
+        floats += [number] * (count > 0)
+    while units:
+        try:
+            floats.append(units / (1 << _POINT))
+        except OverflowError:
+            floats.append(sys.float_info.max if units > 0 else -sys.float_info.max)
+        units -= _units_of(floats[-1])
+    return floats
 
 
 def _are_small_integers(numbers: Array) -> bool:

@@ -13,10 +13,10 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset import wire
-from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, MergedCandidates
+from duramen.coreset.candidates import Collected, Collector, MergedCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.view import SAMPLE, Settings, View, find_view, plan_of
+from duramen.coreset.view import SAMPLE, Settings, View, find_view, first_view, plan_of
 from duramen.errors import rows_from
 from duramen.losses.base import Loss
 from duramen.parallel import one_blas_thread
@@ -40,10 +40,9 @@ class Plan:
 
     number: int
     problem: Settings = field(repr=False)
+    view: View = field(repr=False)
     columns: tuple[str, ...] | None = field(default=None, repr=False)
-    first_pass: FirstPassResult | None = field(default=None, repr=False)
-    view: View | None = field(default=None, repr=False)
-    limit: float = field(default=np.inf, repr=False)
+    first_pass: Collected | None = field(default=None, repr=False)
     fingerprint: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +54,11 @@ class Plan:
         If there are fewer, the pass is repeated.
         """
         enough = SAMPLE + 1 + 6 * SAMPLE**0.5 + 40
-        return replace(self, limit=enough / n_rows if n_rows > enough else np.inf, fingerprint="")
+        return self.with_view(limit=enough / n_rows if n_rows > enough else np.inf)
+
+    def with_view(self, **changes: Any) -> Plan:
+        """Return the plan with another view."""
+        return replace(self, view=replace(self.view, **changes), fingerprint="")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +68,11 @@ class Summary:
     Attributes
     ----------
     plan : Plan
-    body : FirstPassResult or Collected
+    body : Collected
     """
 
     plan: Plan
-    body: FirstPassResult | Collected = field(repr=False)
+    body: Collected = field(repr=False)
 
     @property
     def n_rows(self) -> int:
@@ -100,7 +103,7 @@ class Summary:
         ValueError
             If it is not a summary, is damaged, has another format, or was made by another plan.
         """
-        return cls(plan, wire.from_bytes(data, plan.fingerprint, plan.problem.loss, plan.view))
+        return cls(plan, wire.from_bytes(data, plan.fingerprint, plan.view))
 
 
 def plan(
@@ -145,7 +148,7 @@ def plan(
     )
     if settings.by_size and settings.chooser is not None:
         _check_ranked(settings.chooser)
-    return Plan(1, settings, None if columns is None else tuple(columns))
+    return Plan(1, settings, first_view(settings), None if columns is None else tuple(columns))
 
 
 class Summarizer:
@@ -157,34 +160,27 @@ class Summarizer:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        first = FirstPass(plan.problem.loss, plan.problem.seed, plan.limit)
-        self._work: FirstPass | Collector = first if plan.view is None else Collector(plan.view)
+        self._plan, self._collector = plan, Collector(plan.view)
 
     @property
     def n_rows(self) -> int:
         """The number of rows added."""
-        return self._work.n_rows
+        return self._collector.n_rows
 
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Add some rows; errors number rows from ``before``, or from the rows added so far."""
-        if not isinstance(points, WeightedPoints):
-            raise TypeError(
-                f"a batch must be points, made with dm.points(X, y); found {type(points).__name__}"
-            )
-        if len(points):
-            with rows_from(self.n_rows if before is None else before):
-                self._work.add(points)
+        with rows_from(self.n_rows if before is None else before):
+            self._collector.add(points)
 
     def absorb(self, summary: Summary) -> None:
         """Merge a summary by the same plan into this one."""
         if summary.plan.fingerprint != self._plan.fingerprint:
             raise ValueError(wire.OTHER_PLAN)
-        self._work.absorb(summary.body)  # type: ignore[arg-type]
+        self._collector.absorb(summary.body)
 
     def summary(self) -> Summary:
         """Return the summary of all rows added; no more may be added after it."""
-        return Summary(self._plan, self._work.summary())
+        return Summary(self._plan, self._collector.summary())
 
 
 @one_blas_thread()
@@ -245,14 +241,11 @@ def finish(summary: Summary) -> Plan | Coreset:
         If there are no rows, or those of the second pass are not those of the first.
     """
     _check_summary(summary)
-    plan, body = summary.plan, summary.body
-    if isinstance(body, FirstPassResult):
-        if plan.limit < np.inf and body.is_short:
-            return replace(plan, limit=np.inf, fingerprint="")
+    plan, view, body, first = summary.plan, summary.plan.view, summary.body, summary.plan.first_pass
+    if first is None:
+        if view.limit < np.inf and body.is_short:
+            return plan.with_view(limit=np.inf)
         return _plan_second_pass(plan, body)
-    first, view = plan.first_pass, plan.view
-    assert first is not None
-    assert view is not None
     if (body.n_rows, body.n_points) != (first.n_rows, first.n_points):
         raise ValueError(
             f"the first pass had {first.n_rows:,} rows, {first.n_points:,} of positive weight, and pass "
@@ -261,7 +254,7 @@ def finish(summary: Summary) -> Plan | Coreset:
     z = outlier_weight(plan.problem.n_outliers, first.total)
     weight = 0.0 if body.suspects is None else body.suspects.points.total_weight
     if view.floor > -np.inf and weight < view.suspected:  # the floor was too high to decide who is suspected
-        return Plan(plan.number + 1, plan.problem, plan.columns, first, replace(view, floor=-np.inf))
+        return replace(plan, number=plan.number + 1).with_view(floor=-np.inf)
     return choose(MergedCandidates(body, view), view, n_outliers=z, columns=plan.columns)
 
 
@@ -331,7 +324,7 @@ def _check_summary(found: Any) -> None:
         raise TypeError(f"merge and finish take a Summary; found {type(found).__name__}{hint}")
 
 
-def _plan_second_pass(plan: Plan, first: FirstPassResult) -> Plan:
+def _plan_second_pass(plan: Plan, first: Collected) -> Plan:
     """Find the anchor, and plan to compute losses there."""
     problem, sample, total = plan.problem, first.sample(), first.total
     z = outlier_weight(problem.n_outliers, total)
@@ -340,7 +333,7 @@ def _plan_second_pass(plan: Plan, first: FirstPassResult) -> Plan:
     suspected = problem.by_size.suspected_of(z, total)
     floor = _floor(view.anchored(sample)[0].losses, sample, suspected / total)
     view = replace(view, suspected=suspected, floor=floor)
-    return Plan(2, problem, plan.columns, replace(first, kept=None), view)
+    return Plan(2, problem, view, plan.columns, replace(first, kept=None))
 
 
 def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
@@ -371,16 +364,12 @@ def _check_ranked(sampler: Sampler) -> RankedSampler:
 def _fingerprint(plan: Plan) -> str:
     """Compute a hash that distinguishes a plan from others."""
     problem, view = plan.problem, plan.view
-    words: list[Any] = [plan.number, plan.limit, problem.seed, problem.plan]
-    words += [problem.calibrate, problem.n_outliers]
-    digest = hashlib.blake2b(repr(words).encode(), digest_size=8)
-    digest.update(_as_bytes(problem.loss) + _as_bytes(problem.chooser))
-    if view is not None:
-        digest.update(view.anchor.theta.tobytes())
-        for name, state in sorted(view.anchor.frozen.items()):
-            digest.update(name.encode() + state.tobytes())
-        digest.update(_as_bytes(view.sampler) + repr((view.suspected, view.floor)).encode())
-    return digest.hexdigest()
+    words = [plan.number, problem.seed, problem.plan, problem.calibrate, problem.n_outliers]
+    words += [view.suspected, view.floor, view.limit]
+    parts = [repr(words).encode(), *map(_as_bytes, (problem.loss, problem.chooser, view.sampler))]
+    for name, state in sorted({**view.anchor.frozen, "": view.anchor.theta}.items()):
+        parts.append(name.encode() + state.tobytes())
+    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
 
 
 def _as_bytes(part: Any) -> bytes:

@@ -146,9 +146,8 @@ def scene_of(
     columns: Sequence[str] | None = None,
     label: str = "y",
     label_text: Callable[[float], str] = "{:g}".format,
-    plane: Plane | None = None,
 ) -> Scene:
-    """Choose the rows to draw, a frame, and a plane: the principal one by default.
+    """Choose the rows to draw, a frame, and the principal plane.
 
     ``columns``, ``label`` and ``label_text`` are names for axes and legend.
     """
@@ -161,7 +160,7 @@ def scene_of(
     labels = None if core.y is None else core.y[shown]
     classes = _classes(core)
     usual = usual_rows(suspected, weights)
-    plane = plane or principal_plane(rows[usual], weights[usual])
+    plane = principal_plane(rows[usual], weights[usual])
     places, centres = plane.project(rows), plane.project(_centres(core))
     axes = (
         f"first principal direction ({plane.shares[0]:.0%} of variance)",
@@ -226,10 +225,10 @@ def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
     return values[order[places]]
 
 
-def draw(core: Any, ax: Any, max_points: int, random_state: Any, plane: Plane | None = None) -> Any:
+def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
     """Draw a coreset into axes, or into new ones; return them."""
     pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
-    scene = scene_of(core, max_points, random_state, plane=plane)
+    scene = scene_of(core, max_points, random_state)
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
     handles: list[Any] = []
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)

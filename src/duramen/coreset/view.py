@@ -25,13 +25,12 @@ from duramen.samplers.base import (
     freeze,
     has_frozen,
     smallest,
-    uniforms,
 )
 from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, kept_weights
+from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,7 +40,6 @@ _SHARE = 0.2  # of the size, for the suspected; measured there too
 ROWS_A_PARAMETER = 50
 """With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
-_PROBES = 4096  # losses that suggest where the threshold is
 _ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
 
 
@@ -386,6 +384,10 @@ class View:
         The weight to suspect of all data, where it is collected in passes.
     floor : float
         A loss below which no point is suspected; minus infinity where it is not known.
+    limit : float
+        A rank that no point of the first pass's sample exceeds, almost certainly.
+    blind : bool
+        Whether there is no anchor: points are ranked without losses.
     """
 
     settings: Settings
@@ -394,6 +396,8 @@ class View:
     features: CalibrationFeatures | None
     suspected: float = 0.0
     floor: float = -np.inf
+    limit: float = np.inf
+    blind: bool = False
 
     @property
     def loss(self) -> Loss:
@@ -408,7 +412,7 @@ class View:
     def anchored(self, points: WeightedPoints) -> tuple[AnchoredPoints, Any]:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
         loss, theta, cache = self.loss, self.anchor.theta, None
-        if self.anchor is NOWHERE:
+        if self.blind:
             return AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
         if self.features is not None:
             losses, cache = loss.values_and_cache(theta, points.X, points.y)
@@ -481,35 +485,28 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     weight = min(weight, total)
     if not weight > 0:
         return np.empty(0, dtype=np.intp)
-    probes = losses[:: max(1, len(losses) // _PROBES)]  # first among those above a level that these suggest
-    share = min(1.0, 1.5 * weight / total + 0.01)
-    rows = np.flatnonzero(losses >= np.quantile(probes, 1 - share, method="lower"))
-    if not weight < float(weights[rows].sum()) * (1 - 1e-9) or np.isnan(losses).any():
-        rows = np.arange(len(losses))
-    kept = kept_weights(losses[rows], weights[rows], weight, ids[rows])
-    return rows[kept < weights[rows]]
+    rows, left = set_aside(losses, weights, weight, ids)
+    return rows[left < weights[rows]]
 
 
 SAMPLE = 20_000
 """The number of points from which an anchor is made, and all that is frozen with it, if there are more."""
 _SALT = 0x5851F42D4C957F2D  # an anchor's sample uses other random numbers than the coreset
-_SMALLEST_WEIGHT = 1e-290  # below, a rank would overflow and count as absent
 
 
-def chances(seed: int, ids: Array, weights: Array) -> Array:
-    """Compute the random ranks by which points enter an anchor's sample: the smallest ranks do.
+def first_view(settings: Settings) -> View:
+    """Return the view of the first pass, in which the smallest ranks are the sample for an anchor."""
+    plan = BySize(SAMPLE, keep_suspected=False, suspects=0.0)
+    return blind_view(replace(settings, plan=plan, seed=settings.seed ^ _SALT, given=None))
 
-    A uniform number over the weight, so that heavy points are not missed; infinite where the weight is zero.
-    """
-    ranks = uniforms(seed ^ _SALT, ids)
-    if not (weights == 1.0).all():
-        with np.errstate(divide="ignore", over="ignore"):
-            ranks /= np.where(weights > 0, np.maximum(weights, _SMALLEST_WEIGHT), 0.0)
-    return ranks
+
+def blind_view(settings: Settings) -> View:
+    """Return a view without an anchor: of a uniform sample."""
+    return View(settings, NOWHERE, UniformSampler(), None, blind=True)
 
 
 def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
-    """Sample at most 20,000 points of positive weight, sorted by id.
+    """Sample at most 20,000 points of positive weight, sorted by id: heavy points are not missed.
 
     Examples
     --------
@@ -519,25 +516,21 @@ def anchor_sample(points: WeightedPoints, seed: int) -> WeightedPoints:
     """
     if len(points) <= SAMPLE:
         return sample_of(points, np.where(points.weights > 0, 0.0, np.inf))
-    return sample_of(points, chances(seed, points.ids, points.weights))
+    anchored = AnchoredPoints(points, None, NOWHERE, points.weights)
+    return sample_of(points, compute_ranks(UniformSampler(), anchored, seed ^ _SALT))
 
 
 def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
-    """Take the 20,000 points of the smallest ranks, sorted by id."""
-    return points.take_unchecked(*sample_rows(ranks, points.ids, points.weights))
-
-
-def sample_rows(ranks: Array, ids: Array, weights: Array) -> tuple[Array, Array]:
-    """Find the rows of the 20,000 smallest ranks, and the weights with which they represent all.
+    """Take the 20,000 points of the smallest ranks, sorted by id, with weights that represent all points.
 
     A light point was included by chance, and is given the weight of the points that it represents.
     """
-    rows, following = smallest(ranks, ids, SAMPLE)
-    rows = rows[np.argsort(ids[rows])]
-    own = weights[rows]
-    if np.isfinite(following) and not (own == own[0]).all():
-        own = np.maximum(own, 1 / following)
-    return rows, own
+    rows, following = smallest(ranks, points.ids, SAMPLE)
+    rows = rows[np.argsort(points.ids[rows])]
+    weights = points.weights[rows]
+    if np.isfinite(following) and not (weights == weights[0]).all():
+        weights = np.maximum(weights, 1 / following)
+    return points.take_unchecked(rows, weights)
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:

@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from duramen.arrays import Array, check_count
-from duramen.coreset.candidates import Collected, Collector, FirstPass, FirstPassResult, RankedPoints
+from duramen.coreset.candidates import Collected, Collector, KeyedPoints, form_of
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.exact import ExactSums
 from duramen.coreset.passes import Plan, Summarizer, Summary, finish, plan, summarize
@@ -31,7 +31,6 @@ from duramen.dynamic.rows import Slots
 from duramen.errors import prefixed
 from duramen.losses.base import Anchor
 from duramen.points import WeightedPoints
-from duramen.samplers.base import AnchoredPoints
 from duramen.trimming import checked_outliers, outlier_weight
 
 Ask = Callable[[Plan], Any]
@@ -132,7 +131,7 @@ class Site:
         if not isinstance(plan, Plan):
             raise TypeError(f"a site takes a Plan, or the pickle of one; found {type(plan).__name__}")
         with self.rows._lock:
-            summary = self._first_pass(plan) if plan.view is None else self._second_pass(plan, plan.view)
+            summary = self._first_pass(plan) if plan.view.blind else self._second_pass(plan, plan.view)
         n_rows = sum(map(len, points_in(summary)))
         if self.max_rows is not None and n_rows > self.max_rows:
             raise PermissionError(
@@ -151,7 +150,7 @@ class Site:
     def _first_pass(self, plan: Plan) -> Summary:
         """Summarize for a first pass; without a sample if the given anchor needs none."""
         summary = summarize(self._parts(), plan)
-        kept = getattr(summary.body, "kept", None)
+        kept = summary.body.kept
         if kept is None or complete_view(plan.problem, kept.points) is None:
             return summary
         one = kept.take(np.array([0]))  # shows the form of the rows
@@ -184,8 +183,7 @@ class Site:
 
 def points_in(summary: Summary) -> list[WeightedPoints]:
     """Return the rows that a summary contains."""
-    body: Any = summary.body
-    return [part.points for part in (body.kept, getattr(body, "suspects", None)) if part is not None]
+    return [part.points for part in (summary.body.kept, summary.body.suspects) if part is not None]
 
 
 def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
@@ -215,16 +213,22 @@ def read_off(rows: DynamicCoreset, view: View) -> Collected | None:
         if here.engine.nonfinite or not np.isfinite(losses[worst]).all():
             return None
 
-        def anchored(which: Array) -> AnchoredPoints:
+        def keyed(which: Array) -> KeyedPoints:
             which = which[np.argsort(slots.ids[which])]
-            return AnchoredPoints(slots.points(which), view.loss, view.anchor, losses[which])
+            return KeyedPoints(slots.points(which), losses[which], np.zeros(len(which), dtype=np.int8))
 
-        found = _inliers(here, slots, worst[own:n], view)
-        collector = Collector(view)
-        collector.absorb(replace(found, n_rows=len(slots), n_points=here.n_points))
-        if n < own:
-            collector.release(anchored(worst[n:own]))
-        return replace(collector.summary(), suspects=anchored(worst[:n]) if n else None)
+        lost, collector = worst[own:n], Collector(view)
+        collector.absorb(_inliers(here, slots, lost, view))
+        collector.release(keyed(lost), sign=-1)
+        collector.release(keyed(worst[n:own]))
+        labels = rows._state.validator.classes if view.loss.classifies else ()
+        return replace(
+            collector.summary(),
+            n_rows=len(slots),
+            form=form_of(slots.points(slots.in_use()[:1])) if len(slots) else None,
+            classes=(min(labels), max(labels)) if labels else (),
+            suspects=keyed(worst[:n]) if n else None,
+        )
 
 
 def _score_alike(one: View, view: View) -> bool:
@@ -265,36 +269,20 @@ def _largest(here: LiveCandidates, slots: Slots, view: View) -> tuple[Array, int
     return worst[: max(n, here.table.n_suspected)], n
 
 
-def _inliers(here: LiveCandidates, slots: Slots, without: Array, view: View) -> Collected:
-    """Collect the points of the engine, without some of them."""
-    engine, strata, size = here.engine, here.strata(), view.settings.by_size.size
-    lost = np.zeros(len(without), dtype=np.int64)
-    if here.scores.strata is not None:
-        lost += here.scores.strata[without]
-    places = np.searchsorted(strata.numbers, lost)
-    n_lost = np.bincount(places, minlength=len(strata.numbers))
-    present = n_lost < strata.counts
-    weights = ExactSums(int(present.sum()))
-    for at, number in enumerate(strata.numbers[present].tolist()):
+def _inliers(here: LiveCandidates, slots: Slots, lost: Array, view: View) -> Collected:
+    """Collect the points of the engine, and enough of the smallest ranks without some points."""
+    engine, strata, kept = here.engine, here.strata(), None
+    weights = ExactSums(len(strata.numbers))
+    for at, number in enumerate(strata.numbers.tolist()):
         weights.absorb(engine._weights[number], at=[at])
-        left = ExactSums()
-        left.add_rows(slots.weights[without[lost == number]])
-        weights.absorb(left, at=[at], sign=-1)
-    kept = None
     if len(strata.numbers):
-        found = engine.smallest(np.arange(len(n_lost)), size + n_lost)
-        mine = np.flatnonzero(~np.isin(found.rows, without))
-        mine = mine[np.argsort(found.ids[mine])]
+        sizes = np.full(len(strata.numbers), view.settings.by_size.size + len(lost))
+        found = engine.smallest(np.arange(len(sizes)), sizes)
+        mine = np.flatnonzero(~np.isin(found.rows, lost))
         groups = np.zeros(len(mine), dtype=np.intp) if found.groups is None else found.groups[mine]
-        kept = RankedPoints(slots.points(found.rows[mine]), found.ranks[mine], strata.numbers[groups])
-    totals = None
-    if view.features is not None:
-        totals = ExactSums(view.features.n_columns)
-        totals.absorb(engine.exact_totals)
-        if len(without):
-            totals.add_rows(engine.contributions(without)[:, : len(totals)], -1)
-    counts = (strata.counts - n_lost)[present]
-    return Collected(0, 0, None, strata.numbers[present], counts, weights, totals, kept)
+        kept = KeyedPoints(slots.points(found.rows[mine]), found.ranks[mine], strata.numbers[groups])
+    totals = None if view.features is None else engine.exact_totals
+    return Collected(0, None, (), None, strata.numbers, strata.counts, weights, totals, kept)
 
 
 @final
@@ -345,12 +333,12 @@ class Federation:
         self.sites: dict[Any, Site | Ask] = dict(sites if isinstance(sites, Mapping) else enumerate(sites))
         self._first = plan(**settings)
         self._next: Plan | None = None
-        self._full_anchor: Anchor | None = None
+        self._anchor: Anchor | None = None
 
     @property
     def anchor(self) -> Anchor | None:
         """The anchor, with what the sampler froze; None until the first coreset."""
-        return self._full_anchor
+        return self._anchor
 
     def __repr__(self) -> str:
         state = "no anchor yet" if self._next is None else "with an anchor"
@@ -366,18 +354,15 @@ class Federation:
         RuntimeError
             If a site did not answer; it is named.
         """
-        if self._next is None or self._full_anchor is None:
-            self._find_anchor(self._first)
-        assert self._next is not None
-        assert self._full_anchor is not None
+        if self._next is None:
+            self._find_anchor(self._first.problem.given)
         try:
-            merged = self._ask_all(self._next)
+            core = self._choose()
         except ValueError:  # such as an infinite loss, if more rows must be suspected than before
-            self._next = self._replan(self._next, self._full_anchor)
-            merged = self._ask_all(self._next)
-        core, self._next = _finish(merged, self._full_anchor)
+            self._find_anchor(self._anchor)
+            core = self._choose()
         while core is None:
-            core, self._next = _finish(self._ask_all(self._next), self._full_anchor)
+            core = self._choose()
         return core
 
     def reanchor(self, anchor: Any = None) -> None:
@@ -392,7 +377,7 @@ class Federation:
         ValueError
             If there are no rows, or too few for an anchor; nothing is changed.
         """
-        self._find_anchor(_with_settings(self._first, given=anchor))
+        self._find_anchor(anchor)
 
     def set_outliers(self, n_outliers: float) -> None:
         """Change the number of outliers: a count, or a fraction."""
@@ -401,83 +386,61 @@ class Federation:
         if self._next is not None:
             self._next = _with_settings(self._next, n_outliers=n_outliers)
 
-    def _find_anchor(self, first: Plan) -> None:
-        given = first.problem.given
-        bare = _without_ids(given) if isinstance(given, Anchor) else given
-        found = finish(self._ask_all(_with_settings(first, given=bare)))
-        assert isinstance(found, Plan)
-        view = found.view
-        assert view is not None
-        anchor = replace(view.anchor, ids=given.ids) if isinstance(given, Anchor) else view.anchor
-        self._next, self._full_anchor = _plan_pass(_hide_ids(found), view.suspected, view.floor), anchor
+    def _find_anchor(self, given: Any) -> None:
+        """Plan to collect the rows that may be suspected, as seen from the given anchor or one that is found.
 
-    def _replan(self, plan: Plan, anchor: Anchor) -> Plan:
-        """Ask for the total weight of all rows, and plan to collect as many suspects as it requires."""
-        totals = self._ask_all(_with_settings(self._first, given=_without_ids(anchor))).body
-        assert isinstance(totals, FirstPassResult)
-        z = outlier_weight(plan.problem.n_outliers, totals.total)
-        return _plan_pass(plan, plan.problem.by_size.suspected_of(z, totals.total))
+        No plan reveals which rows an anchor was found on: those of other sites.
+        """
+        bare = _without_ids(given) if isinstance(given, Anchor) else given
+        found = finish(self._ask_all(_with_settings(self._first, given=bare)))
+        assert isinstance(found, Plan)
+        view, anchor = found.view, _without_ids(found.view.anchor)
+        features = None if view.features is None else replace(view.features, anchor=anchor)
+        plan = replace(found, first_pass=None, view=replace(view, anchor=anchor, features=features))
+        self._next = _with_room(plan, view.suspected, view.floor)
+        self._anchor = replace(view.anchor, ids=given.ids) if isinstance(given, Anchor) else view.anchor
+
+    def _choose(self) -> Coreset | None:
+        """Ask all sites, and plan to ask again; return the coreset, unless they sent too few suspects."""
+        assert self._next is not None
+        plan, body = self._next, self._ask_all(self._next).body
+        if not body.n_points:
+            body.sample()  # raises an error that says why
+        total, sent = body.total, body.suspects
+        suspected = plan.problem.by_size.suspected_of(outlier_weight(plan.problem.n_outliers, total), total)
+        all_sent, sent_weight = not len(body.numbers), 0.0 if sent is None else sent.points.total_weight
+        if suspected and not all_sent and sent_weight < suspected * (1 + _MARGIN):
+            self._next = _with_room(plan, suspected)
+            return None
+        exact = replace(plan, first_pass=body).with_view(suspected=suspected, floor=-np.inf)
+        core = finish(Summary(exact, body))
+        assert isinstance(core, Coreset)
+        self._next = _with_room(
+            plan, suspected, -np.inf if sent is None or all_sent else float(sent.keys.min())
+        )
+        return replace(core, anchor=self._anchor)
 
     def _ask_all(self, plan: Plan) -> Summary:
         """Ask all sites, and merge their answers."""
         if not self.sites:
             raise ValueError("there are no sites; add some to federation.sites")
-        answers = {}
+        answers, merged = {}, Summarizer(plan)
         for name, site in self.sites.items():
             with _at_site(name):
                 answers[name] = _ask(site, plan)
-        merged, common = Summarizer(plan), FirstPass(plan.problem.loss, 0, limit=0.0)
         for name, answer in answers.items():
             with _at_site(name):
-                summary = _read_answer(answer, plan)
-                for points in points_in(summary):  # of one form, with labels that go together
-                    common.add(points)
-                merged.absorb(summary)
+                merged.absorb(_read_answer(answer, plan))
         return merged.summary()
 
 
-def _finish(merged: Summary, anchor: Anchor) -> tuple[Coreset | None, Plan]:
-    """Return the coreset, or None if the sites sent too few suspects, and the plan to ask with next."""
-    plan, body = merged.plan, merged.body
-    assert isinstance(body, Collected)
-    assert plan.view is not None
-    sent = body.suspects
-    weight = body.weights.total()
-    weight.add_rows(np.empty(0) if sent is None else sent.points.weights)
-    totals = FirstPassResult(body.n_rows, body.n_points, weight, None, (), None)
-    if not body.n_points:
-        totals.sample()  # raises an error that says why
-    z = outlier_weight(plan.problem.n_outliers, totals.total)
-    suspected = plan.problem.by_size.suspected_of(z, totals.total)
-    all_sent, sent_weight = not len(body.numbers), 0.0 if sent is None else sent.points.total_weight
-    if suspected and not all_sent and sent_weight < suspected * (1 + _MARGIN):
-        return None, _plan_pass(plan, suspected)
-    exact = replace(plan.view, anchor=anchor, suspected=suspected, floor=-np.inf)
-    core = finish(Summary(replace(plan, first_pass=totals, view=exact, fingerprint=""), body))
-    assert isinstance(core, Coreset)
-    floor = -np.inf if sent is None or all_sent else float(sent.losses.min())
-    return core, _plan_pass(plan, suspected, floor)
-
-
-def _plan_pass(plan: Plan, suspected: float, floor: float = -np.inf) -> Plan:
+def _with_room(plan: Plan, suspected: float, floor: float = -np.inf) -> Plan:
     """Plan to collect the rows that may be suspected, with room for a little more weight."""
-    assert plan.view is not None
-    view = replace(plan.view, suspected=_ROOM * suspected, floor=floor)
-    return replace(plan, view=view, first_pass=None, fingerprint="")
-
-
-def _hide_ids(plan: Plan) -> Plan:
-    """Make a plan that does not reveal which rows of other sites its anchor was found on."""
-    assert plan.view is not None
-    bare, known = _without_ids(plan.view.anchor), plan.view.features
-    settings = replace(plan.view.settings, given=None)
-    features = None if known is None else replace(known, anchor=bare)
-    view = replace(plan.view, settings=settings, anchor=bare, features=features)
-    return _with_settings(replace(plan, view=view), given=None)
+    return plan.with_view(suspected=_ROOM * suspected, floor=floor)
 
 
 def _without_ids(anchor: Anchor) -> Anchor:
-    return replace(anchor, ids=np.empty(0, dtype=np.int64))
+    return replace(anchor, ids=anchor.ids[:0])
 
 
 def _with_settings(plan: Plan, **settings: Any) -> Plan:

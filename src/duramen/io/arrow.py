@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -19,7 +20,9 @@ from pyarrow import types
 from duramen.arrays import Array
 from duramen.errors import RowError
 from duramen.io.tables import (
+    BEYOND_INT64,
     EXACT,
+    MISSING,
     TOO_LARGE,
     Column,
     File,
@@ -28,8 +31,7 @@ from duramen.io.tables import (
     Table,
     check_names,
     check_same_columns,
-    exact_numbers,
-    mark_of,
+    marks_of,
     readable,
     refuse_where,
 )
@@ -40,66 +42,62 @@ _DIGITS = r"^-?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
+_TESTS = (  # what a column of an Arrow type holds: the first that applies
+    (Kind.EMPTY, types.is_null),
+    (Kind.FLAG, types.is_boolean),
+    (Kind.WHOLE, types.is_integer),
+    (Kind.REAL, types.is_float64),
+    (Kind.REAL, types.is_decimal),
+    (Kind.SINGLE, types.is_floating),
+    (Kind.TEXT, types.is_string),
+    (Kind.TEXT, types.is_large_string),
+    (Kind.TEXT, getattr(types, "is_string_view", types.is_string)),  # not in pyarrow 14
+    (Kind.TIME, types.is_temporal),
+)
+
+
 def kind_of(dtype: Any) -> Kind:
     """Return what a column of an Arrow type holds."""
     if types.is_dictionary(dtype):
         inner = kind_of(dtype.value_type)
         return Kind.CATEGORY if inner in (Kind.WHOLE, Kind.REAL, Kind.SINGLE) else inner
-    tests = {
-        Kind.EMPTY: types.is_null,
-        Kind.FLAG: types.is_boolean,
-        Kind.WHOLE: types.is_integer,
-        Kind.REAL: lambda dtype: types.is_float64(dtype) or types.is_decimal(dtype),
-        Kind.SINGLE: types.is_floating,
-        Kind.TEXT: _is_text,
-        Kind.TIME: types.is_temporal,
-    }
-    return next((kind for kind, test in tests.items() if test(dtype)), Kind.OTHER)
-
-
-def _is_text(dtype: Any) -> bool:
-    is_view = getattr(types, "is_string_view", None)  # not in pyarrow 14
-    return types.is_string(dtype) or types.is_large_string(dtype) or bool(is_view and is_view(dtype))
+    return next((kind for kind, test in _TESTS if test(dtype)), Kind.OTHER)
 
 
 class ArrowColumn(Column):
-    """A column of the file's own type."""
+    """A column of the file's own type; dictionaries are decoded, as pieces may number them differently."""
 
-    @staticmethod
-    def join(pieces: Sequence[Any]) -> Any:
-        """Copy the pieces into one array; their categories may be numbered differently."""
-        if types.is_dictionary(pieces[0].type):
-            pieces = [piece.dictionary_decode() for piece in pieces]
-        return pa.concat_arrays(pieces)
+    join = staticmethod(pa.concat_arrays)
 
-    def _decoded(self) -> Any:
-        values = self.values
-        return values.dictionary_decode() if types.is_dictionary(values.type) else values
+    def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
+        plain = [one.dictionary_decode() if types.is_dictionary(one.type) else one for one in pieces]
+        super().__init__(plain, kind)
 
     def numbers(self) -> Array:
         self._check("numbers")
-        values = self._decoded()
-        if types.is_decimal(values.type) or types.is_null(values.type):
-            values = values.cast(pa.float64())
-        if types.is_boolean(values.type) and values.null_count:
-            values = values.cast(pa.uint8())
-        if types.is_int64(values.type) or types.is_uint64(values.type):
-            exact_numbers(_numpy(values.fill_null(0)))
-        return _numpy(values)
+        floats = types.is_floating(self.values.type)
+        return _numpy(self.values if floats else self._cast(pa.float64(), TOO_LARGE, "large"))
 
     def texts(self) -> tuple[Array, list[str]]:
         self._check("text")
-        values = self._decoded().cast(pa.large_string()).dictionary_encode()
+        values = self.values.cast(pa.large_string()).dictionary_encode()
         return _numpy(values.indices.fill_null(-1)).astype(np.int64), values.dictionary.to_pylist()
 
     def whole(self) -> Array:
         self._check("whole numbers")
-        self._refuse_missing()
-        return Column([_numpy(self.values)], self.kind).whole()
+        refuse_where(_numpy(self.values.is_null()), MISSING)
+        return _numpy(self._cast(pa.int64(), BEYOND_INT64))
 
-    def _refuse_missing(self) -> None:
-        if self.values.null_count:
-            refuse_where(_numpy(self.values.is_null()), "has no value in {row}")
+    def _cast(self, dtype: Any, problem: str, hint: str = "") -> Any:
+        """Convert the values to a type; refuse the first that cannot be."""
+        try:
+            return self.values.cast(dtype)
+        except pa.ArrowInvalid:
+            row = next(row for row, one in enumerate(self.values) if not _castable(one, dtype))
+            self._refuse(row, problem, hint)
+
+    def _refuse(self, row: int, problem: str, hint: str = "") -> NoReturn:
+        raise RowError(problem, row, value=shorten(self.values[row].as_py(), 60), hint=hint)
 
 
 class TextColumn(ArrowColumn):
@@ -111,35 +109,27 @@ class TextColumn(ArrowColumn):
     def numbers(self) -> Array:
         if self.kind is Kind.FLAG:
             return self.flags()
-        values = _numpy(self._cast(pa.float64(), "a number"))
+        values = _numpy(self._cast(pa.float64(), "holds {value!r}, which is not a number in {row}"))
         for row in np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values)).tolist():
-            text = self.values[row].as_py().strip()
-            if text.removeprefix("-").isdecimal() and abs(int(text)) > EXACT:
-                raise RowError(TOO_LARGE, row, value=text, hint="large")
+            text = self.values[row].as_py().strip().removeprefix("-")
+            if text.isdecimal() and int(text) > EXACT:
+                self._refuse(row, TOO_LARGE, "large")
         return values
 
     def flags(self) -> Array:
-        return _numpy(self._cast(pa.bool_(), "true or false").cast(pa.uint8()))
+        flags = self._cast(pa.bool_(), "holds {value!r}, which is not true or false in {row}")
+        return _numpy(flags.cast(pa.float64()))
 
     def whole(self) -> Array:
-        self._refuse_missing()
-        plain = _numpy(pc.match_substring_regex(self.values, _WHOLE))
+        plain = _numpy(pc.match_substring_regex(self.values, _WHOLE).fill_null(True))
         if not plain.all():
-            self._refuse(int(np.argmin(plain)), "a plain whole number")
-        return _numpy(self._cast(pa.int64(), "an int64"))
+            self._refuse(int(np.argmin(plain)), "holds {value!r}, which is not a plain whole number in {row}")
+        return super().whole()
 
-    def _cast(self, dtype: Any, what: str) -> Any:
-        try:
-            return self.values.cast(dtype)
-        except pa.ArrowInvalid:
-            trimmed = pc.utf8_trim_whitespace(self.values)
-        if not _castable(trimmed, dtype):
-            self._refuse(next(row for row, one in enumerate(trimmed) if not _castable(one, dtype)), what)
-        return trimmed.cast(dtype)
-
-    def _refuse(self, row: int, what: str) -> NoReturn:
-        shown = shorten(self.values[row].as_py(), 60)
-        raise RowError("holds {value!r}, which is not {what} in {row}", row, value=shown, what=what)
+    def _cast(self, dtype: Any, problem: str, hint: str = "") -> Any:
+        if not _castable(self.values, dtype):
+            self.values = pc.utf8_trim_whitespace(self.values)
+        return super()._cast(dtype, problem, hint)
 
 
 def kind_of_texts(values: Any) -> Kind:
@@ -192,21 +182,17 @@ class PyarrowFile(File):
     def types(self) -> dict[str, str]:
         return _types(self.schema)
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    @abstractmethod
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read record batches, each with the share of the file read so far."""
-        raise NotImplementedError
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        pieces = self._pieces(n_rows, columns)
-        while True:
-            with readable(self.path, self.what, *_ERRORS):
-                piece, done = next(pieces, (None, 1.0))
-                if piece is None:
-                    return
+        with readable(self.path, self.what, *_ERRORS):
+            for batch, done in self._batches(n_rows, columns):
                 if self.typed:
-                    piece.validate(full=True)  # refuses damaged offsets and invalid UTF-8
-            yield piece, done
-            del piece
+                    batch.validate(full=True)  # refuses damaged offsets and invalid UTF-8
+                yield {name: batch.column(name) for name in columns}, done
+                del batch
 
 
 def _index_of(schema: Any) -> tuple[str, ...]:
@@ -241,17 +227,15 @@ class ParquetFile(PyarrowFile):
         part._groups, part.n_rows = groups, sum(self._counts[group] for group in groups)
         return part
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         with _open_parquet(self.path, len(columns)) as file:
-            pieces = file.iter_batches(
+            batches = file.iter_batches(
                 batch_size=n_rows,
                 columns=[*columns],
                 row_groups=self._groups,
                 use_threads=self._groups is None,  # shards are read in parallel
             )
-            for piece in pieces:
-                yield piece, 1.0
-                del piece
+            yield from zip(batches, repeat(1.0))
         pa.default_memory_pool().release_unused()
 
 
@@ -267,25 +251,23 @@ class ArrowFile(PyarrowFile):
     what = "an Arrow IPC or Feather file"
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self._stream, self.nbytes = file.read(6) != b"ARROW1", path.stat().st_size
         with readable(path, self.what, *_ERRORS), pa.OSFile(str(path)) as raw:
-            self._set_schema(path, self._open(raw).schema)
+            self._set_schema(path, _open_ipc(raw).schema)
 
-    def _open(self, raw: Any, options: Any = None) -> Any:
-        return (pa.ipc.open_stream if self._stream else pa.ipc.open_file)(raw, options=options)
-
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         places = sorted(self.schema.names.index(name) for name in columns)
         with pa.OSFile(str(self.path)) as raw:
-            reader = self._open(raw, pa.ipc.IpcReadOptions(included_fields=places))
-            if self._stream:
-                for piece in reader:
-                    yield piece, min(1.0, raw.tell() / self.nbytes)
-            else:
-                n = reader.num_record_batches
-                for number in range(n):
-                    yield reader.get_batch(number), (number + 1) / n
+            reader = _open_ipc(raw, pa.ipc.IpcReadOptions(included_fields=places))
+            n = getattr(reader, "num_record_batches", None)  # None of a stream
+            for number, batch in enumerate(reader if n is None else map(reader.get_batch, range(n)), 1):
+                yield batch, number / n if n else min(1.0, raw.tell() / raw.size())
+                del batch
+
+
+def _open_ipc(raw: Any, options: Any = None) -> Any:
+    is_file = raw.read(6) == b"ARROW1"
+    raw.seek(0)
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(raw, options=options)
 
 
 class _Dataset(PyarrowFile):
@@ -298,13 +280,11 @@ class _Dataset(PyarrowFile):
         self._set_schema(path, source.schema)
         self.index, self.n_rows = (), source.count_rows()
 
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        pieces = self._source.to_batches(
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        batches = self._source.to_batches(
             columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
         )
-        for piece in pieces:
-            yield piece, 1.0
-            del piece
+        return zip(batches, repeat(1.0))
 
 
 def dataset_table(source: Any) -> Table:
@@ -320,11 +300,11 @@ def dataset_table(source: Any) -> Table:
         fragments = list(data.get_fragments())
     except ValueError:  # of a filtered dataset pyarrow does not list the files
         fragments = []
-    files = [Path(one.path) for one in fragments if getattr(one, "path", None)]
+    files = [Path(one.path) for one in fragments if hasattr(one, "path")]
     parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
     check_same_columns([(part, _types(schema)) for part, schema in parts])
     path = files[0].parent if files else Path("the Arrow data")
-    return Table(path, [_Dataset(path, data)], {file: mark for file in files if (mark := mark_of(file))})
+    return Table(path, [_Dataset(path, data)], marks_of(files))
 
 
 def _types(schema: Any) -> dict[str, str]:

@@ -9,14 +9,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.csv
 
-from duramen.errors import RowError
 from duramen.io.arrow import PyarrowFile, TextColumn, kind_of_texts
-from duramen.io.tables import File, Kind, Pieces, check_names, readable
+from duramen.io.tables import File, Kind, check_names, readable
 from duramen.text import shorten
 
 _BLOCK = 4 << 20  # bytes read at a time; a row must fit
@@ -29,17 +28,13 @@ def _is_gzip(path: Path) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def _text(path: Path) -> IO[str]:
-    raw = gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
-    # bytes that are not UTF-8 stay visible as surrogates
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Read the records that are not empty, each with the line it begins on; an error holds that, too."""
     begins = 1
-    with _text(path) as file:
-        reader = csv.reader(file, delimiter=delimiter)
+    raw = gzip.GzipFile(path) if _is_gzip(path) else path.open("rb")
+    # bytes that are not UTF-8 stay visible as surrogates
+    with io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=strict)
         try:
             for fields in reader:
                 if fields:
@@ -49,6 +44,17 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             raise csv.Error(begins, error) from None
 
 
+def _first_records(path: Path, delimiter: str) -> list[list[str]]:
+    """Read the header and the first row; one that cannot be read is empty."""
+    found = []
+    try:
+        for _, fields in islice(_records(path, delimiter), 2):
+            found.append(fields)
+    except csv.Error:
+        found.append([])
+    return found
+
+
 def _delimiter_of(path: Path) -> str:
     """Find the delimiter: the one that splits header and first row into the same, largest number of values.
 
@@ -56,41 +62,33 @@ def _delimiter_of(path: Path) -> str:
     """
 
     def fits(mark: str) -> tuple[bool, int]:
-        try:
-            counts = [len(fields) for _, fields in islice(_records(path, mark), 2)] or [0]
-        except csv.Error:
-            counts = [0]
+        counts = [len(fields) for fields in _first_records(path, mark)] or [0]
         return counts[0] > 1 and len(set(counts)) == 1, counts[0]
 
     return max(",;\t|", key=fits)
 
 
-def _broken_line(path: Path, delimiter: str, n_columns: int) -> tuple[int, str] | None:
-    """Find the first line that is not a row, and what is wrong with it; None if all are rows."""
-    line = 1
+def _broken_line(path: Path, delimiter: str, n_columns: int) -> str:
+    """Describe the first line that is not a row; "" if all are, or a damaged gzip file hides it."""
     try:
-        for line, fields in _records(path, delimiter):
+        for line, fields in _records(path, delimiter, strict=True):
             shown = repr(shorten(delimiter.join(fields), 60))
             if len(fields) != n_columns:
                 many = f"{len(fields)} value{'s' * (len(fields) != 1)}"
-                return line, f"has {many}, the header has {n_columns}: {shown}"
-            if _has_surrogates("".join(fields)):
-                return line, f"is not UTF-8 text: {shown}; save the file as UTF-8"
+                return f"line {line}, has {many}, the header has {n_columns}: {shown}"
+            if not _is_utf8("".join(fields)):
+                return f"line {line}, is not UTF-8 text: {shown}; save the file as UTF-8"
     except csv.Error as error:
         line, why = error.args
-        return line, f"cannot be read ({why}); a quote that opens there may never be closed"
+        return f"line {line}, cannot be read ({why}); a quote that opens there may never be closed"
     except _BROKEN:
-        return None  # a damaged gzip file: no line is to blame
-    with _text(path) as file:
-        rest = list(islice(file, line - 1, None))
-    if list(csv.reader([*rest, '"\n', "end"], delimiter=delimiter))[-1] == ["end"]:  # a quote was open
-        return line, f"opens a quote that is never closed: {shorten(rest[0], 60)!r}"
-    return None
+        pass
+    return ""
 
 
-def _has_surrogates(text: str) -> bool:
-    """Return whether some bytes of a text were not UTF-8."""
-    return any("\udc80" <= letter <= "\udcff" for letter in text)
+def _is_utf8(text: str) -> bool:
+    """Return whether all bytes of a text were UTF-8."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in text)
 
 
 class DelimitedFile(PyarrowFile):
@@ -104,37 +102,32 @@ class DelimitedFile(PyarrowFile):
     column_type = TextColumn
 
     def __init__(self, path: Path, delimiter: str | None = None) -> None:
-        self.path, self.nbytes = path, path.stat().st_size
+        self.path = path
         with readable(path, self.what, *_BROKEN):
-            with _text(path) as file:
-                lines = list(islice((line for line in file if line.strip("\r\n")), 2))
             self.delimiter = delimiter or _delimiter_of(path)
-            self.columns = self._header(lines)
+            names, *rows = _first_records(path, self.delimiter) or [[]]
+        self.columns = self._check_header(names)
         self.kinds = dict.fromkeys(self.columns, Kind.EMPTY)
-        piece, _ = (None, 0) if len(lines) < 2 else next(self.pieces(0, self.columns), (None, 0))
-        if piece is None:
-            self.n_rows = 0
-        else:
-            self.kinds = {name: kind_of_texts(piece.column(name)) for name in self.columns}
+        self.n_rows = None if rows else 0
+        for piece, _ in islice(self.pieces(0, self.columns), 1):
+            self.kinds = {name: kind_of_texts(values) for name, values in piece.items()}
 
-    def _header(self, lines: Sequence[str]) -> tuple[str, ...]:
-        """Read the names of the columns; refuse a file that does not begin with them."""
-        path = self.path
-        if not lines:
-            raise ValueError(f"{path} is empty; the first line must name the columns")
-        if "\0" in lines[0] or _has_surrogates(lines[0]):
-            raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or check that it is {self.what}")
-        try:
-            _, names = next(_records(path, self.delimiter))
-        except csv.Error as error:
-            raise ValueError(f"{path}: the header cannot be read ({error.args[1]})") from None
+    def _check_header(self, names: list[str]) -> tuple[str, ...]:
+        """Return the names of the columns; refuse a file that does not begin with them."""
+        if not names:
+            raise ValueError(f"{self.path} is empty or not text; the first line must name the columns")
+        text = "".join(names)
+        if "\0" in text or not _is_utf8(text):
+            raise ValueError(
+                f"{self.path} is not UTF-8 text; save it as UTF-8, or check that it is {self.what}"
+            )
         unnamed = [place for place, name in enumerate(names, 1) if not name.strip()]
         if unnamed:
             raise ValueError(
-                f"{path}, line 1: column {unnamed[0]} of {len(names)} has no name; name it or leave it out "
-                "(a pandas index: to_csv(..., index=False))"
+                f"{self.path}, line 1: column {unnamed[0]} of {len(names)} has no name; name it or leave it "
+                "out (a pandas index: to_csv(..., index=False))"
             )
-        return check_names(path, names)
+        return check_names(self.path, names)
 
     def types(self) -> dict[str, str]:
         return File.types(self)
@@ -147,19 +140,7 @@ class DelimitedFile(PyarrowFile):
             return super().place(row)
         return f"line {line} (row {row}, counting from 0)"
 
-    def why_text(self, name: str) -> str:
-        first = 0
-        for piece, _ in self.pieces(0, [name]):
-            try:
-                TextColumn([piece.column(name)], Kind.REAL).numbers()
-            except RowError as error:
-                row = error.row or 0
-                shown = shorten(piece.column(name)[row].as_py(), 40)
-                return f" ({shown!r} in {self.place(first + row)})"
-            first += piece.num_rows
-        return ""
-
-    def _pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
         """Read the blocks of the file as record batches of text."""
         if self.n_rows == 0:
             return
@@ -168,11 +149,13 @@ class DelimitedFile(PyarrowFile):
             reader = None
             try:
                 reader = self._reader(source, columns)
-                for piece in reader:
-                    if raw.tell() >= self.nbytes and piece.num_rows:
-                        self._refuse_open_quote(piece.column(self.columns[-1])[-1].as_py() or "")
-                    if piece.num_rows:
-                        yield piece, min(1.0, raw.tell() / self.nbytes)
+                for batch in reader:
+                    if not batch.num_rows:
+                        continue
+                    last = batch.column(self.columns[-1])[-1].as_py() or ""
+                    if raw.tell() >= raw.size() and {"\r", "\n"} & {*last} and not self._closes_quote():
+                        self._refuse_broken_line()  # pyarrow accepts a quote that is never closed
+                    yield batch, min(1.0, raw.tell() / raw.size())
             except (pa.ArrowException, OSError):
                 self._refuse_broken_line()
                 raise
@@ -192,23 +175,14 @@ class DelimitedFile(PyarrowFile):
             ),
         )
 
-    def _refuse_open_quote(self, last: str) -> None:
-        """Refuse a file whose last value is a quote that was never closed.
-
-        It swallows the rest of the file, and pyarrow accepts it. A closing quote
-        would be at the end of the file, as the value is the last one.
-        """
-        if "\n" not in last and "\r" not in last:
-            return
-        if not _is_gzip(self.path):
-            with self.path.open("rb") as file:
-                file.seek(max(0, self.nbytes - 64))
-                if file.read().rstrip().endswith(b'"'):
-                    return
-        self._refuse_broken_line()
+    def _closes_quote(self) -> bool:
+        """Return whether the file surely ends with the quote that closes its last value."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, file.seek(0, io.SEEK_END) - 64))
+            return file.read().rstrip().endswith(b'"') and not _is_gzip(self.path)
 
     def _refuse_broken_line(self) -> None:
         """Raise ValueError that names the broken line, if one can be found."""
-        found = _broken_line(self.path, self.delimiter, len(self.columns))
-        if found:
-            raise ValueError(f"{self.path}, line {found[0]}, {found[1]}") from None
+        broken = _broken_line(self.path, self.delimiter, len(self.columns))
+        if broken:
+            raise ValueError(f"{self.path}, {broken}") from None

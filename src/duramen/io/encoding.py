@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from functools import partial
+from operator import methodcaller
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from duramen.arrays import Array
 from duramen.errors import RowError
+from duramen.files import json_types
 from duramen.io.tables import (
+    INFINITE,
+    MISSING,
     NUMERIC,
     Batch,
     Category,
@@ -30,25 +33,21 @@ from duramen.io.tables import (
 )
 from duramen.text import few, shorten
 
+T = TypeVar("T")
+
 _FORMAT = 1
 _ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a core's cache holds
 _MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
 _CODE = re.compile(r"[+-]?0[0-9]")
-
-_MISSING = "has no value in {row}"
-_MISSING_LABEL = "has no value in {row}; the label is never imputed; drop the row"
-_MISSING_WEIGHT = "has no value in {row}; the weight is never imputed; drop the row"
-_INFINITE = "is infinite in {row}; correct it or drop the row"
-_NEGATIVE = "is negative in {row}; a weight is 0 or more"
+_MISSING_LABEL = f"{MISSING}; the label is never imputed; drop the row"
+_MISSING_WEIGHT = f"{MISSING}; the weight is never imputed; drop the row"
 
 
 def category_text(category: Category) -> str:
     """Return a category as text, as in the name of a column."""
-    if isinstance(category, bool):
-        return "true" if category else "false"
-    return str(category)
+    return str(category).lower() if isinstance(category, bool) else str(category)
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,17 @@ class Number:
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "number", **vars(self)}
+    def encode(self, column: Column, dtype: Any) -> Array:
+        """Return finite numbers."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.asarray(column.numbers(), dtype=dtype)
+            if np.isfinite(values.sum()):
+                return values
+        if self.fill is not None:
+            values = np.where(np.isnan(values), values.dtype.type(self.fill), values)
+        refuse_where(np.isnan(values), MISSING, hint="impute")
+        refuse_where(np.isinf(values), "is infinite, or too large in {row}; correct it or drop the row")
+        return values
 
 
 @dataclass(frozen=True)
@@ -82,38 +90,35 @@ class Choice:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category_text(category)}" for category in self.categories)
 
-    def codes(self, column: Column, missing: str = _MISSING, hint: str = "impute") -> Array:
+    def encode(self, column: Column, missing: str = MISSING, hint: str = "impute") -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
         filled = -1 if self.fill is None else known[self.fill]
         table = np.array([*(known.get(value, -2) for value in values), filled], dtype=np.int64)
         found = table[codes]  # code -1, the last entry, is for missing values
+        refuse_where(found == -1, missing, hint=hint)
         if found.size and found.min() < 0:
-            refuse_where(found == -1, missing, hint=hint)
             row = int(np.argmin(found))
-            self._refuse_new(row, values[codes[row]])
+            value = values[codes[row]]
+            raise RowError(
+                "holds {value}, which was not seen when the encoding was learned in {row}; known: {known}; "
+                "correct the value, drop the row, or learn the encoding from data that include it",
+                row,
+                value=repr(shorten(value, 60)) if isinstance(value, str) else category_text(value),
+                known=few([category_text(category) for category in self.categories], 5),
+            )
         return found
 
-    def _refuse_new(self, row: int, value: Category) -> NoReturn:
-        raise RowError(
-            "holds {value}, which was not seen when the encoding was learned in {row}; known: {known}; "
-            "correct the value, drop the row, or learn the encoding from data that include it",
-            row,
-            value=repr(shorten(value, 60)) if isinstance(value, str) else category_text(value),
-            known=few([category_text(category) for category in self.categories], 5),
-        )
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "choice", **vars(self), "categories": list(self.categories)}
+def _part_to_json(part: Number | Choice) -> dict[str, Any]:
+    return {"kind": type(part).__name__.lower(), **vars(part)}
 
 
-def _part_from_json(state: dict[str, Any]) -> Any:
-    kind = {"number": Number, "choice": Choice}[state["kind"]]
-    settings = {name: value for name, value in state.items() if name != "kind"}
-    if "categories" in settings:
-        settings["categories"] = tuple(settings["categories"])
-    return kind(**settings)
+def _part_from_json(kind: str, categories: Iterable[Category] = (), **settings: Any) -> Any:
+    if kind == "choice":
+        return Choice(categories=tuple(categories), **settings)
+    return {"number": Number}[kind](**settings)
 
 
 @dataclass(frozen=True)
@@ -217,71 +222,55 @@ class Encoding:
             and not imputed, or infinite, or a category is new. The message names the file,
             the column and the row.
         """
-        y = weights = ids = None
-        if self.label is not None:
-            with naming_cell(batch, self.label) as column:
-                if self.label_choice is None:
-                    y = _plain_numbers(column, _MISSING_LABEL)
-                else:
-                    y = self.label_choice.codes(column, _MISSING_LABEL, "").astype(np.float64)
-        if self.weight is not None:
-            with naming_cell(batch, self.weight) as column:
-                weights = _plain_numbers(column, _MISSING_WEIGHT)
-                refuse_where(weights < 0, _NEGATIVE)
-        if self.id is not None:
-            with naming_cell(batch, self.id) as column:
-                ids = column.words() if self.text_ids else column.whole()
-        return EncodedRows(self._matrix(batch), y, weights, ids)
+        if self.label_choice is None:
+            labels = partial(_plain_numbers, missing=_MISSING_LABEL)
+        else:
+            labels = partial(self.label_choice.encode, missing=_MISSING_LABEL, hint="")
+        y = _read(batch, self.label, labels)
+        weights = _read(batch, self.weight, _weights)
+        ids = _read(batch, self.id, methodcaller("words" if self.text_ids else "whole"))
+        return EncodedRows(self._matrix(batch), None if y is None else y.astype(np.float64), weights, ids)
 
     def _matrix(self, batch: Batch) -> Array:
-        plain = all(isinstance(part, Number) for part in self.parts)  # then every entry is written
-        X = (np.empty if plain else np.zeros)(
-            (len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64
-        )
-        numbers: dict[int, tuple[Number, Array]] = {}  # by their place in X
+        X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
+        numbers: dict[int, Any] = {}  # columns by their place in X
         place = 0
         for part in self.parts:
-            with naming_cell(batch, part.name) as column:
-                if isinstance(part, Choice):
-                    X[np.arange(len(batch)), place + part.codes(column)] = 1
-                else:
-                    numbers[place] = part, column.numbers()
+            if isinstance(part, Choice):
+                X[np.arange(len(X)), place + _read(batch, part.name, part.encode)] = 1
+            else:
+                numbers[place] = _read(batch, part.name, partial(part.encode, dtype=X.dtype))
             place += len(part.names)
-        if not _fill(X, numbers):
-            for place, (part, _) in numbers.items():
-                self._repair(X[:, place], part, batch)
+        rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
+        for start in range(0, len(X), rows):
+            block = X[start : start + rows]
+            for place, values in numbers.items():
+                block[:, place] = values[start : start + rows]
         return X
-
-    def _repair(self, values: Array, part: Number, batch: Batch) -> None:
-        """Fill in what is missing; refuse what is still not finite."""
-        if part.fill is not None:
-            values[np.isnan(values)] = part.fill
-        with naming_cell(batch, part.name):
-            refuse_where(np.isnan(values), _MISSING, hint="impute")
-            refuse_where(np.isinf(values), "is infinite, or too large in {row}; correct it or drop the row")
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON types; :meth:`from_json` reads them."""
-        return {
+        state = {
             "format": _FORMAT,
-            "features": [part.to_json() for part in self.parts],
+            "features": list(map(_part_to_json, self.parts)),
             "label": self.label,
-            "classes": self.label_choice.to_json() if self.label_choice else None,
+            "classes": self.label_choice and _part_to_json(self.label_choice),
             "weight": self.weight,
             "id": self.id,
             "ids": "text" if self.text_ids else "whole",
             "dtype": "float32" if self.single else "float64",
             "impute": self.impute,
         }
+        return json_types(state, "an encoding")
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
             return cls(
-                {_FORMAT: tuple}[state["format"]](_part_from_json(part) for part in state["features"]),
+                {_FORMAT: tuple}[state["format"]](_part_from_json(**part) for part in state["features"]),
                 **{role: state[role] for role in ("label", "weight", "id", "impute")},
-                label_choice=None if state["classes"] is None else _part_from_json(state["classes"]),
+                label_choice=None if state["classes"] is None else _part_from_json(**state["classes"]),
                 text_ids=state["ids"] == "text",
                 single=state["dtype"] == "float32",
             )
@@ -289,11 +278,12 @@ class Encoding:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
 
 
-@contextmanager
-def naming_cell(batch: Batch, name: str) -> Iterator[Column]:
-    """Yield a column of a batch; name the file, the column and the row in an error about a value."""
+def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
+    """Read a column of a batch, None without a name; an error about a value names file, column and row."""
+    if name is None:
+        return None  # type: ignore[return-value]
     try:
-        yield batch.column(name)
+        return read(batch.column(name))
     except RowError as error:
         error.column = name
         error.at(batch.place).inside(f"{batch.table.path}: column {name!r} ")
@@ -302,23 +292,16 @@ def naming_cell(batch: Batch, name: str) -> Iterator[Column]:
 
 def _plain_numbers(column: Column, missing: str) -> Array:
     """Read labels or weights: numbers, none of them missing or infinite."""
-    values = np.array(column.numbers(), dtype=np.float64)
+    values = column.numbers()
     refuse_where(np.isnan(values), missing)
-    refuse_where(np.isinf(values), _INFINITE)
+    refuse_where(np.isinf(values), INFINITE)
     return values
 
 
-def _fill(X: Array, numbers: Mapping[int, tuple[Number, Array]]) -> bool:
-    """Copy columns into X, a few rows at a time, and return whether all values are finite."""
-    finite = True
-    rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(X), rows):
-            block = X[start : start + rows]
-            for place, (_, values) in numbers.items():
-                block[:, place] = values[start : start + rows]
-            finite = finite and bool(np.isfinite(block.sum()))
-    return finite
+def _weights(column: Column) -> Array:
+    values = _plain_numbers(column, _MISSING_WEIGHT)
+    refuse_where(values < 0, "is negative in {row}; a weight is 0 or more")
+    return values.astype(np.float64)
 
 
 def learn_encoding(
@@ -396,18 +379,17 @@ def learn_encoding(
         learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
     if label is not None and (classes or table.kinds[label] in _CHOICES):
         of = _values_of(table, label) if table.kinds[label] in _CHOICES else "number"
-        learners[label] = _Categories(of, filled=False, label=True)
+        learners[label] = _Categories(of, label=True)
     for batch in table.batches(columns=learners) if learners else ():
         for name, learner in learners.items():
-            with naming_cell(batch, name) as column:
-                learner.add(column)
+            _read(batch, name, learner.add)
         if each is not None:
             each(batch)
     found: dict[str, Any] = {name: learner.result() for name, learner in learners.items()}
-    empty = [name for name, value in found.items() if value is None]
-    if empty:
-        text = "{path}: column {column!r} has no value in any row"
-        raise RowError(text, column=empty[0], hint="features", path=table.path)
+    for name, value in found.items():
+        if value is None:
+            text = "{path}: column {column!r} has no value in any row"
+            raise RowError(text, column=name, hint="features", path=table.path)
     constant = None if impute is None else 0.0
     encoding = Encoding(
         tuple(
@@ -430,10 +412,9 @@ def learn_encoding(
 
 def _features(table: Table, roles: dict[str, str | None], features: Iterable[str] | None) -> tuple[str, ...]:
     """Return the features' names; refuse a name that is absent and one with two roles."""
-    names = features if features is None or isinstance(features, str) else tuple(features)
-    taken = column_roles(table.columns, table.path, roles, names)
-    used = tuple(names or ())
-    if names is None:
+    taken = column_roles(table.columns, table.path, roles, features)
+    used = tuple(name for name, role in taken.items() if role == "features")
+    if features is None:
         used = tuple(name for name in table.columns if name not in taken and name not in table.index)
         index = [name for name in table.index if name not in taken]
         if index:
@@ -444,10 +425,7 @@ def _features(table: Table, roles: dict[str, str | None], features: Iterable[str
             )
         for name in used:
             if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
-                _warn(
-                    table,
-                    f"column {name!r} is a feature; if it identifies the rows, pass it as the id",
-                )
+                _warn(table, f"column {name!r} is a feature; if it identifies the rows, pass it as the id")
     if not used:
         raise ValueError(f"{table.path} has no column left for the features; it has {few(table.columns)}")
     return used
@@ -463,18 +441,16 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
         return frozenset(name for name in used if table.kinds[name] in _CHOICES)
     if isinstance(one_hot, str):
         raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
-    names = tuple(one_hot)
-    for name in names:
-        if name not in used:
-            raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
-    return frozenset(names)
+    names = frozenset(one_hot)
+    if not names <= {*used}:
+        unknown = min(names - {*used})
+        raise ValueError(f"one-hot column {unknown!r} is not among the features; they are {few(used)}")
+    return names
 
 
+_ODD = (Kind.TIME, Kind.OTHER)
 _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each role may hold, and why
-    "label": (
-        frozenset(Kind) - {Kind.TIME, Kind.OTHER, Kind.MIXED},
-        "; labels are numbers, text or true/false",
-    ),
+    "label": (frozenset(Kind) - {*_ODD, Kind.MIXED}, "; labels are numbers, text or true/false"),
     "weight": (NUMERIC, ", not numbers"),
     "id": (
         (Kind.WHOLE, *_TEXT_IDS),
@@ -484,12 +460,12 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 
 
 def _check_kinds(
-    table: Table, used: Sequence[str], chosen: frozenset[str], roles: dict[str, str | None]
+    table: Table, used: Sequence[str], chosen: Collection[str], roles: dict[str, str | None]
 ) -> None:
     """Refuse columns that cannot have the role they are given."""
     for name in used:
         kind = table.kinds[name]
-        if kind in (Kind.TIME, Kind.OTHER):
+        if kind in _ODD:
             _refuse_kind(table, name, ", which cannot be a feature", "time")
         if kind not in NUMERIC and name not in chosen:
             hint = "text id" if roles["id"] is None and kind in _TEXT_IDS else "text"
@@ -501,7 +477,7 @@ def _check_kinds(
 
 def has_text_ids(table: Table, id: str) -> bool:
     """Return whether ids are text; refuse what is neither text nor whole numbers."""
-    _check_kinds(table, (), frozenset(), {"id": id})
+    _check_kinds(table, (), (), {"id": id})
     return table.kinds[id] in _TEXT_IDS
 
 
@@ -509,9 +485,9 @@ def _refuse_kind(table: Table, name: str, why: str, hint: str = "", what: str = 
     """Raise the error about what a column holds; in a text file it says where its first text is."""
     kind = table.kinds[name]
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    text = "{path}: {what} {column!r} holds {kind}{where}{why}"
-    more: dict[str, Any] = {"path": table.path, "what": what, "kind": kind.value, "where": where, "why": why}
-    raise RowError(text, column=name, hint=hint, **more)
+    text = "{problem} holds {kind}{where}{why}"
+    shown = {"problem": f"{table.path}: {what} {name!r}", "kind": kind.value, "where": where, "why": why}
+    raise RowError(text, column=name, hint=hint, **shown)  # type: ignore[arg-type]
 
 
 def _values_of(table: Table, name: str) -> str | None:
@@ -528,17 +504,15 @@ class _Categories:
     become numbers or flags if all of them can.
     """
 
-    def __init__(self, of: str | None, *, filled: bool, label: bool = False) -> None:
+    def __init__(self, of: str | None, *, filled: bool = False, label: bool = False) -> None:
         self.of, self.filled, self.label = of, filled, label
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column) -> None:
         codes, values = column.distinct(self.of or "text")
         if not self.filled:
-            text, hint = (_MISSING_LABEL, "") if self.label else (_MISSING, "impute")
+            text, hint = (_MISSING_LABEL, "") if self.label else (MISSING, "impute")
             refuse_where(codes < 0, text, hint=hint)
-        infinite = [code for code, value in enumerate(values) if value in (math.inf, -math.inf)]
-        refuse_where(np.isin(codes, infinite), _INFINITE)
         counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
         self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
         if len(self.counts) > _MOST_CATEGORIES:
@@ -561,11 +535,8 @@ def _parse_categories(counts: Counter[Category]) -> tuple[str, Counter[Category]
     for of, parse in (("number", _number), ("flag", _flag)):
         found: Counter[Category] = Counter()
         for text, count in counts.items():
-            value = parse(str(text).strip())
-            if value is None:
-                break
-            found[value] += count
-        else:
+            found[parse(str(text).strip())] += count  # type: ignore[index]
+        if None not in found:
             return of, found
     return "text", counts
 
@@ -594,34 +565,28 @@ def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
 def _present(column: Column) -> Array:
     """Return the values that are not missing; refuse infinity."""
     values = np.asarray(column.numbers(), dtype=np.float64)
-    refuse_where(np.isinf(values), _INFINITE)
+    refuse_where(np.isinf(values), INFINITE)
     return values[~np.isnan(values)]
 
 
 class _Mean:
-    """The mean, rounded once: the sum is kept as a whole number for each binary exponent.
-
-    So it depends neither on the order of rows nor on the batches.
-    """
+    """The mean, rounded once: of an exact sum, which depends neither on the order nor on the batches."""
 
     def __init__(self) -> None:
-        self.sums: Counter[int] = Counter()
-        self.count = 0
+        self.total, self.count = Fraction(0), 0
 
     def add(self, column: Column) -> None:
         values = _present(column)
         self.count += len(values)
         fractions, exponents = np.frexp(values)
         lowest = int(exponents.min(initial=0))
-        high = np.trunc(fractions * 2.0**26)
-        low = (fractions * 2.0**26 - high) * 2.0**27  # 53 bits: 26 high, 27 low, both exact
-        for part, scale in ((high, 26), (low, 53)):
+        high, low = np.divmod(fractions * 2.0**53, 2.0**26)  # both whole: sums by exponent do not round
+        for part, scale in ((high, 27), (low, 53)):
             for step, whole in enumerate(np.bincount(exponents - lowest, weights=part).tolist()):
-                self.sums[lowest + step - scale] += int(whole)
+                self.total += Fraction(2) ** (lowest + step - scale) * int(whole)
 
     def result(self) -> float | None:
-        total = sum((Fraction(2) ** exponent * whole for exponent, whole in self.sums.items()), Fraction(0))
-        return float(total / self.count) if self.count else None
+        return float(self.total / self.count) if self.count else None
 
 
 class _Median:
@@ -630,25 +595,19 @@ class _Median:
     def __init__(self, size: int) -> None:
         self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
         self.keys, self.values = np.empty(0), np.empty(0)
-        self.limit = 1.0
 
     def add(self, column: Column) -> None:
         values = _present(column)
         keys = self.rng.random(len(values))
-        near = keys <= self.limit
-        self.keys = np.concatenate([self.keys, keys[near]])
-        self.values = np.concatenate([self.values, values[near]])
-        if len(self.keys) > 2 * self.size:
-            self._shrink()
-
-    def _shrink(self) -> None:
+        if len(self.keys) == self.size:
+            near = keys < self.keys.max()
+            keys, values = keys[near], values[near]
+        self.keys, self.values = np.concatenate([self.keys, keys]), np.concatenate([self.values, values])
         if len(self.keys) > self.size:
             smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
             self.keys, self.values = self.keys[smallest], self.values[smallest]
-            self.limit = self.keys.max()
 
     def result(self) -> float | None:
-        self._shrink()
         if not len(self.values):
             return None
         middle = (len(self.values) - 1) // 2, len(self.values) // 2

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from glob import glob
+from collections.abc import Iterable, Sequence
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Pieces, Table, check_names, mark_of, readable
+from duramen.io.tables import File, Kind, Pieces, Table, check_names, marks_of, readable
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -68,7 +65,7 @@ def open_table(path: Any) -> Table:
     [2, 1]
     """
     source, files = _files_of(path)
-    marks = {file: mark for file in files if (mark := mark_of(file))}  # before anything is read
+    marks = marks_of(files)  # before anything is read
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
@@ -84,10 +81,7 @@ def _files_of(path: Any) -> tuple[Path, list[Path]]:
         return Path(f"{files[0]} and {len(files) - 1} more"), files
     source = Path(path)
     if source.is_dir():
-        files = sorted(source.glob("*.parquet"))
-        if not files:
-            raise FileNotFoundError(f"there are no Parquet files in {source}")
-        return source, files
+        return source, _matching(Path(escape(str(source))) / "*.parquet")
     return source, _matching(source) if is_pattern(source) else [source]
 
 
@@ -146,12 +140,15 @@ def _format_of(path: Path) -> str | None:
     return next((kind for magic, kind in _BEGINNINGS.items() if begins.startswith(magic)), None)
 
 
-_BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError),
-    *(ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, struct.error),
-)  # what a damaged archive raises
 _ARCHIVE = "a .npz file of numbers and text (objects are not unpickled)"
-_KINDS = {"b": Kind.FLAG, "i": Kind.WHOLE, "u": Kind.WHOLE, "U": Kind.TEXT, "M": Kind.TIME, "m": Kind.TIME}
+_KINDS = {  # by NumPy's kinds, and its letters for floats
+    "b": Kind.FLAG,
+    "U": Kind.TEXT,
+    **dict.fromkeys("iu", Kind.WHOLE),
+    **dict.fromkeys("Mm", Kind.TIME),
+    **dict.fromkeys("ef", Kind.SINGLE),
+    **dict.fromkeys("dg", Kind.REAL),
+}
 
 
 class Archive(File):
@@ -164,60 +161,39 @@ class Archive(File):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with readable(path, _ARCHIVE, *_BROKEN), path.open("rb") as file:
+        with readable(path, _ARCHIVE, Exception), path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
         names = arrays.pop("columns", None) if any(array.ndim > 1 for array in arrays.values()) else None
-        columns: list[tuple[str, Array]] = []
-        for key, array in arrays.items():
-            if array.ndim == 1:
-                columns.append((key, array))
-            elif array.ndim > 1:
-                columns += self._matrix(key, array, names)
+        columns = [pair for key, array in arrays.items() for pair in self._columns_of(key, array, names)]
         check_names(path, [name for name, _ in columns])
         self._columns = dict(columns)
         self.kinds = {name: _kind(column.dtype) for name, column in columns}
-        self.n_rows = len(columns[0][1])
+        first, self.n_rows = columns[0][0], len(columns[0][1])
         for name, column in columns:
             if len(column) != self.n_rows:
                 raise ValueError(
-                    f"{path}: {name!r} has {len(column)} values, {columns[0][0]!r} has {self.n_rows}; "
+                    f"{path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
                     "every array needs one value per row"
                 )
 
-    def _matrix(self, key: str, matrix: Array, names: Array | None) -> Iterable[tuple[str, Array]]:
-        """Return the columns of a matrix, which ``names`` names where there are any."""
-        if matrix.ndim > 2:
-            raise ValueError(f"{self.path}: {key!r} has shape {matrix.shape}; rows and columns are needed")
+    def _columns_of(self, key: str, array: Array, names: Array | None) -> Iterable[tuple[str, Array]]:
+        """Return the columns of an array, which ``names`` names if it is a matrix."""
+        if array.ndim < 2:
+            return [(key, array)] * array.ndim
+        if array.ndim > 2:
+            raise ValueError(f"{self.path}: {key!r} has shape {array.shape}; rows and columns are needed")
         if names is None:
-            names = np.array([f"x{place}" for place in range(matrix.shape[1])])
-        if names.shape != matrix.shape[1:] or names.dtype.kind != "U":
+            names = np.array([f"x{place}" for place in range(array.shape[1])])
+        if names.shape != array.shape[1:] or names.dtype.kind != "U":
             raise ValueError(
-                f"{self.path}: 'columns' must be one string for each of the {matrix.shape[1]} columns of the "
+                f"{self.path}: 'columns' must be one string for each of the {array.shape[1]} columns of the "
                 f"matrix; it has shape {names.shape} and type {names.dtype}"
             )
-        return zip(names.tolist(), matrix.T, strict=True)
+        return zip(names.tolist(), array.T, strict=True)
 
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        yield _Rows(self._columns, slice(0, self.n_rows)), 1.0
-
-
-class _Rows:
-    """Consecutive rows of arrays, with the methods of a record batch."""
-
-    def __init__(self, columns: Mapping[str, Array], rows: slice) -> None:
-        self._columns, self._rows = columns, rows
-        self.num_rows = rows.stop - rows.start
-
-    def slice(self, offset: int, length: int | None = None) -> _Rows:
-        start = self._rows.start + offset
-        stop = self._rows.stop if length is None else min(start + length, self._rows.stop)
-        return _Rows(self._columns, slice(start, stop))
-
-    def column(self, name: str) -> Array:
-        return self._columns[name][self._rows]
+        yield {name: self._columns[name] for name in columns}, 1.0
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:
-    if dtype.kind == "f":
-        return Kind.SINGLE if dtype.itemsize <= 4 else Kind.REAL
-    return _KINDS.get(dtype.kind, Kind.OTHER)
+    return _KINDS.get(dtype.char if dtype.kind == "f" else dtype.kind, Kind.OTHER)

@@ -26,14 +26,17 @@ from duramen.text import few, shorten
 
 Category: TypeAlias = str | int | float | bool
 Mark: TypeAlias = tuple[int, int, int, int]
-Pieces: TypeAlias = Iterator[tuple[Any, float]]  # some rows, and the share of the file read so far
+Piece: TypeAlias = Mapping[str, Any]  # consecutive rows: arrays of the columns, NumPy's or Arrow's
+Pieces: TypeAlias = Iterator[tuple[Piece, float]]  # some rows, and the share of the file read so far
 Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
 
 EXACT = 2**53
 """float64 represents every whole number up to here."""
 
 TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
-"""The error about other whole numbers."""
+BEYOND_INT64 = "holds {value}, beyond the largest int64 in {row}"
+MISSING = "has no value in {row}"
+INFINITE = "is infinite in {row}; correct it or drop the row"
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -79,14 +82,10 @@ class Column:
     Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind.
     """
 
-    def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
-        self.kind = kind
-        self.values = pieces[0] if len(pieces) == 1 else self.join(pieces)
+    join: ClassVar[Any] = staticmethod(np.concatenate)
 
-    @staticmethod
-    def join(pieces: Sequence[Any]) -> Any:
-        """Copy the pieces into one array."""
-        return np.concatenate(pieces)
+    def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
+        self.kind, self.values = kind, pieces[0] if len(pieces) == 1 else self.join(pieces)
 
     def _check(self, wanted: str) -> None:
         """Refuse a column of a kind other than "numbers", "text" or "whole numbers"."""
@@ -94,9 +93,15 @@ class Column:
             raise RowError(f"holds {self.kind.value}, not {wanted}")
 
     def numbers(self) -> Array:
-        """Return a numeric array, NaN where a value is missing; copied only if it must be."""
+        """Return a numeric array, NaN where a value is missing; copied only if it must be.
+
+        Whole numbers that float64 would round are refused: they are ids more often than quantities.
+        """
         self._check("numbers")
-        return exact_numbers(self.values)
+        values: Array = self.values
+        if values.dtype.kind in "iu":
+            refuse_where((values > EXACT) | (values < -EXACT), TOO_LARGE, values, "large")
+        return values
 
     def texts(self) -> tuple[Array, list[str]]:
         """Return a code for each row (-1 where missing) and the text of each code."""
@@ -108,15 +113,13 @@ class Column:
         """Return ids that are whole numbers, exactly."""
         self._check("whole numbers")
         values: Array = self.values
-        if values.dtype == np.uint64:
-            over = values > np.iinfo(np.int64).max
-            refuse_where(over, "holds {value}, beyond the largest int64 in {row}", values)
+        refuse_where(values > np.iinfo(np.int64).max, BEYOND_INT64, values)
         return values.astype(np.int64)
 
     def words(self) -> list[str]:
         """Return ids that are text."""
         codes, texts = self.texts()
-        refuse_where(codes < 0, "has no value in {row}")
+        refuse_where(codes < 0, MISSING)
         return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:
@@ -135,18 +138,11 @@ class Column:
             codes, values = self.texts()
             return codes, list(values)
         numbers = self.flags() if of == "flag" else self.numbers()
+        refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
         codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
         plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
         return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
-
-
-def exact_numbers(values: Array) -> Array:
-    """Return numbers; refuse whole ones that float64 would round: they are ids more often than quantities."""
-    wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and values.size
-    if wide and (values.max() > EXACT or values.min() < -EXACT):
-        refuse_where((values > EXACT) | (values < -EXACT), TOO_LARGE, values, "large")
-    return values
 
 
 def plain_number(value: Any) -> Category:
@@ -224,13 +220,10 @@ def rows_in_memory(width: int) -> int:
     return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
 
 
-def mark_of(path: Path) -> Mark | None:
-    """Return a fingerprint that changes whenever a file is changed or replaced; None without a file."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def marks_of(paths: Iterable[Path]) -> dict[Path, Mark]:
+    """Return fingerprints of files, which change whenever one is changed or replaced; not of absent files."""
+    found = {path: path.stat() for path in paths if path.exists()}
+    return {path: (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for path, one in found.items()}
 
 
 class File(ABC):
@@ -258,7 +251,7 @@ class File(ABC):
 
     @abstractmethod
     def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        """Read the file in pieces of any size, each with ``num_rows``, ``slice`` and ``column``."""
+        """Read some columns of the file in pieces of any size."""
 
     def shards(self) -> Sequence[File]:
         """Split the file into parts that can be read in parallel."""
@@ -271,10 +264,6 @@ class File(ABC):
     def place(self, row: int) -> str:
         """Describe where a row is, for a message."""
         return f"row {row} (counting from 0)"
-
-    def why_text(self, name: str) -> str:
-        """Describe where the first text of a column is, for a message; "" if the file is typed."""
-        return ""
 
 
 @dataclass(frozen=True)
@@ -294,18 +283,16 @@ class Batch:
     table: Table
     first: int
     done: float
-    n_rows: int = field(repr=False)
-    columns: Sequence[str] = field(repr=False)
-    pieces: Sequence[Any] = field(repr=False)
+    pieces: Sequence[Piece] = field(repr=False)
 
     def __len__(self) -> int:
-        return self.n_rows
+        return sum(map(_length, self.pieces))
 
     def column(self, name: str) -> Column:
         """Return one column; ValueError if it was not read."""
-        if name not in self.columns:
-            raise ValueError(absent(name, self.columns, self.table.path))
-        pieces = [piece.column(name) for piece in self.pieces]
+        if name not in self.pieces[0]:
+            raise ValueError(absent(name, [*self.pieces[0]], self.table.path))
+        pieces = [piece[name] for piece in self.pieces]
         return self.table.files[0].column_type(pieces, self.table.kinds[name])
 
     def place(self, row: int) -> str:
@@ -390,15 +377,16 @@ class Table:
         self._refuse_changed("while it was read; start again")
 
     def _refuse_changed(self, when: str) -> None:
+        now = marks_of(self.marks)
         for path, mark in self.marks.items():
-            if mark_of(path) != mark:
+            if now.get(path) != mark:
                 raise ValueError(f"{path} changed {when} when it is complete")
 
     def shards(self) -> list[Reader]:
         """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
-        shards = [shard for file in self.files for shard in file.shards()]
-        if self.n_rows is None or len(shards) == 1:
+        if self.n_rows is None:
             return [partial(self._read, self.files, 0)]
+        shards = [shard for file in self.files for shard in file.shards()]
         starts = accumulate((shard.n_rows or 0 for shard in shards), initial=0)
         return [partial(self._read, [shard], start) for shard, start in zip(shards, starts, strict=False)]
 
@@ -407,12 +395,25 @@ class Table:
     ) -> Iterator[Batch]:
         """Read files of which the first row has the number ``first``; a batch may span two files."""
         first += skip
-        for pieces, done in _regrouped(_pieces(files, n_rows, columns), n_rows, skip):
-            count = sum(piece.num_rows for piece in pieces)
-            share = (first + count) / self.n_rows if self.n_rows else done
-            yield Batch(self, first, share, count, columns, pieces)
-            first += count
-            del pieces  # so that the next batch is read without this one in memory
+        waiting: list[Piece] = []
+        count = 0
+
+        def batch(done: float) -> Batch:
+            return Batch(self, first, (first + count) / self.n_rows if self.n_rows else done, waiting)
+
+        for piece, done in _pieces(files, n_rows, columns):
+            start, end = min(skip, _length(piece)), _length(piece)
+            skip -= start
+            while start < end:
+                stop = min(end, start + n_rows - count)
+                waiting.append({name: values[start:stop] for name, values in piece.items()})
+                count, start = count + stop - start, stop
+                if count == n_rows:
+                    yield batch(done)
+                    first, waiting, count = first + count, [], 0
+            del piece  # so that the next one is read without this one in memory
+        if waiting:
+            yield batch(1.0)
 
     def place(self, row: int) -> str:
         """Describe where a row is in the files, for a message."""
@@ -424,7 +425,16 @@ class Table:
 
     def why_text(self, name: str) -> str:
         """Describe where the first text of a column is, for a message; "" if the files are typed."""
-        return next((why for file in self.files if (why := file.why_text(name))), "")
+        for batch in () if self.typed else self.batches(columns=[name]):
+            try:
+                batch.column(name).numbers()
+            except RowError as error:  # noqa: PERF203 (one per block)
+                return f" ({error.values['value']!r} in {batch.place(error.row or 0)})"
+        return ""
+
+
+def _length(piece: Piece) -> int:
+    return len(next(iter(piece.values())))
 
 
 def _pieces(files: Sequence[File], n_rows: int, columns: Sequence[str]) -> Pieces:
@@ -432,31 +442,10 @@ def _pieces(files: Sequence[File], n_rows: int, columns: Sequence[str]) -> Piece
     for number, file in enumerate(files):
         count = 0
         for piece, done in file.pieces(n_rows, columns):
-            count += piece.num_rows
+            count += _length(piece)
             yield piece, (number + done) / len(files)
             del piece
         file.n_rows = count
-
-
-def _regrouped(pieces: Pieces, n_rows: int, skip: int) -> Iterator[tuple[list[Any], float]]:
-    """Regroup pieces into lists of ``n_rows`` rows, without the first ``skip`` rows; nothing is copied."""
-    waiting: list[Any] = []
-    count = 0
-    for piece, done in pieces:
-        rest = piece.slice(min(skip, piece.num_rows))
-        skip -= piece.num_rows - rest.num_rows
-        del piece
-        while rest.num_rows:
-            waiting.append(rest.slice(0, n_rows - count))
-            count += waiting[-1].num_rows
-            rest = rest.slice(waiting[-1].num_rows)
-            if count == n_rows:
-                full, waiting, count = waiting, [], 0
-                yield full, done
-                del full
-        del rest
-    if waiting:
-        yield waiting, 1.0
 
 
 def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:

@@ -605,20 +605,23 @@ class BuiltInLoss(Loss):
         """Compute how far a unit of theta moves the number, row by row."""
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(X, self.max_slope, 1)
+        return self._constants(self.reach(X)).get("lipschitz")
 
     def smoothness(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(X, self.max_curvature, 2)
+        return self._constants(self.reach(X)).get("smooth")
 
     def hessian_lipschitz(self, X: Any, y: Any = None) -> Array | None:
-        return self._constants(X, self.max_third, 3)
+        return self._constants(self.reach(X)).get("hessian")
 
-    def _constants(self, X: Any, largest: float | None, power: int) -> Array | None:
-        if largest is None:
-            return None
-        reach = self.reach(X)
+    def _constants(self, reach: Array) -> dict[str, Array]:
+        """Compute the constants of each kind of continuity that is bounded."""
+        largest = (self.max_slope, self.max_curvature, self.max_third)
         with ignore_overflow():
-            return reach**power * largest if largest else np.zeros_like(reach)
+            return {
+                kind: most * reach**power if most else np.zeros_like(reach)
+                for power, (kind, most) in enumerate(zip(METHODS, largest, strict=True), 1)
+                if most is not None
+            }
 
 
 def vc_of_unions(dimension: int, k: int) -> float:

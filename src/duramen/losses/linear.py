@@ -46,7 +46,7 @@ from duramen.losses.base import (
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
@@ -64,14 +64,11 @@ class _LinearNeighbourhood(Neighbourhood):
             return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
 
     def gradient_sum(self, weights: Array) -> Array:
-        weighted = self.slopes * weights
-        with ignore_overflow():
-            total = np.asarray(self.gradients.T @ weighted, dtype=np.float64)
-        return np.append(total, weighted.sum()) if self.fit_intercept else total
+        return _weighted_sum(self.gradients, self.slopes * weights, self.fit_intercept)
 
 
 class PredictorLoss(BuiltInLoss):
-    """A convex loss of a label and of linear predictors of the row: one, or one per class."""
+    """A convex loss psi of a label and of linear predictors of the row: one, or one per class."""
 
     fit_intercept: bool
     of_residual: ClassVar[bool] = False
@@ -92,60 +89,20 @@ class PredictorLoss(BuiltInLoss):
         """Return the shape of theta for rows of ``n_columns`` columns."""
 
     @abstractmethod
-    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
-        """Compute the derivative of f in each predictor, finite: (n,), or (n, n_classes)."""
+    def pointwise(self, m: Array, y: Array) -> Array:
+        """Compute psi(m, y)."""
+
+    @abstractmethod
+    def slope(self, m: Array, y: Array) -> Array:
+        """Compute the derivative of psi in m."""
+
+    @abstractmethod
+    def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Bound how far psi, as computed, can be from psi(m) while each predictor moves by ``reach``."""
 
     @abstractmethod
     def curvature_at_zero(self, y: Array) -> Array:
         """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
-
-    def encode_labels(self, y: Array, dtype: Any) -> Array:
-        """Convert checked labels to the form in which the loss is computed."""
-        return y.astype(dtype, copy=False)
-
-    def check_classes(self, y: Array, weights: Array, z: float) -> None:
-        """Raise ValueError if a class has no weight, or may be set aside as a whole."""
-
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
-        self.check_labels(y)
-        self.check_classes(y, weights, z)
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        pulls = self.pulls(theta, rows, y)
-        if sparse.issparse(rows) and pulls.ndim == 1:
-            with ignore_overflow():
-                scaled = rows.multiply(pulls[:, None])
-            column = [sparse.csr_array(pulls[:, None])] if self.fit_intercept else []
-            return sparse.hstack([scaled, *column], format="csr")
-        gradients = np.empty((*pulls.shape, rows.shape[1] + self.fit_intercept), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(pulls), np.size(theta)), theta, rows, y, pulls)
-        return gradients
-
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        pulls = self.pulls(theta, X, y) if cache is None else cache
-        rows, d = to_dense(X), X.shape[1]
-        gradients = out.reshape(*pulls.shape, d + self.fit_intercept)
-        with ignore_overflow():
-            block = rows if pulls.ndim == 1 else rows[:, None]
-            np.multiply(pulls[..., None], block, out=gradients[..., :d], dtype=out.dtype)
-        if self.fit_intercept:
-            gradients[..., d] = pulls
-
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
-        pulls = (self.pulls(theta, rows, y) if cache is None else cache).astype(np.float64, copy=False)
-        if weights is not None:
-            pulls = (pulls.T * as_column(weights, rows.shape[0], "weights")).T
-        with ignore_overflow():
-            total = _weighted_sum(rows, pulls).T
-            if self.fit_intercept:
-                total = np.concatenate([total, pulls.sum(axis=0)[..., None]], axis=-1)
-        return total
 
     @abstractmethod
     def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
@@ -153,6 +110,77 @@ class PredictorLoss(BuiltInLoss):
 
         For a "residual" it is one of the row and the label, (x, y).
         """
+
+    def encode_labels(self, y: Array, dtype: Any) -> Array:
+        """Convert checked labels to the form in which the loss is computed."""
+        return y.astype(dtype, copy=False)
+
+    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
+        self.check_labels(y)
+        if not self.has_classes:
+            return
+        numbers = y > 0 if self.classifies else y.astype(np.intp)
+        found = np.bincount(numbers, weights, minlength=self.n_classes)
+        if not found.all():
+            labels = np.unique(y[weights > 0]).tolist()
+            raise ValueError(
+                f"the points of positive weight have the labels {labels}; {self!r} needs "
+                f"{self.n_classes} classes"
+            )
+        if self.classifies and z >= found.min():
+            rare = y[numbers == found.argmin()][0]
+            raise ValueError(
+                f"n_outliers={z:g} could set aside the whole class {rare}, of weight {found.min():g}; "
+                "take fewer outliers than the smaller class weighs"
+            )
+
+    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
+        return self._over_rows(self.pointwise, theta, X, y)[0]
+
+    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
+        return self._over_rows(self.pointwise, theta, X, y, check=False)[0]
+
+    def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
+        return self._over_rows(self.slope, theta, X, y)[0]
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        slopes = _finite(self.slopes(theta, rows, y))
+        if sparse.issparse(rows) and slopes.ndim == 1:
+            with ignore_overflow():
+                scaled = rows.multiply(slopes[:, None])
+            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
+            return sparse.hstack([scaled, *column], format="csr")
+        gradients = np.empty((len(slopes), *np.shape(theta)), dtype=rows.dtype)
+        self.put_gradients(gradients.reshape(len(slopes), np.size(theta)), theta, rows, y, slopes)
+        return gradients
+
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+        slopes = _finite(self.slopes(theta, X, y)) if cache is None else cache
+        rows, d = to_dense(X), X.shape[1]
+        gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
+        with ignore_overflow():
+            block = rows if slopes.ndim == 1 else rows[:, None]
+            np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
+        if self.fit_intercept:
+            gradients[..., d] = slopes
+
+    def gradient_sum(
+        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
+    ) -> Array:
+        rows = self._rows(X)
+        slopes = _finite(self.slopes(theta, rows, y)) if cache is None else cache
+        slopes = slopes.astype(np.float64, copy=False)
+        if weights is not None:
+            slopes = (slopes.T * as_column(weights, rows.shape[0], "weights")).T
+        return _weighted_sum(rows, slopes, self.fit_intercept)
+
+    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        return self._over_rows(self._change, ball.theta, rows, y, _reach(ball, rows, self.reach(rows)))[0]
 
     def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
         assert y is not None
@@ -171,32 +199,20 @@ class PredictorLoss(BuiltInLoss):
         return np.asarray(X @ theta[..., :-1].T + theta[..., -1] if self.fit_intercept else X @ theta.T)
 
     def _over_rows(
-        self,
-        kernel: Any,
-        theta: Any,
-        X: Any,
-        y: Any,
-        *columns: Array,
-        shape: tuple[int, ...] = (),
-        results: int = 1,
-        check: bool = True,
+        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, check: bool = True
     ) -> list[Array]:
         """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores.
 
-        m is (b,), or (b, n_classes). The kernel returns one array (b, *shape), or ``results`` of them.
+        m is (b,), or (b, n_classes). The kernel returns an array with one entry per row, or a tuple of them.
         """
         rows = self._rows(X)
-        parameters, labels = self._parameters(theta, rows), y
-        if check:
-            labels = self._labels(y, rows.shape[0])
-            if labels.dtype.itemsize > rows.dtype.itemsize:
-                _refuse_large(labels, rows.dtype)
-        n, d = rows.shape
-        weights = parameters[..., :d]
-        found = [np.empty((n, *shape), dtype=rows.dtype) for _ in range(results)]
+        parameters = self._parameters(theta, rows)
+        labels = self._labels(y, rows) if check else y
+        d = rows.shape[1]
+        weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
         nonfinite: list[slice] = []
 
-        def work(chunk: slice) -> None:
+        def work(chunk: slice) -> tuple[Array, ...]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow():
                 if sparse.issparse(rows):
@@ -205,24 +221,35 @@ class PredictorLoss(BuiltInLoss):
                     m = linear_predictors(dense_block(rows, chunk), weights)
                 if self.fit_intercept:
                     m += parameters[..., d]
-                given = kernel(m, encoded, *(column[chunk] for column in columns))
-                for result, part in zip(found, given if results > 1 else [given], strict=True):
-                    result[chunk] = part
-            if not np.isfinite(m).all():  # as on every row with NaN or infinity
-                nonfinite.append(chunk)
+                if (
+                    not m.max(initial=0.0) - m.min(initial=0.0) < limit
+                ):  # as on every row with NaN or infinity
+                    nonfinite.append(chunk)
+                found = kernel(m, encoded, *(column[chunk] for column in columns))
+            return found if isinstance(found, tuple) else (found,)
 
         few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
-        for_each_chunk(work, n, min(few, scratch_rows(rows)))
+        found = join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
         if nonfinite:
             refuse_nonfinite(rows)
-            refuse_overflow(found[0])
+            lost = np.isnan(found[0]).nonzero()[0]  # predictors of finite rows overflow
+            if lost.size:
+                text = "the predictor of {row} overflows {dtype}; scale the columns"
+                raise RowError(text, int(lost[0]), dtype=rows.dtype)
         return found
 
-    def _labels(self, y: Any, n_rows: int) -> Array:
+    def _labels(self, y: Any, rows: Rows) -> Array:
         if y is None:
             raise ValueError(f"{self!r} needs labels; pass y, one label per row")
-        labels = as_column(y, n_rows, "y")
+        labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
+        if labels.dtype.itemsize > rows.dtype.itemsize:
+            large = np.flatnonzero(np.abs(labels) > np.finfo(rows.dtype).max)
+            if large.size:
+                raise ValueError(
+                    f"y has {labels[large[0]]} in row {large[0]}, too large for the type of X, {rows.dtype}; "
+                    "pass float64"
+                )
         return labels
 
     def reach(self, X: Any) -> Array:
@@ -253,44 +280,11 @@ class LinearLoss(PredictorLoss):
     """The error bound of ``pointwise``, in units in the last place."""
 
     @abstractmethod
-    def pointwise(self, m: Array, y: Array) -> Array:
-        """Compute psi(m, y)."""
-
-    @abstractmethod
-    def slope(self, m: Array, y: Array) -> Array:
-        """Compute the derivative of psi in m."""
-
-    @abstractmethod
     def curvature(self, m: Array, y: Array) -> Array:
         """Compute the second derivative of psi in m; at a kink of psi', one of its sides."""
 
-    def check_classes(self, y: Array, weights: Array, z: float) -> None:
-        if not self.classifies:
-            return
-        positive = y > 0
-        lower, upper = np.bincount(positive, weights, minlength=2)
-        smaller = min(upper, lower)
-        if not smaller > 0:
-            only = y[positive if upper else ~positive][0]
-            name = type(self).__name__
-            raise ValueError(f"all points of positive weight have the label {only}; {name} needs two classes")
-        if z >= smaller:
-            rare = y[positive if upper < lower else ~positive]
-            raise ValueError(
-                f"n_outliers={z:g} could set aside the whole class {rare[0]}, of weight "
-                f"{smaller:g}; take fewer outliers than the smaller class weighs"
-            )
-
     def curvature_at_zero(self, y: Array) -> Array:
         return self.curvature(np.zeros(len(y)), self.encode_labels(y, np.float64))
-
-    def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute psi and its derivative together; override it where that is faster."""
-        return self.pointwise(m, y), self.slope(m, y)
-
-    def slope_and_curvature(self, m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute both derivatives of psi together; override it where that is faster."""
-        return self.slope(m, y), self.curvature(m, y)
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (n_columns + self.fit_intercept,)
@@ -317,68 +311,47 @@ class LinearLoss(PredictorLoss):
         """Follow the predictor in the direction in which the loss grows."""
         if self.classifies:
             return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
-        upward = np.where(np.asarray(self.pulls(theta, X, y)) < 0, -1.0, 1.0)[:, None]
+        upward = np.where(self.slopes(theta, X, y) < 0, -1.0, 1.0)[:, None]
         if not self.of_residual:
             return "predictor", upward * theta
         d = X.shape[1]
         return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
 
-    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y)[0]
-
-    def values_again(self, theta: Any, rows: Rows, labels: Array) -> Array:
-        return self._over_rows(self.pointwise, theta, rows, labels, check=False)[0]
-
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        values, slopes = self._over_rows(self.pointwise_and_slope, theta, X, y, results=2)
+        values, slopes = self._over_rows(lambda m, y: (self.pointwise(m, y), self.slope(m, y)), theta, X, y)
         return values, _finite(slopes)
-
-    def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
-        """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
-        return self._over_rows(self.slope, theta, X, y)[0]
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
         return self._over_rows(self.curvature, theta, X, y)[0]
-
-    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
-        return _finite(self.slopes(theta, X, y))
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         with ignore_overflow():
             return self.curvatures(theta, rows, y) * self.reach(rows) ** 2
 
-    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        reach = _reach(ball, rows, self.reach(rows))
-        return self._over_rows(self._change, ball.theta, rows, y, reach)[0]
-
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
+        """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
         norms = self.reach(rows)
 
         def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
             return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
 
-        reach = _reach(ball, rows, norms)
-        found = self._over_rows(kernel, ball.theta, rows, y, reach, results=3)
-        slopes, curvatures, deviation = (part.astype(np.float64, copy=False) for part in found)
-        norms, slopes = norms.astype(np.float64, copy=False), _finite(slopes)
+        found = self._over_rows(kernel, ball.theta, rows, y, _reach(ball, rows, norms))
+        norms, slopes, curvatures, deviation = (
+            part.astype(np.float64, copy=False) for part in (norms, *found)
+        )
+        slopes, constants = _finite(slopes), self._constants(norms)
         with ignore_overflow():
-            constants = {"deviation": deviation}
-            if self.max_slope is not None:
-                constants["lipschitz"] = self.max_slope * norms
-            if self.max_curvature is not None:
-                constants["smooth"] = self.max_curvature * norms**2
-            if self.max_third is not None:
-                constants["hessian"] = curvatures * norms**2 + self.max_third * norms**3 * (ball.radius / 3)
+            if "hessian" in constants:
+                constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (ball.radius / 3)
             steep = np.abs(slopes) * norms
+        constants["deviation"] = deviation
         radius = np.float64(ball.radius)
         return _LinearNeighbourhood(radius, constants, steep, rows, slopes, self.fit_intercept)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
-        """Bound how far psi, as computed, can be from psi(m) within ``reach``."""
         limits = np.finfo(m.dtype)
         here = self.pointwise(m, y)
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
@@ -396,7 +369,7 @@ def linear_predictors(block: Array, weights: Array) -> Array:
 def _reach(ball: Ball, rows: Rows, norms: Array) -> Array:
     """Bound how far predictors can move in a ball, rounding included."""
     unit = np.finfo(rows.dtype).eps
-    rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta) + ball.radius)
+    rounding = (rows.shape[1] + 8) * unit * (lengths(ball.theta).max() + ball.radius)
     with ignore_overflow():
         return norms * rows.dtype.type(ball.radius * (1 + 8 * unit) + 2 * rounding)
 
@@ -407,39 +380,24 @@ def _finite(slopes: Array) -> Array:
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
-def _weighted_sum(rows: Rows, pulls: Array) -> Array:
-    """Sum pull times row: (d,), or (d, k) for k pulls per row.
+def _weighted_sum(rows: Rows, slopes: Array, intercept: bool) -> Array:
+    """Sum slope times (row, 1): (p,), or (k, p) for k slopes per row.
 
-    One pull per row takes einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
+    One slope per row takes einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
     """
-    if sparse.issparse(rows):
-        return np.asarray(rows.T @ pulls)
 
     def work(chunk: slice) -> tuple[Array]:
         block = dense_block(rows, chunk).astype(np.float64, copy=False)
-        if pulls.ndim == 2:
-            return (block.T @ pulls[chunk],)
-        return (np.einsum("i,ij->j", pulls[chunk], block),)
+        if slopes.ndim == 2:
+            return (slopes[chunk].T @ block,)
+        return (np.einsum("i,ij->j", slopes[chunk], block),)
 
-    return np.asarray(sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))[0])
-
-
-def _refuse_large(labels: Array, dtype: Any) -> None:
-    """Raise ValueError if a label is too large for the rows' type."""
-    large = np.flatnonzero(np.abs(labels) > np.finfo(dtype).max)
-    if large.size:
-        row = large[0]
-        raise ValueError(
-            f"y has {labels[row]} in row {row}, too large for the type of X, {dtype}; pass float64"
-        )
-
-
-def refuse_overflow(values: Array) -> None:
-    """Raise ValueError if a value is NaN, as where predictors of finite rows overflow."""
-    lost = np.isnan(values).nonzero()[0]
-    if lost.size:
-        text = "the predictor of {row} overflows {dtype}; scale the columns"
-        raise RowError(text, int(lost[0]), dtype=values.dtype)
+    with ignore_overflow():
+        if sparse.issparse(rows):
+            total = np.asarray(rows.T @ slopes).T
+        else:
+            (total,) = sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))
+        return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1) if intercept else total
 
 
 @dataclass(frozen=True)
@@ -506,37 +464,16 @@ class LogisticLoss(_MarginLoss):
         return softplus(-y * m)
 
     def slope(self, m: Array, y: Array) -> Array:
-        return -y * expit(-y * m)
-
-    def pointwise_and_slope(self, m: Array, y: Array) -> tuple[Array, Array]:
-        s = y * m
-        small = np.exp(-np.abs(s))
-        return np.log1p(small) + np.maximum(-s, 0), _logistic_slope(s, y, small, 1 + small)
+        return -y / (1 + np.exp(y * m))
 
     def curvature(self, m: Array, y: Array) -> Array:
-        return expit(m) * expit(-m)
-
-    def slope_and_curvature(self, m: Array, y: Array) -> tuple[Array, Array]:
-        s = y * m
-        small = np.exp(-np.abs(s))
-        both = 1 + small
-        slope = _logistic_slope(s, y, small, both)
-        small /= both
-        small /= both
-        return slope, small
+        small = np.exp(-np.abs(m))
+        return small / (1 + small) ** 2
 
 
 def softplus(x: Array) -> Array:
     """Compute log(1 + exp(x)), also where exp(x) overflows."""
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
-
-
-def _logistic_slope(s: Array, y: Array, small: Array, both: Array) -> Array:
-    """Compute -y / (1 + exp(s)) from ``small`` = exp(-|s|), to avoid overflow, and ``both`` = 1 + small."""
-    slope = np.where(s > 0, small, 1)
-    slope /= both
-    slope *= -y
-    return slope
 
 
 @dataclass(frozen=True)
@@ -716,9 +653,8 @@ class _SmoothedQuantileLoss(QuantileLoss):
         return np.clip((m - y) / self.width, -self.quantile, 1 - self.quantile)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        r = y - m
-        inside = (r >= (self.quantile - 1) * self.width) & (r <= self.quantile * self.width)
-        return inside.astype(m.dtype) / self.width
+        pull = (m - y) / self.width
+        return ((pull >= -self.quantile) & (pull <= 1 - self.quantile)).astype(m.dtype) / self.width
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
 from duramen.errors import RowError
-from duramen.losses.base import Ball, ignore_overflow, lengths
-from duramen.losses.linear import PredictorLoss, refuse_overflow, softplus
+from duramen.losses.base import ignore_overflow
+from duramen.losses.linear import PredictorLoss, softplus
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,6 @@ class SoftmaxLoss(PredictorLoss):
                 label=y[wrong[0]],
             )
 
-    def check_classes(self, y: Array, weights: Array, z: float) -> None:
-        weight = np.bincount(y.astype(np.intp), weights, minlength=self.n_classes)
-        if not (weight > 0).all():
-            raise ValueError(
-                f"no point of positive weight has the label {int(np.argmin(weight > 0))}; {self!r} needs all "
-                "its classes; lower n_classes and encode the labels that occur"
-            )
-
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
 
@@ -93,48 +85,29 @@ class SoftmaxLoss(PredictorLoss):
         share = 1 / self.n_classes
         return np.full(len(y), share * (1 - share))
 
-    def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        values = self._over_rows(lambda m, y: softplus(_shortfalls(m, y)), theta, X, y)[0]
-        refuse_overflow(values)
-        return values
+    def pointwise(self, m: Array, y: Array) -> Array:
+        return softplus(_shortfalls(m, y))
 
-    def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        """Compute the supremum: the label's predictor falls, and all others rise, by radius times |x|.
+    def slope(self, m: Array, y: Array) -> Array:
+        """Compute the derivative in each predictor: the class's probability, less 1 for the label's."""
+        slopes = np.exp(m - m.max(axis=1, keepdims=True))
+        slopes /= slopes.sum(axis=1, keepdims=True)
+        slopes[np.arange(len(m)), y] -= 1
+        return slopes
+
+    def _change(self, m: Array, y: Array, reach: Array) -> Array:
+        """Compute the supremum: the label's predictor falls, and all others rise.
 
         By convexity no other change is as large. Enlarged for rounding.
         """
-        rows = self._rows(X)
-        unit = np.finfo(rows.dtype).eps
-        size = float(lengths(ball.theta).max()) + ball.radius
-        with ignore_overflow():
-            reach = self.reach(rows) * rows.dtype.type(
-                2 * ball.radius + 4 * (rows.shape[1] + 8) * unit * size
-            )
-
-        def kernel(m: Array, labels: Array, reach: Array) -> Array:
-            short = _shortfalls(m, labels)
-            here, highest = softplus(short), softplus(short + reach)
-            bound = (highest - here) + 16 * self.n_classes * unit * (1 + highest)
-            return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
-
-        return self._over_rows(kernel, ball.theta, rows, y, reach)[0]
+        short = _shortfalls(m, y)
+        here, highest = softplus(short), softplus(short + 2 * reach)
+        bound = (highest - here) + 16 * self.n_classes * np.finfo(m.dtype).eps * (1 + highest)
+        return np.where(np.isfinite(bound), bound, np.inf)  # no bound where predictors overflow
 
     def smoothness(self, X: Any, y: Any = None) -> Array:
         with ignore_overflow():
             return np.square(self.reach(X))
-
-    def pulls(self, theta: Any, X: Any, y: Any) -> Array:
-        """Compute the derivative of f in each predictor: the class's probability, less 1 for the label's."""
-
-        def kernel(m: Array, labels: Array) -> Array:
-            pulls = np.exp(m - m.max(axis=1, keepdims=True))
-            pulls /= pulls.sum(axis=1, keepdims=True)
-            pulls[np.arange(len(m)), labels] -= 1
-            return pulls
-
-        pulls = self._over_rows(kernel, theta, X, y, shape=(self.n_classes,))[0]
-        refuse_overflow(pulls[:, 0])
-        return pulls
 
 
 def _shortfalls(m: Array, labels: Array) -> Array:

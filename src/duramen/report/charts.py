@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from duramen.arrays import Array
-from duramen.coreset.display import interval, number, short_repr
+from duramen.coreset.display import interval, short_repr
 from duramen.coreset.plot import Scene
 from duramen.text import shorten
 
@@ -23,6 +23,7 @@ _LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear a
 _DECADES = 9.0  # of a logarithmic axis, at most
 _LEAST = 0.002  # share of the values that may be drawn at its lower end
 _BARS = 44
+_TICKS = 6  # on an axis, about
 
 
 def escape(text: Any) -> Markup:
@@ -41,7 +42,7 @@ def escape(text: Any) -> Markup:
 
 
 def short(value: float, digits: int = 4) -> str:
-    """Format a number for a table: about four digits, thousands separators, a true minus sign.
+    """Format a number: about so many digits, thousands separators, a true minus sign.
 
     Examples
     --------
@@ -50,13 +51,9 @@ def short(value: float, digits: int = 4) -> str:
     """
     if math.isnan(value):
         return "unknown"
-    text = f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:,.{digits}g}"
-    return ("−" + text[1:]) if text.startswith("-") else text
-
-
-def large(value: float) -> str:
-    """Format a number for a headline: about six digits."""
-    return "unknown" if math.isnan(value) else number(value).replace("-", "−", 1)
+    whole = 10 ** (digits - 1) <= abs(value) < 1e15
+    text = f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
+    return text.replace("-", "−", 1) if value < 0 else text
 
 
 def percent(share: float) -> str:
@@ -67,10 +64,8 @@ def percent(share: float) -> str:
     >>> percent(0.5), percent(0.0213), percent(0.00004), percent(0.0), percent(1.0)
     ('50%', '2.1%', '< 0.01%', '0%', '100%')
     """
-    if math.isnan(share):
-        return "unknown"
-    if math.isinf(share):
-        return "infinite"
+    if not math.isfinite(share):
+        return "infinite" if share > 0 else "unknown"
     if 0 < share < 1e-4:
         return "< 0.01%"
     return f"{100 * share:,.0f}%" if share >= 0.0995 else f"{100 * share:.2g}%"
@@ -87,31 +82,14 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def moment(time: str) -> str:
-    """Format an ISO 8601 time for readers.
-
-    Examples
-    --------
-    >>> moment("2025-03-01T09:12:00+00:00"), moment("yesterday")
-    ('2025-03-01 09:12:00 UTC', 'yesterday')
-    """
-    return time.replace("T", " ").replace("+00:00", " UTC") if time[:1].isdigit() else time
-
-
-def place(value: float) -> str:
-    """Format a coordinate of a drawing, to a tenth of a pixel."""
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
 @cache
 def environment() -> Environment:
     """Return the environment of all templates, which escapes everything."""
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (shorten, short, large, percent, plural, short_repr, interval, moment, place)
+    filters = (shorten, short, percent, plural, short_repr, interval)
     found.filters |= {function.__name__: function for function in filters}
-    found.filters["lines"] = str.splitlines
     return found
 
 
@@ -124,24 +102,23 @@ class Axis(NamedTuple):
 
     def place(self, values: Any) -> Any:
         """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
+        inside = np.clip(values, self.low, self.high)
         scale = np.log10 if self.log else np.asarray
-        values, low, high = (
-            scale(part) for part in (np.clip(values, self.low, self.high), self.low, self.high)
-        )
-        return np.clip((values - low) / (high - low), 0.0, 1.0)
+        low, high = scale(self.low), scale(self.high)
+        return np.clip((scale(inside) - low) / (high - low), 0.0, 1.0)
 
     def edges(self, n: int) -> Array:
         """Split the axis into n parts of equal width."""
         return (np.geomspace if self.log else np.linspace)(self.low, self.high, n + 1)
 
     def ticks(self) -> list[float]:
-        """List the values to label on the axis, about six."""
+        """List the values to label on the axis."""
         if not self.log:
-            return linear_ticks(self.low, self.high, 6)
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        found = [m * 10.0**k for k in powers for m in ((1, 2, 5) if len(powers) <= 4 else (1,))]
-        found = [value for value in found if self.low * 0.999 <= value <= self.high * 1.001]
-        return found[:: math.ceil(len(found) / 6)] if found else [self.low, self.high]
+            return linear_ticks(self.low, self.high, _TICKS)
+        powers = 10.0 ** np.arange(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        ticks = powers if len(powers) > 4 else np.outer(powers, [1, 2, 5]).ravel()
+        ticks = ticks[(ticks >= self.low * 0.999) & (ticks <= self.high * 1.001)]
+        return ticks[:: len(ticks) // (_TICKS + 1) + 1].tolist() or [self.low, self.high]
 
 
 def axis_of(values: Array, also: float | None = None) -> Axis:
@@ -150,16 +127,13 @@ def axis_of(values: Array, also: float | None = None) -> Axis:
     Logarithmic where they spread over orders of magnitude.
     """
     ends = values if also is None else np.append(values, also)
-    low, high = float(ends.min(initial=math.inf)), float(ends.max(initial=0.0))
-    above = values[values > 0]
+    high, above = float(ends.max(initial=0.0)), ends[ends > 0]
     if len(above) and high > _LOG_FROM * float(np.median(above)):
-        floor = min(np.quantile(above, _LEAST), math.inf if also is None else also)
-        return Axis(max(float(floor), high / 10**_DECADES), high, True)
-    if low <= 0.3 * high or not len(values):
-        low = 0.0
-    if not high > low:
-        low, high = high / 2 or -1.0, 1.5 * high or 1.0
-    return Axis(low, high, False)
+        return Axis(max(float(np.quantile(above, _LEAST)), high / 10**_DECADES), high, True)
+    low = float(ends.min(initial=high))
+    if low == high:
+        return Axis(high / 2 or -1.0, 1.5 * high or 1.0, False)
+    return Axis(low if low > 0.3 * high else 0.0, high, False)
 
 
 def linear_ticks(low: float, high: float, n: int) -> list[float]:
@@ -171,14 +145,12 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 5.0, 10.0])
     """
     width = high / n - low / n
-    if not 0 < width < math.inf:
+    if not 1e-300 < width < math.inf:
         return [low]
     power = 10.0 ** math.floor(math.log10(width))
-    step = next((m * power for m in (1, 2, 5, 10) if m * power >= width * 0.999), math.inf)
+    step = power * next(m for m in (1, 2, 5, 10) if m * power >= width * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    if not (math.isfinite(step) and first < last):
-        return [low, high]
-    return [float(f"{k * step:.15g}") for k in range(first, last + 1)]
+    return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
 
 
 def _chart(kind: str, **shown: Any) -> Markup:
@@ -204,12 +176,12 @@ def histogram(
         Where to draw a line.
     """
     axis = axis_of(values, threshold)
-    edges, within = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
-    parts = [np.histogram(within[part], edges, weights=weights[part])[0] for part in (~marked, marked)]
-    shares = np.array(parts) / (float(weights.sum()) or 1.0)
-    tallest = float(shares.sum(axis=0).max()) or 1.0
+    edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
+    bars = np.histogram2d(inside, marked, (edges, [0, 0.5, 1]), weights=weights)[0]
+    shares = bars / (float(weights.sum()) or 1.0)
+    tallest = float(shares.sum(axis=1).max()) or 1.0
     shown = {"title": title, "name": name, "threshold": threshold, "grid": linear_ticks(0.0, tallest, 3)}
-    return _chart("histogram", axis=axis, edges=edges, shares=shares, tallest=tallest, **shown)
+    return _chart("histogram", axis=axis, edges=edges, shares=shares.tolist(), tallest=tallest, **shown)
 
 
 def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
@@ -221,7 +193,7 @@ def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
         groups=[(group.label, [rows[k] for k in order[group.rows[order]]]) for group in scene.groups],
         suspected=[
             (*rows[k], "beyond" if scene.beyond[k] else "cross", describe(int(scene.shown[k])))
-            for k in order[scene.suspected[order]].tolist()
+            for k in order[scene.suspected[order]]
         ],
         scene=scene,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,9 @@ from scipy import sparse
 from duramen.arrays import Array
 from duramen.coreset import display
 from duramen.coreset.coreset import Coreset
-from duramen.coreset.display import short_repr
 from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import scene_of, weighted_quantiles
-from duramen.report.charts import environment, histogram, large, percent, scatter, short
+from duramen.report.charts import environment, histogram, percent, scatter, short
 from duramen.report.reasons import Reasons, largest_losses, reasons_of
 from duramen.text import shorten
 
@@ -64,12 +63,11 @@ _REASONS = {  # what the bars show, what the whole is called
 
 
 def report_html(
-    subject: Any,
+    core: Coreset,
     *,
     title: str,
+    live: Any = None,
     certificate: Certificate | None = None,
-    history: Iterable[Any] = (),
-    notes: Mapping[str, Any] | None = None,
     encoding: Any = None,
     names: Mapping[int, str] | None = None,
 ) -> str:
@@ -79,22 +77,18 @@ def report_html(
 
     Parameters
     ----------
-    subject : Coreset or DynamicCoreset
-        Or a store.
+    core : Coreset
     title : str
         The heading.
+    live : DynamicCoreset, optional
+        What the coreset is of: how well its anchor fits is shown, and what a store
+        keeps besides: the history of the anchor, and notes.
     certificate : Certificate, optional
         Of :func:`duramen.certify`, for this coreset.
-    history : iterable of events, optional
-        The history of the anchor: each event with time, what, n_points, radius and
-        moved. By default the subject's own, where it keeps one.
-    notes : mapping, optional
-        Names and values to list. By default the subject's own, where it keeps some.
     encoding : Encoding, optional
-        How columns became numbers: its ``names``, ``label`` and ``classes`` are
-        used where the coreset has none.
+        How columns became numbers: its ``label`` and ``classes`` are used.
     names : mapping of int to str, optional
-        What the ids of a Coreset stand for; a DynamicCoreset has its own.
+        What the ids stand for.
 
     Returns
     -------
@@ -109,8 +103,7 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    found = Findings(subject, encoding, names)
-    kept = getattr(subject, "notes", {}) if notes is None else notes
+    notes = getattr(live, "notes", {}).items()
     return (
         environment()
         .get_template("page.html")
@@ -118,89 +111,53 @@ def report_html(
             title=title,
             infinity=math.inf,
             style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
-            found=found,
-            core=found.core,
-            source=found.source,
-            report=found.report,
+            found=Findings(core, live, encoding, names or {}),
+            core=core,
             certificate=certificate,
             probes=None if certificate is None else _probes(certificate),
-            notes=[
-                (shorten(name, 60), _note(value))
-                for name, value in kept.items()
-                if name not in _PRIVATE_NOTES
-            ],
-            events=tuple(history) or tuple(getattr(subject, "history", ())),
+            notes=[(shorten(name, 60), _note(value)) for name, value in notes if name not in _PRIVATE_NOTES],
+            events=getattr(live, "history", ()),
             version=version("duramen"),
         )
     )
 
 
 class Findings:
-    """What a page shows; a failure, in a custom loss for instance, becomes a reason.
+    """What a page shows; a failure of a custom loss becomes a reason.
 
     Attributes
     ----------
     live : DynamicCoreset or None
-        The subject of the page, if it can change.
-    core : Coreset or None
-        None if it cannot be built, for the reason ``no_core``.
-    source : Coreset or DynamicCoreset
-        The coreset, whose numbers are from one moment; the subject of the page if there is none.
+        What the coreset is of.
     report : AnchorReport or None
-        Of a DynamicCoreset.
+        Of that.
     losses : array (m,) or None
         Of the coreset's rows at the anchor; None for the reason ``no_losses``.
     estimate, mean_loss : Estimate or None
         Of f_z at the anchor, in total and per unit of kept weight.
+    effective : float
+        The effective sample size, (sum w)^2 / sum w^2.
     columns, ids : sequences of str
         Of the coreset.
-    label, classes : str and tuple of str
+    label, classes : str and sequence
         What the labels are called, and what 0, 1, ... stand for; empty where they are numbers.
     """
 
-    def __init__(self, subject: Any, encoding: Any, names: Mapping[int, str] | None) -> None:
-        if not isinstance(subject, Coreset) and not hasattr(subject, "anchor_report"):
-            raise TypeError(
-                f"report_html takes a Coreset or a DynamicCoreset; found {type(subject).__name__}: pass what "
-                "dm.robust_coreset, dm.load_coreset or dm.DynamicCoreset returns"
-            )
-        self.live = None if isinstance(subject, Coreset) else subject
-        self.core: Any = subject if isinstance(subject, Coreset) else None
-        self.losses: Any
-        self.report, self.no_core = None, ""
-        names = names or {}
-        if self.live is not None:
-            with self.live._lock:  # all numbers must be from one moment
-                self.report = self.live.anchor_report()
-                try:
-                    self.core = self.live.coreset()
-                    names = dict(zip(self.core.ids.tolist(), self.live.names_of(self.core.ids), strict=True))
-                except KeyError:  # the ids are numbers, without names
-                    pass
-                except ValueError as error:
-                    self.no_core = str(error)
-        core = self.core
-        self.source = subject if core is None else core
-        self.label = shorten(getattr(encoding, "label", None) or "y", 40)
-        self.classes = tuple(map(str, getattr(encoding, "classes", None) or ()))
-        self.losses, self.no_losses = (None, "") if core is None else _losses(core, self.report)
-        self.estimate = None if core is None or self.losses is None else display.at_anchor(core)
-        self.columns = () if core is None else _columns(core, encoding)
-        self.ids = [] if core is None else [shorten(names.get(one, one), 60) for one in core.ids.tolist()]
-
-    @property
-    def mean_loss(self) -> Estimate | None:
-        """f_z at the anchor per unit of kept weight."""
-        there, kept = self.estimate, self.source.total_weight - self.source.n_outliers
-        if there is None or not kept > 0:
-            return None
-        return Estimate.of(there.value / kept, there.std_error / kept)
-
-    @property
-    def effective(self) -> float:
-        """The effective sample size, (sum w)^2 / sum w^2."""
-        scaled = self.core.weights / (float(self.core.weights.max(initial=0.0)) or 1.0)
-        return float(scaled.sum() ** 2 / (np.square(scaled).sum() or 1.0))
+    def __init__(self, core: Coreset, live: Any, encoding: Any, names: Mapping[int, str]) -> None:
+        self.core, self.live = core, live
+        self.report = None if live is None else live.anchor_report()
+        self.label = shorten((encoding and encoding.label) or "y", 40)
+        self.classes = (encoding and encoding.classes) or ()
+        self.columns = [str(name) for name in display.feature_names(core)]
+        self.ids = [shorten(names.get(one, one), 60) for one in core.ids.tolist()]
+        losses, self.no_losses = _losses(core, self.report)
+        self.losses: Any = losses
+        self.estimate = self.mean_loss = None if losses is None else core._at_anchor
+        if self.estimate is not None:
+            kept = core.total_weight - core.n_outliers
+            self.mean_loss = Estimate.of(self.estimate.value / kept, self.estimate.std_error / kept)
+        scaled = core.weights / core.weights.max()
+        self.effective = float(scaled.sum() ** 2 / np.square(scaled).sum())
 
     def label_text(self, value: float) -> str:
         """Return a label as in the data."""
@@ -210,45 +167,37 @@ class Findings:
 
     def contents(self) -> dict[str, str]:
         """List what is in the coreset."""
-        core, source, live = self.core, self.source, self.live
-        listed = {"points": f"{source.n_points:,}, of weight {large(source.total_weight)}"}
-        if core is None:
-            listed["loss"] = short_repr(source.loss)
-        else:
-            form = "sparse " if sparse.issparse(core.X) else ""
-            names = ", ".join(shorten(name, 24) for name in self.columns[:6])
-            more = f" and {len(self.columns) - 6:,} more" if len(self.columns) > 6 else ""
-            listed["columns"] = f"{len(self.columns):,} of {form}{core.X.dtype}: {names}{more}"
-            listed["labels"] = self._labels()
-            listed |= display.facts(core)
+        core, live, n = self.core, self.live, len(self.columns)
+        form = "sparse " if sparse.issparse(core.X) else ""
+        names = ", ".join(shorten(name, 24) for name in self.columns[:6])
+        listed = {
+            "points": f"{core.n_points:,}, of weight {short(core.total_weight, 6)}",
+            "columns": f"{n:,} of {form}{core.X.dtype}: {names}{f' and {n - 6:,} more' if n > 6 else ''}",
+            "labels": self._labels(),
+            **display.facts(core),
+        }
         if live is not None:
-            listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine}
-            if path := getattr(live, "path", None):
-                listed["store"] = shorten(path, _LONGEST)
-        return listed | {"seed": str(source.seed)}
+            path = shorten(getattr(live, "path", "in memory"), _LONGEST)
+            listed |= {"size": f"{live.size:,} rows at most", "engine": live.engine, "store": path}
+        return listed | {"seed": str(core.seed)}
 
     def _labels(self) -> str:
-        if self.core.y is None:
+        core = self.core
+        if core.y is None:
             return "none"
-        values, places = np.unique(self.core.y, return_inverse=True)
+        values, groups = np.unique(core.y, return_inverse=True)
         if len(values) > 8 or not (values == np.round(values)).all():
             return f"{self.label}, numbers from {short(values[0])} to {short(values[-1])} in the coreset"
-        shares = np.bincount(places.ravel(), self.core.weights) / (self.core.total_weight or 1.0)
-        listed = [
-            f"{self.label_text(one)} ({percent(share)})" for one, share in zip(values, shares, strict=True)
-        ]
+        shares = np.bincount(groups.ravel(), core.weights) / core.weights.sum()
+        texts = map(self.label_text, values)
+        listed = [f"{text} ({percent(share)})" for text, share in zip(texts, shares, strict=True)]
         return f"{self.label}: {', '.join(listed)} by weight"
 
     def suspects(self) -> dict[str, Any]:
         """List the rows with the largest losses, the features that make them large, and what bars show."""
         core, losses = self.core, self.losses
         rows = largest_losses(losses, core.ids, _SUSPECTS)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                reasons = reasons_of(core, rows, self.columns, self.label)
-        except Exception as error:  # a custom loss may fail in any way
-            return {"failure": shorten(error)}
+        reasons = reasons_of(core, rows, self.columns, self.label)
         show, whole_name = _REASONS[reasons.kind]
         listed = [
             {
@@ -262,21 +211,22 @@ class Findings:
             }
             for place, row in enumerate(rows.tolist())
         ]
-        return {"rows": listed, "show": show, "whole_name": whole_name}
+        beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
+        return {"rows": listed, "show": show, "whole_name": whole_name, "beside": beside}
 
     def picture(self) -> tuple[Markup | None, str]:
         """Draw the rows, or explain why that is not possible."""
-        core, losses = self.core, self.losses
 
         def describe(row: int) -> str:
-            loss = "" if losses is None else f", loss {short(losses[row])}"
-            return f"{self.ids[row]}{loss}, weight {short(core.weights[row])}"
+            loss = "" if self.losses is None else f", loss {short(self.losses[row])}"
+            return f"{self.ids[row]}{loss}, weight {short(self.core.weights[row])}"
 
         columns = [shorten(name, 60) for name in self.columns]
         try:
-            return scatter(scene_of(core, _DOTS, 0, columns, self.label, self.label_text), describe), ""
+            scene = scene_of(self.core, _DOTS, 0, columns, self.label, self.label_text)
         except ValueError as error:  # sparse rows of too many columns
             return None, shorten(error, 300)
+        return scatter(scene, describe), ""
 
     def loss_chart(self) -> dict[str, Any] | None:
         """Draw the losses at the anchor; None if there are none to draw."""
@@ -305,23 +255,17 @@ class Findings:
         ones = np.ones(len(core))
         return histogram(core.weights, ones, core.suspected, "Histogram of the weights", "weight of a row")
 
-    @property
-    def n_groups(self) -> tuple[int, int]:
-        """The numbers of layers, and of bins of suspected loss."""
-        layers = np.unique(self.core.groups) >= 0
-        return int(layers.sum()), int((~layers).sum())
-
-    def layers(self) -> list[tuple[str, Array]]:
-        """Name and mark the layers, then the bins of suspected loss; if there are many, the last together."""
-        found = []
+    def layers(self) -> tuple[list[int], list[tuple[str, Array]]]:
+        """Count the layers and the bins of suspected loss; name and mark each, if many the last together."""
+        counts, found = [], []
         for kind, keys in (("layer", self.core.groups), ("suspected", -self.core.groups)):
             numbers = np.unique(keys[keys >= (kind == "suspected")])
-            alone = _MAX_GROUPS - 1
-            for some in [*numbers[:alone, None], numbers[alone:]]:
-                if len(some):
-                    name = f"{some[0]} to {some[-1]}" if len(some) > 1 else f"{some[0]}"
-                    found.append((f"{kind} {name}", np.isin(keys, some)))
-        return found
+            counts.append(len(numbers))
+            for part in np.split(numbers, range(1, min(len(numbers), _MAX_GROUPS))):
+                if len(part):
+                    name = f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}"
+                    found.append((f"{kind} {name}", np.isin(keys, part)))
+        return counts, found
 
 
 def _losses(core: Coreset, report: Any) -> tuple[Array | None, str]:
@@ -332,56 +276,38 @@ def _losses(core: Coreset, report: Any) -> tuple[Array | None, str]:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            losses = np.asarray(core.loss.values(core.anchor.theta, core.X, core.y), dtype=np.float64)
+            losses = core.loss.values(core.anchor.theta, core.X, core.y)
+            return np.asarray(losses, dtype=np.float64), ""
     except Exception as error:  # a custom loss may fail in any way
         return None, f"The losses at the anchor could not be computed: {shorten(error)}."
-    if losses.shape != (len(core),):
-        return None, f"The loss returned values of shape {losses.shape} for {len(core):,} rows."
-    return losses, ""
-
-
-def _columns(core: Coreset, encoding: Any) -> tuple[str, ...]:
-    names = getattr(encoding, "names", None) or ()
-    encoded = core.columns is None and len(names) == core.points.n_columns
-    return tuple(map(str, names if encoded else display.feature_names(core)))
 
 
 def _note(value: Any) -> str:
-    try:
-        return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)
-    except (TypeError, ValueError):
-        return short_repr(value)
+    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
 def _why(reasons: Reasons, place: int) -> dict[str, Any]:
-    """List the features with the largest parts, and all others together."""
+    """List the features with the largest parts of a row, and all others together."""
     top, parts = reasons.top(place, _FEATURES), reasons.parts[place]
     largest = float(np.abs(parts[top]).max(initial=0.0))
+    columns = (reasons.features, reasons.values[place], reasons.usual[place])
     features = [
-        {
-            "name": reasons.features[k],
-            "value": reasons.values[place][k],
-            "usual": reasons.usual[place][k],
-            "part": _part(parts[k], largest, reasons.signed),
-        }
-        for k in top.tolist()
+        (*(column[k] for column in columns), _part(parts[k], largest, reasons.signed)) for k in top.tolist()
     ]
     rest = None
     if len(top) < len(parts) or reasons.signed:
         rest = _part(np.delete(parts, top).sum() + reasons.rest[place], largest, reasons.signed)
-    beside = "centre" if reasons.kind in ("distance", "divergence") else "mean"
-    return {"features": features, "rest": rest, "beside": beside}
+    return {"features": features, "rest": rest}
 
 
 def _part(part: float, largest: float, signed: bool) -> dict[str, Any]:
     """Describe a part as a bar, from the middle to either side if parts have signs."""
-    share = min(abs(part) / largest, 1.0) if largest and math.isfinite(largest) else float(bool(part))
+    share = min(abs(part) / largest, 1.0) if 0 < largest < math.inf else float(bool(part))
     kind = "suspect" if part > 0 else "usual" if part < 0 else "none"
-    text = short(part, 3)
     if not signed:
-        return {"share": share, "kind": kind, "left": None, "text": text}
-    left = 0.5 if part > 0 else 0.5 - share / 2
-    return {"share": share / 2, "kind": kind, "left": left, "text": f"+{text}" if part > 0 else text}
+        return {"share": share, "kind": kind, "left": None, "text": short(part, 3)}
+    left, sign = (0.5, "+") if part > 0 else (0.5 - share / 2, "")
+    return {"share": share / 2, "kind": kind, "left": left, "text": sign + short(part, 3)}
 
 
 def _probes(certificate: Certificate) -> dict[str, Any]:
@@ -392,12 +318,9 @@ def _probes(certificate: Certificate) -> dict[str, Any]:
         for kind in dict.fromkeys(kinds.tolist())
         for some in [errors[kinds == kind]]
     ]
-    finite = np.isfinite(errors)
+    known = np.isfinite(errors)
+    marked = kinds[known] == "adversarial"
     drawing = histogram(
-        errors[finite],
-        np.ones(finite.sum()),
-        kinds[finite] == "adversarial",
-        "Histogram of the errors",
-        "relative error",
+        errors[known], np.ones(len(marked)), marked, "Histogram of the errors", "relative error"
     )
     return {"drawing": drawing, "rows": rows}

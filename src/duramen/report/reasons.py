@@ -9,7 +9,8 @@ over the rows that are not suspected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,8 +23,7 @@ from duramen.losses.base import Explanation
 _SAME = 1e-12  # of the mean: a smaller standard deviation is rounding
 
 
-@dataclass(frozen=True, eq=False)
-class Reasons:
+class Reasons(NamedTuple):
     """What makes the losses of n rows large, feature by feature.
 
     Attributes
@@ -35,22 +35,23 @@ class Reasons:
         label's), "distance" (squared, to the nearest centre), "divergence" (from
         it), or "spread" (the squared distance from the usual mean, in standard
         deviations, which is not about the loss).
-    features : tuple of str
-        The p columns; for a residual also the label, last.
-    values, usual : arrays (n, p)
-        What each row has, and what it is compared with: the usual mean or the nearest centre.
-    parts : array (n, p)
-        What each feature adds to the whole; above zero, it makes the loss larger.
+    usual, parts : arrays (n, p)
+        What each value is compared with, the usual mean or the nearest centre; and what the
+        feature adds to the whole: above zero, it makes the loss larger.
     rest : array (n,)
         What a usual row already has.
+    features : sequence of str
+        The p columns; for a residual also the label, last.
+    values : array (n, p)
+        What each row has.
     """
 
     kind: str
-    features: tuple[str, ...]
-    values: Array
     usual: Array
     parts: Array
     rest: Array
+    features: Sequence[str]
+    values: Array
 
     @property
     def whole(self) -> Array:
@@ -77,27 +78,27 @@ def largest_losses(losses: Array, ids: Array, n: int) -> Array:
     >>> largest_losses(np.array([1.0, 3.0, np.nan, 3.0]), np.array([4, 9, 1, 2]), 3)
     array([3, 1, 0])
     """
-    return np.lexsort((ids, np.where(np.isnan(losses), np.inf, -losses)))[:n]
+    return np.lexsort((ids, -losses))[:n]
 
 
-def reasons_of(core: Coreset, rows: Array, columns: tuple[str, ...], label: str = "y") -> Reasons:
+def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = "y") -> Reasons:
     """Decompose the losses of some rows at the anchor, in float64."""
     assert core.anchor is not None
-    X, y = dense(core.X[rows]), None if core.y is None else np.asarray(core.y)
+    X, y, labels = dense(core.X[rows]), None, []
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         usual = usual_rows(core.suspected, core.weights)
-        weights = core.weights[usual] if core.weights.any() else np.ones(len(core))
-        shares = weights / weights.sum()
+        shares = core.weights[usual] / core.weights[usual].sum()
         mean, deviation = _moments(core.X[usual], shares)
-        centre = mean if y is None else np.append(mean, y[usual] @ shares)
-        found = core.loss.explain(core.anchor.theta, X, None if y is None else y[rows], centre)
+        if core.y is not None:
+            y, labels = core.y[rows], [core.y[usual] @ shares]
+        found = core.loss.explain(core.anchor.theta, X, y, np.append(mean, labels))
         if found is None:
             unit = np.where(deviation > _SAME * np.abs(mean), deviation, 1.0)
             parts = np.square((X - mean) / unit)
             found = Explanation("spread", np.broadcast_to(mean, X.shape), parts, np.zeros(len(X)))
     if found.kind == "residual" and y is not None:
-        columns, X = (*columns, label), np.column_stack([X, y[rows]])
-    return Reasons(found.kind, columns, X, found.usual, found.parts, found.rest)
+        columns, X = (*columns, label), np.column_stack([X, y])
+    return Reasons(*found, columns, X)
 
 
 def _moments(X: Rows, shares: Array) -> tuple[Array, Array]:

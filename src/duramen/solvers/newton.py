@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from scipy import linalg, sparse
@@ -142,7 +142,13 @@ class GradientFit(Fit):
 class NewtonFit(Fit):
     """Damped Newton steps on a loss of one linear predictor: one pass over the data for each."""
 
-    needs = ("fit_intercept", "max_curvature", "encode_labels", "slope_and_curvature")
+    needs: ClassVar[tuple[str, ...]] = (
+        "fit_intercept",
+        "max_curvature",
+        "encode_labels",
+        "slope",
+        "curvature",
+    )
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -163,7 +169,7 @@ class NewtonFit(Fit):
 
     def pull_and_hessian(self, block: Rows, m: Array, labels: Array, kept: Array) -> tuple[Array, Array]:
         """Compute the weighted slopes of rows in m, shaped like m, and sum the Hessian in the parameters."""
-        slope, curvature = self.loss.slope_and_curvature(m, labels)
+        slope, curvature = self.loss.slope(m, labels), self.loss.curvature(m, labels)
         scaled = _scale_rows(block, np.sqrt(_weigh(curvature, kept)))
         return _weigh(slope, kept), to_dense(scaled.T @ scaled)
 
