@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import duramen as dm
 from duramen.arrays import Array
 from duramen.points import WeightedPoints
+from duramen.solvers.seeding import seed as draw_seeds
 from duramen.trimming import kept_weights, problem_of
 from experiments.paper.data import Contaminated
 
@@ -86,7 +87,7 @@ def alternation(points: WeightedPoints, loss: dm.Loss, z: float, seed: int) -> A
 def seeded(points: WeightedPoints, loss: dm.Loss, z: float, seed: int) -> Array:
     """Solve as the paper does: seeds by local search on all the points given, then k-means--."""
     rng = np.random.default_rng((seed, 1))  # the outliers were drawn by the seed alone
-    seeds = seed("local-search", problem_of(points, loss, z), rng)
+    seeds = draw_seeds("local-search", problem_of(points, loss, z), rng)
     return dm.solve(points, loss, z, init=seeds).theta
 
 

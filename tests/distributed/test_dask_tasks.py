@@ -3,6 +3,7 @@
 import pickle
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -75,13 +76,13 @@ def test_dasks_progress_bar_shows_it(capsys):
 
 def test_a_task_uses_one_thread(monkeypatch):
     monkeypatch.setenv("DURAMEN_NUM_THREADS", "4")
-    helped, together = [], chunks._work_together
+    helped = []
 
     def watched(*arguments):
         helped.append(threading.current_thread())
-        together(*arguments)
+        return ThreadPoolExecutor(*arguments)
 
-    monkeypatch.setattr(chunks, "_work_together", watched)
+    monkeypatch.setattr(chunks, "ThreadPoolExecutor", watched)
     points = data("k-means", n=80_000, heavy="none")
     summarize(points, plan(loss=dm.KMeansLoss(1), size=20))
     assert helped  # by itself it takes all cores

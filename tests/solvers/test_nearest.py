@@ -67,7 +67,7 @@ class MovingCentres(RuleBasedStateMachine):
     @rule()
     def refit(self):
         before = self.place.objective
-        self.to(self.fit.refit(self.place))
+        self.to(self.fit.refit(self.place).theta)
         assert self.place.objective <= before * (1 + 1e-9) + 1e-9
 
     def to(self, centres):

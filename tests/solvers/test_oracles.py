@@ -76,6 +76,9 @@ def test_huber_regressor(data, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
+@pytest.mark.filterwarnings(
+    "ignore:Line search of Newton solver"
+)  # the peer's, at its last digits: it goes on
 def test_poisson_regressor(data, alpha):
     rng, X, m = data
     X = (X - X.mean(axis=0)) / X.std(axis=0)
