@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from operator import methodcaller
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from duramen.io.tables import (
     Kind,
     Table,
     column_roles,
-    plain_number,
     refuse_where,
     rows_in_memory,
 )
@@ -40,9 +39,6 @@ _ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a cor
 _MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
-_CODE = re.compile(r"[+-]?0[0-9]")
-_MISSING_LABEL = f"{MISSING}; the label is never imputed; drop the row"
-_MISSING_WEIGHT = f"{MISSING}; the weight is never imputed; drop the row"
 
 
 def category_text(category: Category) -> str:
@@ -61,7 +57,7 @@ class Number:
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def encode(self, column: Column, dtype: Any) -> Array:
+    def encode(self, column: Column, dtype: Any = np.float64, hint: str = "impute") -> Array:
         """Return finite numbers."""
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.asarray(column.numbers(), dtype=dtype)
@@ -69,8 +65,8 @@ class Number:
                 return values
         if self.fill is not None:
             values = np.where(np.isnan(values), values.dtype.type(self.fill), values)
-        refuse_where(np.isnan(values), MISSING, hint="impute")
-        refuse_where(np.isinf(values), "is infinite, or too large in {row}; correct it or drop the row")
+        refuse_where(np.isnan(values), MISSING, hint=hint)
+        refuse_where(np.isinf(values), INFINITE)
         return values
 
 
@@ -90,14 +86,14 @@ class Choice:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category_text(category)}" for category in self.categories)
 
-    def encode(self, column: Column, missing: str = MISSING, hint: str = "impute") -> Array:
+    def encode(self, column: Column, hint: str = "impute") -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
         filled = -1 if self.fill is None else known[self.fill]
-        table = np.array([*(known.get(value, -2) for value in values), filled], dtype=np.int64)
+        table = np.array([*(known.get(value, -2) for value in values), filled])
         found = table[codes]  # code -1, the last entry, is for missing values
-        refuse_where(found == -1, missing, hint=hint)
+        refuse_where(found == -1, MISSING, hint=hint)
         if found.size and found.min() < 0:
             row = int(np.argmin(found))
             value = values[codes[row]]
@@ -111,14 +107,16 @@ class Choice:
         return found
 
 
+_PARTS = {"number": Number, "choice": Choice}
+
+
 def _part_to_json(part: Number | Choice) -> dict[str, Any]:
     return {"kind": type(part).__name__.lower(), **vars(part)}
 
 
-def _part_from_json(kind: str, categories: Iterable[Category] = (), **settings: Any) -> Any:
-    if kind == "choice":
-        return Choice(categories=tuple(categories), **settings)
-    return {"number": Number}[kind](**settings)
+def _part_from_json(kind: str, **settings: Any) -> Any:
+    part = _PARTS[kind](**settings)
+    return part if isinstance(part, Number) else replace(part, categories=tuple(part.categories))
 
 
 @dataclass(frozen=True)
@@ -222,10 +220,7 @@ class Encoding:
             and not imputed, or infinite, or a category is new. The message names the file,
             the column and the row.
         """
-        if self.label_choice is None:
-            labels = partial(_plain_numbers, missing=_MISSING_LABEL)
-        else:
-            labels = partial(self.label_choice.encode, missing=_MISSING_LABEL, hint="")
+        labels = partial((self.label_choice or Number("")).encode, hint="drop")
         y = _read(batch, self.label, labels)
         weights = _read(batch, self.weight, _weights)
         ids = _read(batch, self.id, methodcaller("words" if self.text_ids else "whole"))
@@ -233,19 +228,18 @@ class Encoding:
 
     def _matrix(self, batch: Batch) -> Array:
         X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
-        numbers: dict[int, Any] = {}  # columns by their place in X
+        numbers: list[tuple[int, Array]] = []  # columns, with their places in X
         place = 0
         for part in self.parts:
             if isinstance(part, Choice):
                 X[np.arange(len(X)), place + _read(batch, part.name, part.encode)] = 1
             else:
-                numbers[place] = _read(batch, part.name, partial(part.encode, dtype=X.dtype))
+                numbers.append((place, _read(batch, part.name, partial(part.encode, dtype=X.dtype))))
             place += len(part.names)
         rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
         for start in range(0, len(X), rows):
-            block = X[start : start + rows]
-            for place, values in numbers.items():
-                block[:, place] = values[start : start + rows]
+            for place, values in numbers:
+                X[start : start + rows, place] = values[start : start + rows]
         return X
 
     def to_json(self) -> dict[str, Any]:
@@ -267,12 +261,17 @@ class Encoding:
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
+            if state["format"] != _FORMAT:
+                raise ValueError(f"its format is {state['format']!r}")
             return cls(
-                {_FORMAT: tuple}[state["format"]](_part_from_json(**part) for part in state["features"]),
-                **{role: state[role] for role in ("label", "weight", "id", "impute")},
-                label_choice=None if state["classes"] is None else _part_from_json(**state["classes"]),
+                tuple(_part_from_json(**part) for part in state["features"]),
+                state["label"],
+                state["weight"],
+                state["id"],
+                None if state["classes"] is None else _part_from_json(**state["classes"]),
                 text_ids=state["ids"] == "text",
                 single=state["dtype"] == "float32",
+                impute=state["impute"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
@@ -290,18 +289,10 @@ def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
         raise
 
 
-def _plain_numbers(column: Column, missing: str) -> Array:
-    """Read labels or weights: numbers, none of them missing or infinite."""
-    values = column.numbers()
-    refuse_where(np.isnan(values), missing)
-    refuse_where(np.isinf(values), INFINITE)
-    return values
-
-
 def _weights(column: Column) -> Array:
-    values = _plain_numbers(column, _MISSING_WEIGHT)
+    values = Number("").encode(column, hint="drop")
     refuse_where(values < 0, "is negative in {row}; a weight is 0 or more")
-    return values.astype(np.float64)
+    return values
 
 
 def learn_encoding(
@@ -370,36 +361,40 @@ def learn_encoding(
     roles = {"label": label, "weight": weight, "id": id}
     used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
-    _check_kinds(table, used, chosen, roles)
+    for name in used:
+        _check_kind(table, name, "feature", "time")
+        if name not in chosen:
+            may_be_id = id is None and table.kinds[name] in _TEXT_IDS
+            _check_kind(table, name, "number", "text id" if may_be_id else "text")
+    for role, column in roles.items():
+        if column is not None:
+            _check_kind(table, column, role)
     numbers = [name for name in used if name not in chosen]
     learners: dict[str, _Categories | _Mean | _Median] = {
-        name: _Categories(_values_of(table, name), filled=impute is not None) for name in chosen
+        name: _Categories(name, _values_of(table, name), filled=impute is not None) for name in chosen
     }
     if impute in ("mean", "median"):
-        learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
+        learners |= {name: number_learner(impute, len(numbers), name) for name in numbers}
     if label is not None and (classes or table.kinds[label] in _CHOICES):
         of = _values_of(table, label) if table.kinds[label] in _CHOICES else "number"
-        learners[label] = _Categories(of, label=True)
+        learners[label] = _Categories(label, of, label=True)
     for batch in table.batches(columns=learners) if learners else ():
         for name, learner in learners.items():
             _read(batch, name, learner.add)
         if each is not None:
             each(batch)
     found: dict[str, Any] = {name: learner.result() for name, learner in learners.items()}
-    for name, value in found.items():
-        if value is None:
+    for name, part in found.items():
+        if part is None:
             text = "{path}: column {column!r} has no value in any row"
             raise RowError(text, column=name, hint="features", path=table.path)
     constant = None if impute is None else 0.0
     encoding = Encoding(
-        tuple(
-            Choice(name, *found[name]) if name in chosen else Number(name, found.get(name, constant))
-            for name in used
-        ),
+        tuple(found.get(name) or Number(name, constant) for name in used),
         label,
         weight,
         id,
-        Choice(label, *found[label]) if label is not None and label in found else None,
+        found.get(label),
         text_ids=id is not None and table.kinds[id] in _TEXT_IDS,
         single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
         impute=impute,
@@ -435,22 +430,24 @@ def _warn(table: Table, text: str) -> None:
     warnings.warn(f"{table.path}: {text}", stacklevel=4)
 
 
-def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> frozenset[str]:
+def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> Collection[str]:
     """Return which features are encoded one-hot; refuse a name that is not a feature."""
     if one_hot == "auto":
-        return frozenset(name for name in used if table.kinds[name] in _CHOICES)
+        return [name for name in used if table.kinds[name] in _CHOICES]
     if isinstance(one_hot, str):
         raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
-    names = frozenset(one_hot)
-    if not names <= {*used}:
-        unknown = min(names - {*used})
-        raise ValueError(f"one-hot column {unknown!r} is not among the features; they are {few(used)}")
+    names = list(one_hot)
+    for name in names:
+        if name not in used:
+            raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
     return names
 
 
-_ODD = (Kind.TIME, Kind.OTHER)
+_FEATURES = frozenset(Kind) - {Kind.TIME, Kind.OTHER}
 _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each role may hold, and why
-    "label": (frozenset(Kind) - {*_ODD, Kind.MIXED}, "; labels are numbers, text or true/false"),
+    "feature": (_FEATURES, ", which cannot be a feature"),
+    "number": (NUMERIC, ", not numbers"),
+    "label": (_FEATURES - {Kind.MIXED}, "; labels are numbers, text or true/false"),
     "weight": (NUMERIC, ", not numbers"),
     "id": (
         (Kind.WHOLE, *_TEXT_IDS),
@@ -459,35 +456,22 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 }
 
 
-def _check_kinds(
-    table: Table, used: Sequence[str], chosen: Collection[str], roles: dict[str, str | None]
-) -> None:
-    """Refuse columns that cannot have the role they are given."""
-    for name in used:
-        kind = table.kinds[name]
-        if kind in _ODD:
-            _refuse_kind(table, name, ", which cannot be a feature", "time")
-        if kind not in NUMERIC and name not in chosen:
-            hint = "text id" if roles["id"] is None and kind in _TEXT_IDS else "text"
-            _refuse_kind(table, name, ", not numbers", hint)
-    for role, column in roles.items():
-        if column is not None and table.kinds[column] not in _ROLES[role][0]:
-            _refuse_kind(table, column, _ROLES[role][1], what=f"the {role}")
+def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
+    """Refuse a column that cannot have a role; in a text file the error says where its first text is."""
+    kind, (kinds, why) = table.kinds[name], _ROLES[role]
+    if kind in kinds:
+        return
+    where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
+    what = "column" if role in ("feature", "number") else f"the {role}"
+    text = "holds {kind}{where}{why}"
+    prefix = f"{table.path}: {what} {name!r} "
+    raise RowError(text, column=name, hint=hint, prefix=prefix, kind=kind.value, where=where, why=why)
 
 
 def has_text_ids(table: Table, id: str) -> bool:
     """Return whether ids are text; refuse what is neither text nor whole numbers."""
-    _check_kinds(table, (), (), {"id": id})
+    _check_kind(table, id, "id")
     return table.kinds[id] in _TEXT_IDS
-
-
-def _refuse_kind(table: Table, name: str, why: str, hint: str = "", what: str = "column") -> NoReturn:
-    """Raise the error about what a column holds; in a text file it says where its first text is."""
-    kind = table.kinds[name]
-    where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    text = "{problem} holds {kind}{where}{why}"
-    shown = {"problem": f"{table.path}: {what} {name!r}", "kind": kind.value, "where": where, "why": why}
-    raise RowError(text, column=name, hint=hint, **shown)  # type: ignore[arg-type]
 
 
 def _values_of(table: Table, name: str) -> str | None:
@@ -504,62 +488,41 @@ class _Categories:
     become numbers or flags if all of them can.
     """
 
-    def __init__(self, of: str | None, *, filled: bool = False, label: bool = False) -> None:
-        self.of, self.filled, self.label = of, filled, label
+    def __init__(self, name: str, of: str | None, *, filled: bool = False, label: bool = False) -> None:
+        self.name, self.of, self.filled, self.label = name, of, filled, label
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column) -> None:
         codes, values = column.distinct(self.of or "text")
         if not self.filled:
-            text, hint = (_MISSING_LABEL, "") if self.label else (MISSING, "impute")
-            refuse_where(codes < 0, text, hint=hint)
-        counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
-        self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
+            refuse_where(codes < 0, MISSING, hint="drop" if self.label else "impute")
+        counts = np.bincount(codes[codes >= 0]).tolist()
+        self.counts.update(dict(zip(values, counts, strict=True)))
         if len(self.counts) > _MOST_CATEGORIES:
             what = "values, too many for classes" if self.label else "categories"
             hint = "numbers" if self.label else "group"
             raise RowError("has more than {most:,} {what}", hint=hint, most=_MOST_CATEGORIES, what=what)
 
-    def result(self) -> tuple[str, tuple[Category, ...], Category | None] | None:
-        """Return what the categories are, the categories, and the most frequent one if that is filled in."""
-        of, counts = _parse_categories(self.counts) if self.of is None else (self.of, self.counts)
+    def result(self) -> Choice | None:
+        of, counts = self.of, dict(self.counts)
+        if of is None:
+            from duramen.io.arrow import parse_categories
+
+            of, counts = parse_categories(counts)
+        if of == "flag":
+            counts = {bool(value): count for value, count in counts.items()}
         if not counts:
             return None
         categories = tuple(sorted(counts))
         frequent = max(categories, key=counts.__getitem__)  # the first of ties
-        return of, categories, frequent if self.filled else None
+        return Choice(self.name, of, categories, frequent if self.filled else None)
 
 
-def _parse_categories(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
-    """Parse the categories of a text file as numbers or flags if every one can be."""
-    for of, parse in (("number", _number), ("flag", _flag)):
-        found: Counter[Category] = Counter()
-        for text, count in counts.items():
-            found[parse(str(text).strip())] += count  # type: ignore[index]
-        if None not in found:
-            return of, found
-    return "text", counts
-
-
-def _number(text: str) -> Category | None:
-    if _CODE.match(text):  # 01234 is not 1234
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return plain_number(value) if np.isfinite(value) and "_" not in text else None
-
-
-def _flag(text: str) -> Category | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
+def number_learner(impute: str, n_columns: int, name: str = "") -> _Mean | _Median:
     """Return the learner for the mean or median of one of ``n_columns`` columns."""
     if impute == "mean":
-        return _Mean()
-    return _Median(max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
+        return _Mean(name)
+    return _Median(name, max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
 
 
 def _present(column: Column) -> Array:
@@ -572,8 +535,8 @@ def _present(column: Column) -> Array:
 class _Mean:
     """The mean, rounded once: of an exact sum, which depends neither on the order nor on the batches."""
 
-    def __init__(self) -> None:
-        self.total, self.count = Fraction(0), 0
+    def __init__(self, name: str) -> None:
+        self.name, self.total, self.count = name, Fraction(0), 0
 
     def add(self, column: Column) -> None:
         values = _present(column)
@@ -585,31 +548,25 @@ class _Mean:
             for step, whole in enumerate(np.bincount(exponents - lowest, weights=part).tolist()):
                 self.total += Fraction(2) ** (lowest + step - scale) * int(whole)
 
-    def result(self) -> float | None:
-        return float(self.total / self.count) if self.count else None
+    def result(self) -> Number | None:
+        return Number(self.name, float(self.total / self.count)) if self.count else None
 
 
 class _Median:
     """The median of the values, or of a uniform sample of ``size`` of them, the same for any batches."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size, self.rng = name, size, np.random.default_rng(0x6D656469616E)
         self.keys, self.values = np.empty(0), np.empty(0)
 
     def add(self, column: Column) -> None:
         values = _present(column)
-        keys = self.rng.random(len(values))
-        if len(self.keys) == self.size:
-            near = keys < self.keys.max()
-            keys, values = keys[near], values[near]
-        self.keys, self.values = np.concatenate([self.keys, keys]), np.concatenate([self.values, values])
-        if len(self.keys) > self.size:
-            smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
-            self.keys, self.values = self.keys[smallest], self.values[smallest]
+        keys = np.concatenate([self.keys, self.rng.random(len(values))])
+        smallest = np.argsort(keys)[: self.size]
+        self.keys, self.values = keys[smallest], np.concatenate([self.values, values])[smallest]
 
-    def result(self) -> float | None:
+    def result(self) -> Number | None:
         if not len(self.values):
             return None
-        middle = (len(self.values) - 1) // 2, len(self.values) // 2
-        low, high = np.partition(self.values, middle)[[*middle]].tolist()
-        return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow
+        middle = [float(np.quantile(self.values, 0.5, method=one)) for one in ("lower", "higher")]
+        return Number(self.name, statistics.mean(middle))  # two large numbers do not overflow

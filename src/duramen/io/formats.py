@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Pieces, Table, check_names, marks_of, readable
+from duramen.io.tables import File, Kind, Pieces, Table, check_names, readable
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -65,11 +65,10 @@ def open_table(path: Any) -> Table:
     [2, 1]
     """
     source, files = _files_of(path)
-    marks = marks_of(files)  # before anything is read
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
-    return Table(files[0] if len(files) == 1 else source, parts, marks)
+    return Table(files[0] if len(files) == 1 else source, parts)
 
 
 def _files_of(path: Any) -> tuple[Path, list[Path]]:
@@ -116,12 +115,10 @@ def _open_file(path: Path) -> File:
     if kind == "npz":
         return Archive(path)
     needed("pyarrow", "reading this file", "frames")
+    from duramen.io.arrow import ArrowFile, DelimitedFile, ParquetFile
+
     if kind in ("csv", "tsv"):
-        from duramen.io.delimited import DelimitedFile
-
-        return DelimitedFile(path, "\t" if kind == "tsv" else None)
-    from duramen.io.arrow import ArrowFile, ParquetFile
-
+        return DelimitedFile(path, "\t" if kind == "tsv" else "")
     return ParquetFile(path) if kind == "parquet" else ArrowFile(path)
 
 
@@ -140,7 +137,6 @@ def _format_of(path: Path) -> str | None:
     return next((kind for magic, kind in _BEGINNINGS.items() if begins.startswith(magic)), None)
 
 
-_ARCHIVE = "a .npz file of numbers and text (objects are not unpickled)"
 _KINDS = {  # by NumPy's kinds, and its letters for floats
     "b": Kind.FLAG,
     "U": Kind.TEXT,
@@ -159,20 +155,21 @@ class Archive(File):
     of that name.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with readable(path, _ARCHIVE, Exception), path.open("rb") as file:
+    what = "a .npz file of numbers and text (objects are not unpickled)"
+
+    def _open(self) -> None:
+        with readable(self.path, self.what, Exception), self.path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
         names = arrays.pop("columns", None) if any(array.ndim > 1 for array in arrays.values()) else None
         columns = [pair for key, array in arrays.items() for pair in self._columns_of(key, array, names)]
-        check_names(path, [name for name, _ in columns])
+        check_names(self.path, [name for name, _ in columns])
         self._columns = dict(columns)
         self.kinds = {name: _kind(column.dtype) for name, column in columns}
         first, self.n_rows = columns[0][0], len(columns[0][1])
         for name, column in columns:
             if len(column) != self.n_rows:
                 raise ValueError(
-                    f"{path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
+                    f"{self.path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
                     "every array needs one value per row"
                 )
 
@@ -191,7 +188,7 @@ class Archive(File):
             )
         return zip(names.tolist(), array.T, strict=True)
 
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         yield {name: self._columns[name] for name in columns}, 1.0
 
 

@@ -25,7 +25,6 @@ from duramen.errors import RowError
 from duramen.text import few, shorten
 
 Category: TypeAlias = str | int | float | bool
-Mark: TypeAlias = tuple[int, int, int, int]
 Piece: TypeAlias = Mapping[str, Any]  # consecutive rows: arrays of the columns, NumPy's or Arrow's
 Pieces: TypeAlias = Iterator[tuple[Piece, float]]  # some rows, and the share of the file read so far
 Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
@@ -36,7 +35,7 @@ EXACT = 2**53
 TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
 BEYOND_INT64 = "holds {value}, beyond the largest int64 in {row}"
 MISSING = "has no value in {row}"
-INFINITE = "is infinite in {row}; correct it or drop the row"
+INFINITE = "is infinite, or too large in {row}; correct it or drop the row"
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -68,21 +67,26 @@ _KINDS_OF = {
 }
 
 
-def refuse_where(bad: Array, text: str, values: Sequence[Any] | Array = (), hint: str = "") -> None:
+def refuse_where(bad: Array, text: str, values: Any = None, hint: str = "") -> None:
     """Raise RowError about the first row where ``bad`` is true; ``{value}`` in the text is its value."""
-    rows = np.flatnonzero(bad)
-    if rows.size:
-        row = int(rows[0])
-        raise RowError(text, row, value=values[row] if len(values) else None, hint=hint)
+    if np.any(bad):
+        row = int(np.argmax(bad))
+        raise RowError(text, row, value=None if values is None else shorten(values[row], 60), hint=hint)
 
 
 class Column:
     """The values of one column in one batch: here NumPy arrays, one for each piece of the batch.
 
     Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind.
+
+    Attributes
+    ----------
+    typed : bool
+        Whether files declare what their columns hold; for text files it is guessed from the first rows.
     """
 
     join: ClassVar[Any] = staticmethod(np.concatenate)
+    typed: ClassVar[bool] = True
 
     def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
         self.kind, self.values = kind, pieces[0] if len(pieces) == 1 else self.join(pieces)
@@ -107,7 +111,7 @@ class Column:
         """Return a code for each row (-1 where missing) and the text of each code."""
         self._check("text")
         known, codes = np.unique(self.values, return_inverse=True)
-        return codes.reshape(-1).astype(np.int64), known.tolist()
+        return codes, known.tolist()
 
     def whole(self) -> Array:
         """Return ids that are whole numbers, exactly."""
@@ -119,36 +123,27 @@ class Column:
     def words(self) -> list[str]:
         """Return ids that are text."""
         codes, texts = self.texts()
-        refuse_where(codes < 0, MISSING)
+        refuse_where(codes < 0, MISSING, hint="drop")
         return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""
-        values = self.numbers()
-        wrong = (values != 0) & (values != 1) & (values == values)
-        refuse_where(wrong, "holds {value:g}, which is not true or false in {row}", values)
-        return values
+        return self.numbers()
 
-    def distinct(self, of: str) -> tuple[Array, list[Category]]:
+    def distinct(self, of: str) -> tuple[Array, list[Any]]:
         """Return a code for each row (-1 where missing) and the value of each code.
 
-        ``of`` says what the values are: "text", "number" or "flag".
+        ``of`` says what the values are: "text", "number" or "flag" (0 and 1).
         """
         if of == "text":
-            codes, values = self.texts()
-            return codes, list(values)
+            return self.texts()
         numbers = self.flags() if of == "flag" else self.numbers()
         refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
-        codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
-        plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
-        return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
-
-
-def plain_number(value: Any) -> Category:
-    """Return a number as an int if it is whole."""
-    number = float(value)
-    return int(number) if number.is_integer() else number
+        values = known[~np.isnan(known)].astype(float).tolist()  # NaN sorts last
+        return np.where(np.isnan(numbers), -1, codes), [
+            int(value) if value.is_integer() else value for value in values
+        ]
 
 
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
@@ -220,7 +215,7 @@ def rows_in_memory(width: int) -> int:
     return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
 
 
-def marks_of(paths: Iterable[Path]) -> dict[Path, Mark]:
+def marks_of(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     """Return fingerprints of files, which change whenever one is changed or replaced; not of absent files."""
     found = {path: path.stat() for path in paths if path.exists()}
     return {path: (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for path, one in found.items()}
@@ -238,20 +233,45 @@ class File(ABC):
         None until a pass over the file has counted them.
     index : tuple of str
         Columns that were the index of a pandas frame.
-    typed : bool
-        Whether the file declares what its columns hold; for text files it is guessed from the first rows.
     """
 
-    path: Path
+    what: ClassVar[str]
+    errors: ClassVar[tuple[type[Exception], ...]] = ()  # of reading a damaged file
+    column_type: ClassVar[type[Column]] = Column
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
     index: tuple[str, ...] = ()
-    typed: ClassVar[bool] = True
-    column_type: ClassVar[type[Column]] = Column
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._marks = path, marks_of([path])  # before anything is read
+        with readable(path, self.what, *self.errors):
+            self._open()
 
     @abstractmethod
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _open(self) -> None:
+        """Find out what the columns are."""
+
+    @abstractmethod
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         """Read some columns of the file in pieces of any size."""
+
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+        """Read some columns in pieces, and count the rows; refuse a file that has changed, or changes."""
+        self._refuse_changed("after it was opened; open it again")
+        count = 0
+        with readable(self.path, self.what, *self.errors):
+            for piece, done in self._read(n_rows, columns):
+                count += _length(piece)
+                yield piece, done
+                del piece  # so that the next one is read without this one in memory
+        self._refuse_changed("while it was read; start again")
+        self.n_rows = count
+
+    def _refuse_changed(self, when: str) -> None:
+        now = marks_of(self._marks)
+        for path, mark in self._marks.items():
+            if now.get(path) != mark:
+                raise ValueError(f"{path} changed {when} when it is complete")
 
     def shards(self) -> Sequence[File]:
         """Split the file into parts that can be read in parallel."""
@@ -292,8 +312,7 @@ class Batch:
         """Return one column; ValueError if it was not read."""
         if name not in self.pieces[0]:
             raise ValueError(absent(name, [*self.pieces[0]], self.table.path))
-        pieces = [piece[name] for piece in self.pieces]
-        return self.table.files[0].column_type(pieces, self.table.kinds[name])
+        return self.table.column_type([piece[name] for piece in self.pieces], self.table.kinds[name])
 
     def place(self, row: int) -> str:
         """Describe where a row of this batch is in the file."""
@@ -308,8 +327,6 @@ class Table:
     path : Path
         The file, folder or pattern.
     files : sequence of File
-    marks : dict of Path to Mark
-        Fingerprints that reveal a file that changes between passes.
 
     Attributes
     ----------
@@ -322,16 +339,14 @@ class Table:
         Whether the files declare what their columns hold.
     """
 
-    def __init__(self, path: Path, files: Sequence[File], marks: Mapping[Path, Mark]) -> None:
+    def __init__(self, path: Path, files: Sequence[File]) -> None:
         check_same_columns([(file.path, file.types()) for file in files])
-        self.path, self.files, self.marks = path, tuple(files), marks
-        self.index, self.typed = files[0].index, all(file.typed for file in files)
-        self.kinds = {name: self._kind(name) for name in files[0].kinds}
-        self.columns = tuple(self.kinds)
-
-    def _kind(self, name: str) -> Kind:
-        kinds = [file.kinds[name] for file in self.files]
-        return next((kind for kind in kinds if kind not in NUMERIC), kinds[0])
+        self.path, self.files, first = path, files, files[0]
+        self.index, self.column_type, self.typed = first.index, first.column_type, first.column_type.typed
+        self.columns = tuple(first.kinds)
+        self.kinds = dict(first.kinds)
+        for file in files:
+            self.kinds |= {name: kind for name, kind in file.kinds.items() if kind not in NUMERIC}
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
@@ -363,24 +378,7 @@ class Table:
             if name not in self.kinds:
                 raise ValueError(absent(name, self.columns, self.path))
         n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
-        return self._unchanged(self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0)))
-
-    def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        with self.checked():
-            yield from batches
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Refuse files that have changed since they were opened, or change during a pass."""
-        self._refuse_changed("after it was opened; open it again")
-        yield
-        self._refuse_changed("while it was read; start again")
-
-    def _refuse_changed(self, when: str) -> None:
-        now = marks_of(self.marks)
-        for path, mark in self.marks.items():
-            if now.get(path) != mark:
-                raise ValueError(f"{path} changed {when} when it is complete")
+        return self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0))
 
     def shards(self) -> list[Reader]:
         """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
@@ -394,26 +392,23 @@ class Table:
         self, files: Sequence[File], first: int, n_rows: int, columns: Sequence[str], skip: int = 0
     ) -> Iterator[Batch]:
         """Read files of which the first row has the number ``first``; a batch may span two files."""
-        first += skip
         waiting: list[Piece] = []
-        count = 0
-
-        def batch(done: float) -> Batch:
-            return Batch(self, first, (first + count) / self.n_rows if self.n_rows else done, waiting)
-
-        for piece, done in _pieces(files, n_rows, columns):
-            start, end = min(skip, _length(piece)), _length(piece)
-            skip -= start
-            while start < end:
-                stop = min(end, start + n_rows - count)
-                waiting.append({name: values[start:stop] for name, values in piece.items()})
-                count, start = count + stop - start, stop
-                if count == n_rows:
-                    yield batch(done)
-                    first, waiting, count = first + count, [], 0
-            del piece  # so that the next one is read without this one in memory
+        begin, start = first, first + skip  # the numbers of a piece's first row and of a batch's
+        for number, file in enumerate(files):
+            for piece, done in file.pieces(n_rows, columns):
+                row, end = max(begin, start), begin + _length(piece)
+                while row < end:
+                    stop = min(end, start + n_rows)
+                    taken = slice(row - begin, stop - begin)
+                    waiting.append({name: values[taken] for name, values in piece.items()})
+                    row = stop
+                    if row == start + n_rows:
+                        yield Batch(self, start, (number + done) / len(files), waiting)
+                        start, waiting = row, []
+                begin = end
+                del piece  # so that the next one is read without this one in memory
         if waiting:
-            yield batch(1.0)
+            yield Batch(self, start, 1.0, waiting)
 
     def place(self, row: int) -> str:
         """Describe where a row is in the files, for a message."""
@@ -435,17 +430,6 @@ class Table:
 
 def _length(piece: Piece) -> int:
     return len(next(iter(piece.values())))
-
-
-def _pieces(files: Sequence[File], n_rows: int, columns: Sequence[str]) -> Pieces:
-    """Read files one after another, and count their rows."""
-    for number, file in enumerate(files):
-        count = 0
-        for piece, done in file.pieces(n_rows, columns):
-            count += _length(piece)
-            yield piece, (number + done) / len(files)
-            del piece
-        file.n_rows = count
 
 
 def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
