@@ -8,7 +8,6 @@ here, once; an array that is already in this form is viewed, never copied.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -29,21 +28,17 @@ def is_frame(data: Any) -> bool:
 
 
 def as_frame(data: Any) -> Any:
-    """Return a data frame or Arrow table as a narwhals frame."""
+    """Return a data frame or Arrow table as a narwhals frame; columns are numbered if two share a name."""
     import narwhals as nw  # imported here, as that takes 50 ms
 
     if type(data).__name__ == "RecordBatch":
         data = sys.modules["pyarrow"].Table.from_batches([data])
-    return nw.from_native(_with_distinct_names(data))
-
-
-def _with_distinct_names(data: Any) -> Any:
-    """Rename the columns of a pandas frame or Arrow table if two share a name, which narwhals refuses."""
-    rename = partial(data.set_axis, axis=1) if hasattr(data, "set_axis") else None
-    rename = getattr(data, "rename_columns", rename)
-    if rename is None or len(set(names := column_names(data))) == len(names):
-        return data
-    return rename([str(position) for position in range(len(names))])
+    names = column_names(data)
+    if len(set(names)) < len(names):  # which narwhals refuses
+        numbers = [str(position) for position in range(len(names))]
+        pandas = hasattr(data, "set_axis")
+        data = data.set_axis(numbers, axis=1) if pandas else data.rename_columns(numbers)
+    return nw.from_native(data)
 
 
 def column_names(frame: Any) -> list[str]:
@@ -58,20 +53,18 @@ def _frame_rows(data: Any) -> Array:
     float32 is kept where every column fits in it; otherwise float64. A pandas
     frame that already is one block of floats is viewed, not copied.
     """
-    frame = as_frame(data)
-    if not hasattr(frame, "iter_columns"):
-        collect = "collect" if hasattr(data, "collect") else "compute"
-        raise TypeError(f"X is a lazy frame; call .{collect}() on it first")
+    for method in ("collect", "compute"):
+        if hasattr(data, method):
+            raise TypeError(f"X is a lazy frame; call .{method}() on it first")
     if set(map(str, getattr(data, "dtypes", ()))) in ({"float32"}, {"float64"}):
         return np.asarray(data)
+    frame = as_frame(data)
     pairs = zip(column_names(data), frame.iter_columns(), strict=True)
     columns = [_numeric(column, f"X, column {name!r},", 1) for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
-    rows = np.empty((len(frame), len(columns)), dtype=_float_type(np.result_type(*columns)))
-    for position, column in enumerate(columns):
-        rows[:, position] = column
-    return rows
+    dtype = _float_type(np.result_type(*columns))
+    return np.stack(columns, axis=1, dtype=dtype, casting="unsafe")
 
 
 _WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
@@ -86,36 +79,43 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
 
     A masked value, or anything but numbers and booleans, is refused with its row.
     """
-    series = _as_series(given)
+    is_list = isinstance(given, (list, tuple))
     try:
-        values = np.asanyarray(given if series is None else series.to_numpy())
+        values = np.asanyarray(_column_values(given))
     except Exception as error:
-        if isinstance(error, ValueError) and isinstance(given, (list, tuple)):
-            raise ValueError(  # noqa: TRY004 (a list is fine)
-                f"{name} has rows of different lengths; {_ragged(given)}"
-            ) from error
+        if is_list and isinstance(error, ValueError):
+            text = f"{name} has rows of different lengths; {_ragged(given)}"
+            raise ValueError(text) from error  # noqa: TRY004 (a list is fine)
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
     if values.ndim != n_dims:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
         raise ValueError(f"{name} must {_WANTED[n_dims]}; found shape {values.shape}{hint}")
-    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-        row = int(np.argwhere(values.mask)[0][0])
+    if np.ma.is_masked(values):
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
         raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
-    if values.dtype.kind in "US" and isinstance(given, (list, tuple)):
+    if values.dtype.kind in "US" and is_list:
         values = np.asarray(given, dtype=object)  # NumPy turned the numbers beside the text into text
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name)
     return np.asarray(values)
 
 
-def _as_series(column: Any) -> Any:
-    """Return a column of a frame as a narwhals series, and None for anything else."""
+def _column_values(column: Any) -> Any:
+    """Return the values of a column of a frame as an array; anything else as it is."""
     if isinstance(column, np.ndarray) or not hasattr(column, "to_numpy"):
-        return None
+        return column
     import narwhals as nw
 
     series = nw.from_native(column, pass_through=True, allow_series=True)
-    return series if isinstance(series, nw.Series) else None
+    return series.to_numpy() if isinstance(series, nw.Series) else column
+
+
+def _ragged(X: Any) -> str:
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            return f"row {row} has {length} values, row 0 has {lengths[0]}"
+    return "each entry must be one number"
 
 
 def _refuse_values(values: Array, name: str) -> NoReturn:
@@ -126,7 +126,7 @@ def _refuse_values(values: Array, name: str) -> NoReturn:
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
             text = "{name} has a missing value ({value}) in {row}{place}"
             raise RowError(text, row, hint="drop", name=name, value=value, place=place)
-        if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
+        if not is_number(value) and not isinstance(value, (bool, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
@@ -316,14 +316,6 @@ def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind not in "biuf":
         raise TypeError(f"X has type {dtype}, which is not numeric; encode it as numbers first")
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
-
-
-def _ragged(X: Any) -> str:
-    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
-    first = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
-    if first is None:
-        return "each entry must be one number"
-    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
 
 
 def read_only(array: Array) -> Array:
