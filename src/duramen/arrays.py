@@ -184,18 +184,8 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
         if column.dtype.itemsize > 8:
             with np.errstate(over="ignore"):
                 column = column.astype(np.float64)
-        bad = np.flatnonzero(~np.isfinite(column))
-        if bad.size:
-            row = int(bad[0])
-            raise RowError(_NOT_FINITE, row, hint="drop", name=name, value=_shown(column[row]), place="")
+        refuse_nonfinite(column, name)
     return column
-
-
-_NOT_FINITE = "{name} has {value} in {row}{place}"
-
-
-def _shown(value: Any) -> str:
-    return "NaN" if np.isnan(value) else str(value)
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:
@@ -274,7 +264,7 @@ def row_norms(rows: Rows) -> Array:
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
-    """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
+    """Raise a ValueError that names the first row with NaN or infinity, if there is one; also in a column."""
     if sparse.issparse(rows) and np.isfinite(rows.data).all():
         return
 
@@ -285,19 +275,21 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
                 return
         bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
-            row, column = bad[0].tolist()
-            place = f", column {column}" + (f" ({names[column]!r})" if names else "")
+            row, *columns = bad[0].tolist()
+            value = block[tuple(bad[0])]
+            named = [names[column] for column in columns] if names else columns
+            place = "".join(f", column {column}" for column in columns) + (f" ({named[0]!r})" if names else "")
             raise RowError(
-                _NOT_FINITE,
+                "{name} has {value} in {row}{place}",
                 chunk.start + row,
-                column=names[column] if names else column,
+                column=named[0] if named else None,
                 hint="drop",
                 name=name,
-                value=_shown(block[row, column]),
+                value="NaN" if np.isnan(value) else value,
                 place=place,
             )
 
-    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] if rows.ndim > 1 else 1))
 
 
 def _csr(X: Any) -> Rows:

@@ -9,7 +9,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import accumulate, groupby, islice, repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,9 @@ def kind_of(dtype: Any) -> Kind:
 
 
 class ArrowColumn(Column):
-    """A column of the file's own type; dictionaries are decoded, as pieces may number them differently."""
+    """A column of the file's own type."""
 
     join = staticmethod(pa.concat_arrays)
-
-    def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
-        plain = [one.dictionary_decode() if types.is_dictionary(one.type) else one for one in pieces]
-        super().__init__(plain, kind)
 
     def numbers(self) -> Array:
         self._check("numbers")
@@ -181,7 +177,7 @@ def _castable(values: Any, dtype: Any) -> bool:
 
 # files with types
 
-_SHARD = 1 << 18  # rows: row groups that end within one span of this many are read together
+_SHARD = 1 << 18  # rows: as many row groups are read together as have this many
 _BUFFERS = 8 << 20  # bytes for all columns together
 _ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error)
 
@@ -208,12 +204,17 @@ class PyarrowFile(File):
     def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
         for batch, done in self._batches(n_rows, columns):
             batch.validate(full=True)  # refuses damaged offsets and invalid UTF-8
-            yield {name: batch.column(name) for name in columns}, done
+            yield {name: _decoded(batch.column(name)) for name in columns}, done
             del batch
 
 
+def _decoded(values: Any) -> Any:
+    """Decode a dictionary, as pieces may number its values differently."""
+    return values.dictionary_decode() if types.is_dictionary(values.type) else values
+
+
 def _types(schema: Any) -> dict[str, str]:
-    return {field.name: str(field.type) for field in schema}
+    return dict(zip(schema.names, map(str, schema.types), strict=True))
 
 
 def _index_of(schema: Any) -> tuple[str, ...]:
@@ -229,7 +230,7 @@ class ParquetFile(PyarrowFile):
     """A Parquet file, or some of its row groups."""
 
     what = "a Parquet file"
-    _groups: list[int] | None = None  # all of them
+    _groups: Sequence[int] | None = None  # all of them
 
     def _open(self) -> None:
         with _open_parquet(self.path) as file:
@@ -238,13 +239,14 @@ class ParquetFile(PyarrowFile):
             self._counts = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def shards(self) -> Sequence[File]:
-        spans = [(end - 1) // _SHARD for end in accumulate(self._counts)]
-        shards = [self._shard([*groups]) for _, groups in groupby(range(len(spans)), spans.__getitem__)]
+        n = len(self._counts)
+        step = max(1, _SHARD * n // max(1, sum(self._counts)))
+        shards = [self._shard(slice(start, start + step)) for start in range(0, n, step)]
         return shards if len(shards) > 1 else [self]
 
-    def _shard(self, groups: list[int]) -> ParquetFile:
+    def _shard(self, groups: slice) -> ParquetFile:
         part = copy(self)
-        part._groups, part.n_rows = groups, sum(self._counts[group] for group in groups)
+        part._groups, part.n_rows = range(len(self._counts))[groups], sum(self._counts[groups])
         return part
 
     def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
@@ -323,8 +325,9 @@ def dataset_table(source: Any) -> Table:
         fragments = list(data.get_fragments())
     except ValueError:  # of a filtered dataset pyarrow does not list the files
         fragments = []
-    parts = [(getattr(one, "path", "a part of the dataset"), one.physical_schema) for one in fragments]
-    check_same_columns([(part, _types(schema)) for part, schema in parts])
+    check_same_columns(
+        [(getattr(one, "path", "a part of the dataset"), _types(one.physical_schema)) for one in fragments]
+    )
     files = [Path(one.path) for one in fragments if hasattr(one, "path")]
     path = files[0].parent if files else Path("the Arrow data")
     return Table(path, [_Dataset(path, data, files)])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import accumulate
 from operator import methodcaller
 from typing import Any, TypeVar
 
@@ -94,14 +95,13 @@ class Choice:
         table = np.array([*(known.get(value, -2) for value in values), filled])
         found = table[codes]  # code -1, the last entry, is for missing values
         refuse_where(found == -1, MISSING, hint=hint)
-        if found.size and found.min() < 0:
+        if (found < 0).any():
             row = int(np.argmin(found))
-            value = values[codes[row]]
             raise RowError(
-                "holds {value}, which was not seen when the encoding was learned in {row}; known: {known}; "
+                "holds {value!r}, which was not seen when the encoding was learned in {row}; known: {known}; "
                 "correct the value, drop the row, or learn the encoding from data that include it",
                 row,
-                value=repr(shorten(value, 60)) if isinstance(value, str) else category_text(value),
+                value=shorten(category_text(values[codes[row]]), 60),
                 known=few([category_text(category) for category in self.categories], 5),
             )
         return found
@@ -228,14 +228,13 @@ class Encoding:
 
     def _matrix(self, batch: Batch) -> Array:
         X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
-        numbers: list[tuple[int, Array]] = []  # columns, with their places in X
-        place = 0
-        for part in self.parts:
+        places = accumulate((len(part.names) for part in self.parts), initial=0)
+        numbers = []  # columns, with their places in X
+        for part, place in zip(self.parts, places, strict=False):
             if isinstance(part, Choice):
                 X[np.arange(len(X)), place + _read(batch, part.name, part.encode)] = 1
             else:
                 numbers.append((place, _read(batch, part.name, partial(part.encode, dtype=X.dtype))))
-            place += len(part.names)
         rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
         for start in range(0, len(X), rows):
             for place, values in numbers:
@@ -371,13 +370,12 @@ def learn_encoding(
             _check_kind(table, column, role)
     numbers = [name for name in used if name not in chosen]
     learners: dict[str, _Categories | _Mean | _Median] = {
-        name: _Categories(name, _values_of(table, name), filled=impute is not None) for name in chosen
+        name: _Categories(table, name, filled=impute is not None) for name in chosen
     }
     if impute in ("mean", "median"):
         learners |= {name: number_learner(impute, len(numbers), name) for name in numbers}
     if label is not None and (classes or table.kinds[label] in _CHOICES):
-        of = _values_of(table, label) if table.kinds[label] in _CHOICES else "number"
-        learners[label] = _Categories(label, of, label=True)
+        learners[label] = _Categories(table, label, label=True)
     for batch in table.batches(columns=learners) if learners else ():
         for name, learner in learners.items():
             _read(batch, name, learner.add)
@@ -410,13 +408,13 @@ def _features(table: Table, roles: dict[str, str | None], features: Iterable[str
     taken = column_roles(table.columns, table.path, roles, features)
     used = tuple(name for name, role in taken.items() if role == "features")
     if features is None:
-        used = tuple(name for name in table.columns if name not in taken and name not in table.index)
-        index = [name for name in table.index if name not in taken]
-        if index:
+        rest = [name for name in table.columns if name not in taken]
+        used = tuple(name for name in rest if name not in table.index)
+        if len(used) < len(rest):
             _warn(
                 table,
-                f"{few(index)} was the index of a pandas frame, and is not used as a feature; "
-                "name it among the features if it is one, or as the id",
+                f"{few(sorted({*rest} - {*used}))} was the index of a pandas frame, and is not used as a "
+                "feature; name it among the features if it is one, or as the id",
             )
         for name in used:
             if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
@@ -474,13 +472,6 @@ def has_text_ids(table: Table, id: str) -> bool:
     return table.kinds[id] in _TEXT_IDS
 
 
-def _values_of(table: Table, name: str) -> str | None:
-    """Return what the categories of a column are; None for a text file, which must be read first."""
-    if not table.typed:
-        return None
-    return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
-
-
 class _Categories:
     """The values of a column, and how often each occurs.
 
@@ -488,8 +479,11 @@ class _Categories:
     become numbers or flags if all of them can.
     """
 
-    def __init__(self, name: str, of: str | None, *, filled: bool = False, label: bool = False) -> None:
-        self.name, self.of, self.filled, self.label = name, of, filled, label
+    def __init__(self, table: Table, name: str, *, filled: bool = False, label: bool = False) -> None:
+        self.name, self.filled, self.label, kind = name, filled, label, table.kinds[name]
+        self.of: str | None = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(kind, "number")
+        if not table.typed and not (label and self.of == "number"):
+            self.of = None  # it is known when all values are
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column) -> None:

@@ -141,14 +141,14 @@ class Scan(ABC):
         KeyError
             If there is no such row, or the ids are numbers.
         """
-        wanted, found = np.asarray(ids), {}
+        wanted: list[int] = np.asarray(ids).tolist()
+        found: dict[int, str] = {}
         with self._progress_callback() as show:
             for done, first, names in self._text_ids():
-                numbers = numbers_of(names)
-                rows = np.flatnonzero(np.isin(numbers, wanted)).tolist()
-                found.update({int(numbers[row]): names[row] for row in rows})
+                here = dict(zip(numbers_of(names).tolist(), names, strict=True))
+                found.update((number, here[number]) for number in here.keys() & wanted)
                 show(3, done, first + len(names))
-        return [found[one] for one in wanted.tolist()]
+        return [found[number] for number in wanted]
 
 
 def _show_nothing(number: int, share: float, rows: int) -> None:

@@ -226,7 +226,6 @@ class File(ABC):
 
     Attributes
     ----------
-    path : Path
     kinds : dict of str to Kind
         What each column holds, in the order of the file.
     n_rows : int or None
