@@ -135,13 +135,14 @@ class WeightedPoints:
                 raise IndexError("take needs a one-dimensional array of integers or booleans, or a slice")
             if which.dtype.kind != "b":
                 _refuse_repeats(self.ids[which])
-        y = None if self.y is None else self.y[which]
-        return self._from_parts(self.X[which], y, self.weights[which], self.ids[which])
+        return self._rows(self.X[which], which, self.weights[which])
 
     def take_unchecked(self, rows: Array, weights: Array) -> WeightedPoints:
         """Return the points numbered ``rows``, which must be distinct, with other weights; unchecked."""
-        y = None if self.y is None else self.y[rows]
-        return self._from_parts(take_rows(self.X, rows), y, weights, self.ids[rows])
+        return self._rows(take_rows(self.X, rows), rows, weights)
+
+    def _rows(self, X: Rows, which: Any, weights: Array) -> WeightedPoints:
+        return self._from_parts(X, None if self.y is None else self.y[which], weights, self.ids[which])
 
     def with_weights(self, weights: Array) -> WeightedPoints:
         """Return the same points with other weights, which are not checked; X is shared."""
@@ -238,9 +239,7 @@ def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:
     if part.n_columns != first.n_columns:
         raise ValueError(f"points with {first.n_columns} and {part.n_columns} columns cannot be joined")
     if (part.y is None) != (first.y is None):
-        raise ValueError(
-            "points with labels and points without cannot be joined; give labels to all or to none"
-        )
+        raise ValueError("points with and without labels cannot be joined; give labels to all or to none")
     if sparse.issparse(part.X) != sparse.issparse(first.X):
         raise ValueError("dense and sparse points cannot be joined; convert one of them first")
 

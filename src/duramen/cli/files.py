@@ -133,7 +133,7 @@ def build_core(path: Path, options: Namespace) -> Coreset:
     with bar(options.talk, "building") as shown:
         rows = TableScan(data.table, data.encoding, shown.at_pass)
         core = robust_coreset(rows, loss=loss, **sampling_settings(options))
-        names = rows.names_of(core.ids) if data.encoding.text_ids else None
+        names = rows.names_of(core.ids) if data.encoding.ids == "text" else None
     return _with_metadata(core, data.encoding.to_json(), names)
 
 

@@ -185,7 +185,7 @@ def _is_whole(one: Any) -> bool:
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
     from duramen.io import Encoding
-    from duramen.io.encoding import has_text_ids
+    from duramen.io.encoding import form_of_ids
     from duramen.io.formats import is_table
 
     from_stdin = str(path) == "-"
@@ -197,7 +197,7 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     name, *others = table.columns
     if others:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
-    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
+    encoding = Encoding((), id=name, ids=form_of_ids(table, name))
     ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
     return None if table.typed else name, ids
 

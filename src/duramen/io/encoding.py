@@ -6,7 +6,7 @@ import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -53,6 +53,7 @@ class Number:
 
     name: str
     fill: float | None = None
+    kind: str = field(default="number", init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +83,7 @@ class Choice:
     of: str
     categories: tuple[Category, ...]
     fill: Category | None = None
+    kind: str = field(default="choice", init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,28 +109,16 @@ class Choice:
         return found
 
 
-_PARTS = {"number": Number, "choice": Choice}
-
-
-def _part_to_json(part: Number | Choice) -> dict[str, Any]:
-    return {"kind": type(part).__name__.lower(), **vars(part)}
-
-
-def _part_from_json(kind: str, **settings: Any) -> Any:
-    part = _PARTS[kind](**settings)
-    return part if isinstance(part, Number) else replace(part, categories=tuple(part.categories))
+def _part_from_json(state: dict[str, Any]) -> Any:
+    kind = {"number": Number, "choice": Choice}[state["kind"]]
+    return kind(**{name: tuple(one) if name == "categories" else one for name, one in state.items() if name != "kind"})
 
 
 @dataclass(frozen=True)
 class EncodedRows:
     """A batch as numbers.
 
-    Attributes
-    ----------
-    X : array (n, p), float32 or float64, C-contiguous
-    y : array (n,), float64, or None
-    weights : array (n,), float64, or None
-    ids : array (n,), int64, or list of str, or None
+    X is C-contiguous, float32 or float64; labels and weights are float64; ids are int64, or a list of str.
     """
 
     X: Array
@@ -154,10 +144,9 @@ class Encoding:
         Names of columns.
     label_choice : Choice or None
         The classes of a label that is not a number.
-    text_ids : bool
-        Whether ids are text; otherwise they are whole numbers.
-    single : bool
-        Whether X is float32, as were all numeric features when it was learned.
+    ids : {"whole", "text"}
+    dtype : {"float32", "float64"}
+        Of X: float32 if all numeric features were when it was learned.
     impute : str or None
         What missing values become.
     """
@@ -167,8 +156,8 @@ class Encoding:
     weight: str | None = None
     id: str | None = None
     label_choice: Choice | None = None
-    text_ids: bool = False
-    single: bool = False
+    ids: str = "whole"
+    dtype: str = "float64"
     impute: str | None = None
 
     @property
@@ -223,11 +212,11 @@ class Encoding:
         labels = partial((self.label_choice or Number("")).encode, hint="drop")
         y = _read(batch, self.label, labels)
         weights = _read(batch, self.weight, _weights)
-        ids = _read(batch, self.id, methodcaller("words" if self.text_ids else "whole"))
+        ids = _read(batch, self.id, methodcaller("words" if self.ids == "text" else "whole"))
         return EncodedRows(self._matrix(batch), None if y is None else y.astype(np.float64), weights, ids)
 
     def _matrix(self, batch: Batch) -> Array:
-        X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
+        X = np.zeros((len(batch), len(self.names)), dtype=self.dtype)
         places = accumulate((len(part.names) for part in self.parts), initial=0)
         numbers = []  # columns, with their places in X
         for part, place in zip(self.parts, places, strict=False):
@@ -243,35 +232,20 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON types; :meth:`from_json` reads them."""
-        state = {
-            "format": _FORMAT,
-            "features": list(map(_part_to_json, self.parts)),
-            "label": self.label,
-            "classes": self.label_choice and _part_to_json(self.label_choice),
-            "weight": self.weight,
-            "id": self.id,
-            "ids": "text" if self.text_ids else "whole",
-            "dtype": "float32" if self.single else "float64",
-            "impute": self.impute,
-        }
+        state = {"format": _FORMAT, **asdict(self)}
+        state |= {"features": state.pop("parts"), "classes": state.pop("label_choice")}
         return json_types(state, "an encoding")
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
-            if state["format"] != _FORMAT:
+            fields = dict(state)
+            if fields.pop("format") != _FORMAT:
                 raise ValueError(f"its format is {state['format']!r}")
-            return cls(
-                tuple(_part_from_json(**part) for part in state["features"]),
-                state["label"],
-                state["weight"],
-                state["id"],
-                None if state["classes"] is None else _part_from_json(**state["classes"]),
-                text_ids=state["ids"] == "text",
-                single=state["dtype"] == "float32",
-                impute=state["impute"],
-            )
+            parts, classes = map(_part_from_json, fields.pop("features")), fields.pop("classes")
+            label_choice = None if classes is None else _part_from_json(classes)
+            return cls(tuple(parts), label_choice=label_choice, **fields)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
 
@@ -365,9 +339,10 @@ def learn_encoding(
         if name not in chosen:
             may_be_id = id is None and table.kinds[name] in _TEXT_IDS
             _check_kind(table, name, "number", "text id" if may_be_id else "text")
-    for role, column in roles.items():
-        if column is not None:
-            _check_kind(table, column, role)
+    for role, name in (("label", label), ("weight", weight)):
+        if name is not None:
+            _check_kind(table, name, role)
+    ids = "whole" if id is None else form_of_ids(table, id)
     numbers = [name for name in used if name not in chosen]
     learners: dict[str, _Categories | _Mean | _Median] = {
         name: _Categories(table, name, filled=impute is not None) for name in chosen
@@ -393,8 +368,8 @@ def learn_encoding(
         weight,
         id,
         found.get(label),
-        text_ids=id is not None and table.kinds[id] in _TEXT_IDS,
-        single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
+        ids=ids,
+        dtype="float32" if {table.kinds[name] for name in numbers} == {Kind.SINGLE} else "float64",
         impute=impute,
     )
     twice = [name for name, count in Counter(encoding.names).items() if count > 1]
@@ -466,10 +441,10 @@ def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
     raise RowError(text, column=name, hint=hint, prefix=prefix, kind=kind.value, where=where, why=why)
 
 
-def has_text_ids(table: Table, id: str) -> bool:
-    """Return whether ids are text; refuse what is neither text nor whole numbers."""
+def form_of_ids(table: Table, id: str) -> str:
+    """Return whether ids are "text" or "whole" numbers; refuse others."""
     _check_kind(table, id, "id")
-    return table.kinds[id] in _TEXT_IDS
+    return "text" if table.kinds[id] in _TEXT_IDS else "whole"
 
 
 class _Categories:

@@ -125,11 +125,8 @@ class Scan(ABC):
     @contextmanager
     def _progress_callback(self) -> Iterator[Progress]:
         """Yield the function to call after every batch; a bar on standard error is removed at the end."""
-        if self._progress is not True:
-            yield self._progress or _show_nothing
-            return
-        with closing(Bar(shown=True)) as bar:
-            yield bar.at_pass
+        with closing(Bar(shown=self._progress is True)) as bar:
+            yield self._progress if callable(self._progress) else bar.at_pass
 
     def names_of(self, ids: Any) -> list[str]:
         """Return the ids of rows as in the source, where they are text, by the numbers they stand for.
@@ -149,10 +146,6 @@ class Scan(ABC):
                 found.update((number, here[number]) for number in here.keys() & wanted)
                 show(3, done, first + len(names))
         return [found[number] for number in wanted]
-
-
-def _show_nothing(number: int, share: float, rows: int) -> None:
-    """Ignore the progress."""
 
 
 def scan(
@@ -278,7 +271,7 @@ class TableScan(Scan):
             yield first, batch.done, points
 
     def _numbers(self, ids: Any) -> Array:
-        return numbers_of(ids) if self.encoding.text_ids else ids
+        return numbers_of(ids) if self.encoding.ids == "text" else ids
 
     def _check_ids(self) -> None:
         if not self._ids:
@@ -303,7 +296,7 @@ class TableScan(Scan):
         return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
     def _text_ids(self) -> TextIds:
-        if self.encoding.text_ids:
+        if self.encoding.ids == "text":
             for batch, rows in self._read_ids():
                 yield batch.done, batch.first, rows.ids
 
