@@ -264,7 +264,7 @@ def row_norms(rows: Rows) -> Array:
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
-    """Raise a ValueError that names the first row with NaN or infinity, if there is one; also in a column."""
+    """Raise a ValueError that names the first row, or entry of a column, with NaN or infinity."""
     if sparse.issparse(rows) and np.isfinite(rows.data).all():
         return
 
@@ -278,7 +278,8 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
             row, *columns = bad[0].tolist()
             value = block[tuple(bad[0])]
             named = [names[column] for column in columns] if names else columns
-            place = "".join(f", column {column}" for column in columns) + (f" ({named[0]!r})" if names else "")
+            place = f", column {columns[0]}" if columns else ""
+            place += f" ({named[0]!r})" if names else ""
             raise RowError(
                 "{name} has {value} in {row}{place}",
                 chunk.start + row,

@@ -9,7 +9,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from duramen.io.tables import (
     Column,
     File,
     Kind,
-    Pieces,
+    Piece,
     Table,
     check_names,
     check_same_columns,
@@ -198,13 +198,13 @@ class PyarrowFile(File):
         return _types(self.schema)
 
     @abstractmethod
-    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        """Read record batches, each with the share of the file read so far."""
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Read record batches."""
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        for batch, done in self._batches(n_rows, columns):
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        for batch in self._batches(n_rows, columns):
             batch.validate(full=True)  # refuses damaged offsets and invalid UTF-8
-            yield {name: _decoded(batch.column(name)) for name in columns}, done
+            yield {name: _decoded(batch.column(name)) for name in columns}
             del batch
 
 
@@ -249,15 +249,14 @@ class ParquetFile(PyarrowFile):
         part._groups, part.n_rows = range(len(self._counts))[groups], sum(self._counts[groups])
         return part
 
-    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
         with _open_parquet(self.path, len(columns)) as file:
-            batches = file.iter_batches(
+            yield from file.iter_batches(
                 batch_size=n_rows,
                 columns=[*columns],
                 row_groups=self._groups,
                 use_threads=self._groups is None,  # shards are read in parallel
             )
-            yield from zip(batches, repeat(1.0))
         pa.default_memory_pool().release_unused()
 
 
@@ -276,13 +275,14 @@ class ArrowFile(PyarrowFile):
         with pa.OSFile(str(self.path)) as raw:
             self._set_schema(_open_ipc(raw).schema)
 
-    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
         places = sorted(map(self.schema.names.index, columns))
         with pa.OSFile(str(self.path)) as raw:
             reader = _open_ipc(raw, pa.ipc.IpcReadOptions(included_fields=places))
             n = getattr(reader, "num_record_batches", None)  # None of a stream
             for number, batch in enumerate(reader if n is None else map(reader.get_batch, range(n)), 1):
-                yield batch, number / n if n else min(1.0, raw.tell() / raw.size())
+                self.done = number / n if n else min(1.0, raw.tell() / raw.size())
+                yield batch
                 del batch
 
 
@@ -305,11 +305,10 @@ class _Dataset(PyarrowFile):
         self._set_schema(self._source.schema)
         self.index, self.n_rows = (), self._source.count_rows()
 
-    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[tuple[Any, float]]:
-        batches = self._source.to_batches(
+    def _batches(self, n_rows: int, columns: Sequence[str]) -> Iterator[Any]:
+        return self._source.to_batches(
             columns=[*columns], batch_size=n_rows, batch_readahead=2, fragment_readahead=1
         )
-        return zip(batches, repeat(1.0))
 
 
 def dataset_table(source: Any) -> Table:
@@ -409,7 +408,7 @@ class DelimitedFile(File):
         self._check_header(names)
         self.kinds = dict.fromkeys(names, Kind.EMPTY)
         self.n_rows = None if rows else 0
-        for piece, _ in islice(self._read(0, names), 1):
+        for piece in islice(self._read(0, names), 1):
             self.kinds = {name: kind_of_texts(values) for name, values in piece.items()}
 
     def _check_header(self, names: list[str]) -> None:
@@ -437,7 +436,7 @@ class DelimitedFile(File):
             return super().place(row)
         return f"line {line} (row {row}, counting from 0)"
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Read the blocks of the file as text."""
         if self.n_rows == 0:
             return
@@ -446,10 +445,10 @@ class DelimitedFile(File):
             try:
                 with self._reader(raw, [*columns, last]) as reader:  # closed before the file: it reads ahead
                     for batch in filter(len, reader):
-                        done = min(1.0, raw.tell() / raw.size())
-                        if done == 1 and {"\r", "\n"} & {*str(batch.column(last)[-1])}:
+                        self.done = min(1.0, raw.tell() / raw.size())
+                        if self.done == 1 and {"\r", "\n"} & {*str(batch.column(last)[-1])}:
                             self._refuse_broken_line()  # pyarrow accepts a quote that is never closed
-                        yield {name: batch.column(name) for name in columns}, done
+                        yield {name: batch.column(name) for name in columns}
             except (pa.ArrowException, OSError):
                 self._refuse_broken_line()
                 raise

@@ -109,9 +109,11 @@ class Choice:
         return found
 
 
-def _part_from_json(state: dict[str, Any]) -> Any:
-    kind = {"number": Number, "choice": Choice}[state["kind"]]
-    return kind(**{name: tuple(one) if name == "categories" else one for name, one in state.items() if name != "kind"})
+def _part_from_json(state: dict[str, Any]) -> Number | Choice:
+    settings = dict(state)
+    if settings.pop("kind") == "number":
+        return Number(**settings)
+    return Choice(categories=tuple(settings.pop("categories")), **settings)
 
 
 @dataclass(frozen=True)
@@ -189,26 +191,12 @@ class Encoding:
     def read(
         self, table: Table, n_rows: int | None = None, skip: int = 0
     ) -> Iterator[tuple[Batch, EncodedRows]]:
-        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each.
-
-        Examples
-        --------
-        >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
-        ...     store.insert(rows.X, y=rows.y)
-        """
+        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each."""
         batches = table.batches(self.batch_rows if n_rows is None else n_rows, self.columns, skip)
         return ((batch, self.rows(batch)) for batch in batches)
 
     def rows(self, batch: Batch) -> EncodedRows:
-        """Encode a batch.
-
-        Raises
-        ------
-        ValueError
-            If a column is absent or holds a different kind of values, a value is missing
-            and not imputed, or infinite, or a category is new. The message names the file,
-            the column and the row.
-        """
+        """Encode a batch; an error about a value names the file, the column and the row."""
         labels = partial((self.label_choice or Number("")).encode, hint="drop")
         y = _read(batch, self.label, labels)
         weights = _read(batch, self.weight, _weights)
@@ -243,9 +231,9 @@ class Encoding:
             fields = dict(state)
             if fields.pop("format") != _FORMAT:
                 raise ValueError(f"its format is {state['format']!r}")
-            parts, classes = map(_part_from_json, fields.pop("features")), fields.pop("classes")
-            label_choice = None if classes is None else _part_from_json(classes)
-            return cls(tuple(parts), label_choice=label_choice, **fields)
+            parts = tuple(map(_part_from_json, fields.pop("features")))
+            classes = fields.pop("classes")
+            return cls(parts, label_choice=classes and _part_from_json(classes), **fields)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
 
@@ -511,11 +499,9 @@ class _Mean:
         values = _present(column)
         self.count += len(values)
         fractions, exponents = np.frexp(values)
-        lowest = int(exponents.min(initial=0))
-        high, low = np.divmod(fractions * 2.0**53, 2.0**26)  # both whole: sums by exponent do not round
-        for part, scale in ((high, 27), (low, 53)):
-            for step, whole in enumerate(np.bincount(exponents - lowest, weights=part).tolist()):
-                self.total += Fraction(2) ** (lowest + step - scale) * int(whole)
+        whole = (fractions * 2.0**53).astype(np.int64)
+        for exponent in np.unique(exponents).tolist():
+            self.total += sum(whole[exponents == exponent].tolist()) * Fraction(2) ** (exponent - 53)
 
     def result(self) -> Number | None:
         return Number(self.name, float(self.total / self.count)) if self.count else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Pieces, Table, check_names, readable
+from duramen.io.tables import File, Kind, Piece, Table, check_names, readable
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -128,13 +128,14 @@ def _format_of(path: Path) -> str | None:
     return next((kind for kind, (_, magic) in _FORMATS.items() if begin.startswith(magic)), None)
 
 
-_KINDS = {  # by NumPy's kinds, and its letters for floats
+_KINDS = {  # by NumPy's kinds
     "b": Kind.FLAG,
     "U": Kind.TEXT,
-    **dict.fromkeys("iu", Kind.WHOLE),
-    **dict.fromkeys("Mm", Kind.TIME),
-    **dict.fromkeys("ef", Kind.SINGLE),
-    **dict.fromkeys("dg", Kind.REAL),
+    "i": Kind.WHOLE,
+    "u": Kind.WHOLE,
+    "f": Kind.REAL,
+    "M": Kind.TIME,
+    "m": Kind.TIME,
 }
 
 
@@ -179,9 +180,9 @@ class Archive(File):
             raise ValueError(f"{self.path}: {text}")
         return zip(titles, array.T, strict=True)
 
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        yield {name: self._columns[name] for name in columns}, 1.0
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        yield {name: self._columns[name] for name in columns}
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:
-    return _KINDS.get(dtype.char if dtype.kind == "f" else dtype.kind, Kind.OTHER)
+    return Kind.SINGLE if dtype.char in "ef" else _KINDS.get(dtype.kind, Kind.OTHER)

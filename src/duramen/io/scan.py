@@ -80,24 +80,9 @@ class Scan(ABC):
     ) -> list[T]:
         """Make one pass over all batches, on all cores where files can be read in parts.
 
-        Parameters
-        ----------
-        begin : function
-            Makes the collection of one thread.
-        take : function
-            Called with the collection, the number of rows before a batch, and the batch.
-        number : int
-            Which pass this is, for the progress.
-
-        Returns
-        -------
-        list
-            What was collected: one entry for each thread, at least one.
-
-        Raises
-        ------
-        ValueError
-            If a file has changed since the scan was made, or an id is found twice.
+        ``begin`` makes the collection of one thread; ``take`` is called with it, the number of rows before a
+        batch, and the batch; ``number`` says which pass this is, for the progress. Returns what was
+        collected: one entry for each thread, at least one.
         """
         found: dict[int, T] = {}
         lock = threading.Lock()

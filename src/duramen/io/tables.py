@@ -26,7 +26,6 @@ from duramen.text import few, shorten
 
 Category: TypeAlias = str | int | float | bool
 Piece: TypeAlias = Mapping[str, Any]  # consecutive rows: arrays of the columns, NumPy's or Arrow's
-Pieces: TypeAlias = Iterator[tuple[Piece, float]]  # some rows, and the share of the file read so far
 Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
 
 EXACT = 2**53
@@ -77,12 +76,8 @@ def refuse_where(bad: Array, text: str, values: Any = None, hint: str = "") -> N
 class Column:
     """The values of one column in one batch: here NumPy arrays, one for each piece of the batch.
 
-    Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind.
-
-    Attributes
-    ----------
-    typed : bool
-        Whether files declare what their columns hold; for text files it is guessed from the first rows.
+    Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind. Files
+    that are not ``typed``, those of text, do not declare what they hold: it is guessed from the first rows.
     """
 
     join: ClassVar[Any] = staticmethod(np.concatenate)
@@ -147,13 +142,7 @@ class Column:
 
 
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
-    """Return the message about a missing column, with the names of the present ones.
-
-    Examples
-    --------
-    >>> absent("agee", ["age", "size"], Path("people.csv"))
-    "people.csv has no column 'agee'; did you mean 'age'? It has 'age', 'size'"
-    """
+    """Return the message about a missing column, with the names of the present ones."""
     by_lower = {other.strip().lower(): other for other in reversed(there)}
     close = [repr(by_lower[key]) for key in get_close_matches(str(name).strip().lower(), by_lower, n=3)]
     hint = f"did you mean {' or '.join(close)}? It" if close else "it"
@@ -204,13 +193,7 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def rows_in_memory(width: int) -> int:
-    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two.
-
-    Examples
-    --------
-    >>> rows_in_memory(4), rows_in_memory(54), rows_in_memory(5000)
-    (65536, 16384, 256)
-    """
+    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two."""
     fit = _BYTES // (8 * max(1, width))
     return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
 
@@ -222,16 +205,9 @@ def marks_of(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
 
 
 class File(ABC):
-    """One file of a table.
+    """One file of a table: what its columns hold, in its order, and what it is called in messages.
 
-    Attributes
-    ----------
-    kinds : dict of str to Kind
-        What each column holds, in the order of the file.
-    n_rows : int or None
-        None until a pass over the file has counted them.
-    index : tuple of str
-        Columns that were the index of a pandas frame.
+    ``n_rows`` is None until a pass has counted them; the columns in ``index`` were that of a pandas frame.
     """
 
     what: ClassVar[str]
@@ -240,6 +216,7 @@ class File(ABC):
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
     index: tuple[str, ...] = ()
+    done = 1.0  # the share that has been read, where rows are not counted yet
 
     def __init__(self, path: Path) -> None:
         self.path, self._marks = path, marks_of([path])  # before anything is read
@@ -251,17 +228,18 @@ class File(ABC):
         """Find out what the columns are."""
 
     @abstractmethod
-    def _read(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Read some columns of the file in pieces of any size."""
 
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Read some columns in pieces, and count the rows; refuse a file that has changed, or changes."""
         self._refuse_changed("after it was opened; open it again")
         count = 0
         with readable(self.path, self.what, *self.errors):
-            for piece, done in self._read(n_rows, columns):
+            for piece in self._read(n_rows, columns):
                 count += _length(piece)
-                yield piece, done
+                self.done = count / self.n_rows if self.n_rows else self.done
+                yield piece
                 del piece  # so that the next one is read without this one in memory
         self._refuse_changed("while it was read; start again")
         self.n_rows = count
@@ -287,17 +265,7 @@ class File(ABC):
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive rows of a table.
-
-    Attributes
-    ----------
-    table : Table
-        The table the rows are from.
-    first : int
-        The number of the first row in the table, from 0.
-    done : float
-        The share of the table that has been read, from 0 to 1.
-    """
+    """Consecutive rows of a table; ``first`` is the number of the first, ``done`` the share read so far."""
 
     table: Table
     first: int
@@ -321,21 +289,9 @@ class Batch:
 class Table:
     """Rows and named columns in one or several files, which must have the same columns.
 
-    Parameters
-    ----------
-    path : Path
-        The file, folder or pattern.
-    files : sequence of File
-
-    Attributes
-    ----------
-    columns : tuple of str
-    kinds : dict of str to Kind
-        What each column holds: text, if it looks like text in one of the files.
-    index : tuple of str
-        Columns that were the index of a pandas frame: not features unless they are named.
-    typed : bool
-        Whether the files declare what their columns hold.
+    ``kinds`` says what each column holds: text, if it looks like text in one of the files. The columns in
+    ``index`` were the index of a pandas frame: they are not features unless they are named. ``typed``
+    says whether the files declare what their columns hold.
     """
 
     def __init__(self, path: Path, files: Sequence[File]) -> None:
@@ -360,17 +316,10 @@ class Table:
     def batches(
         self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
     ) -> Iterator[Batch]:
-        """Read the table, ``n_rows`` rows at a time; the last batch may be shorter.
+        """Read some columns, ``n_rows`` rows at a time (by default what fits in 8 MB), after ``skip`` rows.
 
-        Parameters
-        ----------
-        n_rows : int, optional
-            By default what fits in 8 MB, and no more than 65,536. Some formats also hold a piece
-            of the file in memory: a block of a text file, a record batch of an Arrow file.
-        columns : iterable of str, optional
-            The columns to read; all by default.
-        skip : int
-            The number of rows to skip; their values are not interpreted.
+        The last batch may be shorter. Some formats also hold a piece of the file in memory: a block of a
+        text file, a record batch of an Arrow file. Values that are skipped are not interpreted.
         """
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
@@ -394,7 +343,7 @@ class Table:
         waiting: list[Piece] = []
         begin, start = first, first + skip  # the numbers of a piece's first row and of a batch's
         for number, file in enumerate(files):
-            for piece, done in file.pieces(n_rows, columns):
+            for piece in file.pieces(n_rows, columns):
                 row, end = max(begin, start), begin + _length(piece)
                 while row < end:
                     stop = min(end, start + n_rows)
@@ -402,7 +351,7 @@ class Table:
                     waiting.append({name: values[taken] for name, values in piece.items()})
                     row = stop
                     if row == start + n_rows:
-                        yield Batch(self, start, (number + done) / len(files), waiting)
+                        yield Batch(self, start, (number + file.done) / len(files), waiting)
                         start, waiting = row, []
                 begin = end
                 del piece  # so that the next one is read without this one in memory
