@@ -85,7 +85,7 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
     except Exception as error:
         if is_list and isinstance(error, ValueError):
             text = f"{name} has rows of different lengths; {_ragged(given)}"
-            raise ValueError(text) from error  # noqa: TRY004 (a list is fine)
+            raise ValueError(text) from error
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
     if values.ndim != n_dims:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
@@ -138,18 +138,9 @@ _GROUP = 4096  # columns; einsum's order of summation changes with the shape bey
 def as_rows(X: Any, *, check_values: bool = True) -> Rows:
     """Convert ``X`` to rows: checked, and copied only if necessary.
 
-    Parameters
-    ----------
-    X : array, list of lists, data frame, Arrow table, or sparse matrix
-        float32 and float64 keep their type and memory; float16 becomes float32;
-        integers and booleans become float64.
-    check_values : bool
-        Also refuse NaN and infinity, which takes one pass over the data, and empty data.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The message names the first bad row, and what to do.
+    float32 and float64 keep their type and memory; float16 becomes float32; integers and booleans become
+    float64. With ``check_values``, NaN and infinity are refused, which takes one pass over the data, and
+    empty data. An error names the first bad row, and what to do.
 
     Examples
     --------

@@ -165,6 +165,7 @@ class WeightedPoints:
         >>> dm.WeightedPoints.concat(halves).ids
         array([7, 3])
         """
+        parts = list(parts)
         if not parts:
             raise ValueError("concat needs at least one set of points; found none")
         for part in parts[1:]:

@@ -228,14 +228,16 @@ class Encoding:
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
-            fields = dict(state)
-            if fields.pop("format") != _FORMAT:
-                raise ValueError(f"its format is {state['format']!r}")
-            parts = tuple(map(_part_from_json, fields.pop("features")))
-            classes = fields.pop("classes")
-            return cls(parts, label_choice=classes and _part_from_json(classes), **fields)
+            return cls._from_fields(**state)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
+
+    @classmethod
+    def _from_fields(cls, format: int, features: Any, classes: Any, **fields: Any) -> Encoding:
+        if format != _FORMAT:
+            raise ValueError(f"its format is {format!r}")
+        parts = tuple(map(_part_from_json, features))
+        return cls(parts, label_choice=classes and _part_from_json(classes), **fields)
 
 
 def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
@@ -295,25 +297,15 @@ def learn_encoding(
     classes : bool
         Whether labels that are numbers become 0..k-1, too.
 
-    Raises
-    ------
-    ValueError
-        Naming the column, and the row where there is one.
-
     Examples
     --------
     >>> import numpy as np, tempfile
     >>> from pathlib import Path
     >>> from duramen.io import open_table
     >>> file = Path(tempfile.mkdtemp()) / "data.npz"
-    >>> np.savez(file, age=np.array([30, 40]), colour=np.array(["red", "blue"]), bad=np.array([True, False]))
-    >>> table = open_table(file)
-    >>> encoding = learn_encoding(table, label="bad", one_hot=["colour"])
-    >>> encoding.names
+    >>> np.savez(file, age=np.array([30, 40]), colour=np.array(["red", "blue"]))
+    >>> learn_encoding(open_table(file), one_hot=["colour"]).names
     ('age', 'colour=blue', 'colour=red')
-    >>> rows = encoding.rows(next(table.batches()))
-    >>> rows.X, rows.y
-    (array([[30.,  0.,  1.], [40.,  1.,  0.]]), array([1., 0.]))
     """
     if impute not in (None, "mean", "median", "zero"):
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
@@ -327,28 +319,27 @@ def learn_encoding(
         if name not in chosen:
             may_be_id = id is None and table.kinds[name] in _TEXT_IDS
             _check_kind(table, name, "number", "text id" if may_be_id else "text")
-    for role, name in (("label", label), ("weight", weight)):
-        if name is not None:
-            _check_kind(table, name, role)
-    ids = "whole" if id is None else form_of_ids(table, id)
+    for role, column in roles.items():
+        if column is not None:
+            _check_kind(table, column, role)
     numbers = [name for name in used if name not in chosen]
-    learners: dict[str, _Categories | _Mean | _Median] = {
-        name: _Categories(table, name, filled=impute is not None) for name in chosen
-    }
+    learners: list[_Categories | _Mean | _Median] = [
+        _Categories(table, name, filled=impute is not None) for name in chosen
+    ]
     if impute in ("mean", "median"):
-        learners |= {name: number_learner(impute, len(numbers), name) for name in numbers}
+        learners += [number_learner(impute, len(numbers), name) for name in numbers]
     if label is not None and (classes or table.kinds[label] in _CHOICES):
-        learners[label] = _Categories(table, label, label=True)
-    for batch in table.batches(columns=learners) if learners else ():
-        for name, learner in learners.items():
-            _read(batch, name, learner.add)
+        learners.append(_Categories(table, label, label=True))
+    for batch in table.batches(columns=[learner.name for learner in learners]) if learners else ():
+        for learner in learners:
+            _read(batch, learner.name, learner.add)
         if each is not None:
             each(batch)
-    found: dict[str, Any] = {name: learner.result() for name, learner in learners.items()}
-    for name, part in found.items():
+    found: dict[str | None, Any] = {learner.name: learner.result() for learner in learners}
+    for column, part in found.items():
         if part is None:
-            text = "{path}: column {column!r} has no value in any row"
-            raise RowError(text, column=name, hint="features", path=table.path)
+            text = "has no value in any row"
+            raise RowError(text, column=column, hint="features", prefix=f"{table.path}: column {column!r} ")
     constant = None if impute is None else 0.0
     encoding = Encoding(
         tuple(found.get(name) or Number(name, constant) for name in used),
@@ -356,7 +347,7 @@ def learn_encoding(
         weight,
         id,
         found.get(label),
-        ids=ids,
+        ids="whole" if id is None else form_of_ids(table, id),
         dtype="float32" if {table.kinds[name] for name in numbers} == {Kind.SINGLE} else "float64",
         impute=impute,
     )

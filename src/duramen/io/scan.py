@@ -198,7 +198,7 @@ def scan(
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
     if isinstance(features, str):
         raise TypeError(f"features={features!r} is a string; pass a list of names")
-    roles = {"label": label, "weight": weight, "id": id}
+    roles: dict[str, Any] = {"label": label, "weight": weight, "id": id}
     columns = None if features is None else list(features)
     table = _open(source)
     if table is not None:
@@ -259,19 +259,14 @@ class TableScan(Scan):
         return numbers_of(ids) if self.encoding.ids == "text" else ids
 
     def _check_ids(self) -> None:
-        if not self._ids:
-            return
-        ids = np.concatenate(self._ids)
-        self._ids = None
-        ids.sort()
+        ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            places = [
+            (one, first), (_, second), *_ = (
                 (listed(rows.ids)[row], batch.place(row))
                 for batch, rows in self._read_ids()
                 for row in np.flatnonzero(self._numbers(rows.ids) == again[0]).tolist()
-            ]
-            (one, first), (_, second), *_ = places
+            )
             raise ValueError(
                 f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
                 "ids must be distinct: correct them, or leave the id column out"

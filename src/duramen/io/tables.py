@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
@@ -66,7 +66,7 @@ _KINDS_OF = {
 }
 
 
-def refuse_where(bad: Array, text: str, values: Any = None, hint: str = "") -> None:
+def refuse_where(bad: Any, text: str, values: Any = None, hint: str = "") -> None:
     """Raise RowError about the first row where ``bad`` is true; ``{value}`` in the text is its value."""
     if np.any(bad):
         row = int(np.argmax(bad))
@@ -136,9 +136,8 @@ class Column:
         refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
         values = known[~np.isnan(known)].astype(float).tolist()  # NaN sorts last
-        return np.where(np.isnan(numbers), -1, codes), [
-            int(value) if value.is_integer() else value for value in values
-        ]
+        plain = [int(value) if value.is_integer() else value for value in values]
+        return np.where(np.isnan(numbers), -1, codes), plain
 
 
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
@@ -150,14 +149,13 @@ def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
 
 
-def check_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+def check_names(path: Path, names: Sequence[str]) -> None:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
-    return tuple(names)
 
 
 def column_roles(
@@ -195,7 +193,7 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
 def rows_in_memory(width: int) -> int:
     """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two."""
     fit = _BYTES // (8 * max(1, width))
-    return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
+    return max(_FEWEST, min(_MOST, 1 << fit.bit_length() >> 1))
 
 
 def marks_of(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
@@ -263,14 +261,14 @@ class File(ABC):
         return f"row {row} (counting from 0)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """Consecutive rows of a table; ``first`` is the number of the first, ``done`` the share read so far."""
 
     table: Table
     first: int
     done: float
-    pieces: Sequence[Piece] = field(repr=False)
+    pieces: Sequence[Piece]
 
     def __len__(self) -> int:
         return sum(map(_length, self.pieces))
