@@ -155,10 +155,8 @@ def as_rows(X: Any, *, check_values: bool = True) -> Rows:
         rows, names = _frame_rows(X), column_names(X)
     else:
         rows = _numeric(X, "X", 2)
-    dtype = _float_type(rows.dtype)
-    if rows.dtype != dtype:
-        with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
-            rows = rows.astype(dtype)
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
+        rows = rows.astype(_float_type(rows.dtype), copy=False)
     if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
         raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row and one column are needed")
     if check_values:

@@ -28,6 +28,7 @@ from duramen.io.tables import (
     Kind,
     Table,
     column_roles,
+    listed_names,
     refuse_where,
     rows_in_memory,
 )
@@ -386,9 +387,7 @@ def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] |
     """Return which features are encoded one-hot; refuse a name that is not a feature."""
     if one_hot == "auto":
         return [name for name in used if table.kinds[name] in _CHOICES]
-    if isinstance(one_hot, str):
-        raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
-    names = list(one_hot)
+    names = listed_names(one_hot, "one_hot")
     for name in names:
         if name not in used:
             raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")

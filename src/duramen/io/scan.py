@@ -15,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
-from duramen.io.tables import column_roles
+from duramen.io.tables import column_roles, listed_names
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
@@ -196,10 +196,8 @@ def scan(
     """
     if not (isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
-    if isinstance(features, str):
-        raise TypeError(f"features={features!r} is a string; pass a list of names")
     roles: dict[str, Any] = {"label": label, "weight": weight, "id": id}
-    columns = None if features is None else list(features)
+    columns = None if features is None else listed_names(features, "features")
     table = _open(source)
     if table is not None:
         from duramen.io import learn_encoding

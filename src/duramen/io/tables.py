@@ -158,15 +158,20 @@ def check_names(path: Path, names: Sequence[str]) -> None:
         raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
 
 
+def listed_names(names: Iterable[Any], what: str) -> list[Any]:
+    """List names of columns; refuse a string, which would be read as its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"{what}={names!r} is a string; pass a list of names")
+    return list(names)
+
+
 def column_roles(
     there: Sequence[Any], path: Path, roles: Mapping[str, Any], features: Iterable[Any] | None
 ) -> dict[Any, str]:
     """Return the role of each column that is given one; refuse absent columns and two roles for one."""
-    if isinstance(features, str):
-        raise TypeError(f"features={features!r} is a string; pass a list of names")
     found: dict[Any, str] = {}
     given = [(role, name) for role, name in roles.items() if name is not None]
-    for role, name in [*given, *(("features", name) for name in features or ())]:
+    for role, name in [*given, *(("features", name) for name in listed_names(features or (), "features"))]:
         if name not in there:
             raise ValueError(absent(name, [str(one) for one in there], path, role))
         if name in found:
