@@ -48,11 +48,7 @@ def column_names(frame: Any) -> list[str]:
 
 
 def _frame_rows(data: Any) -> Array:
-    """Copy a frame's columns into one (n, d) float array.
-
-    float32 is kept where every column fits in it; otherwise float64. A pandas
-    frame that already is one block of floats is viewed, not copied.
-    """
+    """Copy a frame's columns into one float array; a pandas frame that is one block is viewed, not copied."""
     for method in ("collect", "compute"):
         if hasattr(data, method):
             raise TypeError(f"X is a lazy frame; call .{method}() on it first")
@@ -180,8 +176,7 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
 def dense_block(rows: Array, chunk: slice) -> Array:
     """Return consecutive rows in C order and aligned: a view if they already are.
 
-    In C order a row's products are always summed in the same order, so that
-    its loss is the same, bit for bit, at any position.
+    In C order a row's products are always summed in the same order, whatever its position.
     """
     block = rows[chunk]
     if block.flags.c_contiguous and block.flags.aligned:
@@ -216,9 +211,8 @@ def scratch_rows(rows: Rows) -> int:
 def row_products(block: Array, other: Array) -> Array:
     """Sum the products of each row of a dense block with ``other``: (d,), or (b, d) row by row.
 
-    BLAS is not used, as its sums depend on a row's position: equal rows must have
-    equal losses, in every grouping. This costs no more. Wide rows are summed in
-    fixed groups of columns, which einsum sums at once.
+    BLAS is not used, as its sums depend on a row's position: equal rows must have equal losses, in every
+    grouping. This costs no more. Wide rows are summed in fixed groups of columns, which einsum sums at once.
     """
     subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
     if block.shape[1] <= _GROUP:
@@ -231,10 +225,7 @@ def row_products(block: Array, other: Array) -> Array:
 
 
 def row_norms(rows: Rows) -> Array:
-    """Compute the Euclidean norm of each row, also if its square would overflow or underflow.
-
-    Cost: one pass; scratch memory is one chunk.
-    """
+    """Compute the Euclidean norm of each row, also if its square would overflow or underflow, in one pass."""
     norms = np.empty(rows.shape[0], dtype=rows.dtype)
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
@@ -331,13 +322,7 @@ def check_count(name: str, number: Any, least: int = 1) -> int:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator.
-
-    Examples
-    --------
-    >>> int(generator(7).integers(100)) == int(generator(7).integers(100))
-    True
-    """
+    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):

@@ -259,12 +259,10 @@ _POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is a non-negative 
 
 
 def is_names(ids: Any) -> bool:
-    """Return whether ids are names: a string, a UUID, or a column that begins with one.
+    """Return whether ids are names: a string, a UUID, or a column that begins with one, or of text if empty.
 
-    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
-    columns; a data frame, a dict and a set are not. Only the first entry is
-    examined: :func:`numbers_of` checks the others. An array of text
-    is names even if it is empty.
+    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are columns; a data frame, a dict and
+    a set are not. Only the first entry is examined: :func:`numbers_of` checks the others.
 
     Examples
     --------

@@ -102,9 +102,6 @@ class TextColumn(ArrowColumn):
 
     typed = False
 
-    def _check(self, wanted: str) -> None:
-        """Accept any kind: it is only a guess from the first rows."""
-
     def numbers(self) -> Array:
         if self.kind is Kind.FLAG:
             return self.flags()
@@ -148,7 +145,7 @@ def kind_of_texts(values: Any) -> Kind:
 
 def parse_categories(counts: dict[Any, int]) -> tuple[str, dict[Any, int]]:
     """Read texts, and how often each occurs, as numbers or flags if all of them are; say what they are."""
-    texts = pa.array(counts, pa.string())
+    texts = pa.array(list(counts), pa.string())
     kind = kind_of_texts(texts)
     of = {Kind.WHOLE: "number", Kind.REAL: "number", Kind.FLAG: "flag"}.get(kind, "text")
     try:

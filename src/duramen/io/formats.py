@@ -19,7 +19,7 @@ FORMATS = (
 )
 """The formats, for a message."""
 
-_FORMATS = {  # the ends of files' names, and the bytes that files begin with
+_FORMATS: dict[str, tuple[tuple[str, ...], tuple[bytes, ...]]] = {  # the ends of files' names, and the bytes that files begin with
     "parquet": ((".parquet", ".pq", ".parq"), (b"PAR1",)),
     "csv": ((".csv", ".csv.gz"), ()),
     "tsv": ((".tsv", ".tab", ".tsv.gz", ".tab.gz"), ()),
@@ -36,13 +36,6 @@ def open_table(path: Any) -> Table:
     but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
     pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
     order of their names, a list in its own order. All files must have the same columns.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a file is damaged or of an unknown format; the message names it.
 
     Examples
     --------

@@ -87,8 +87,8 @@ class Column:
         self.kind, self.values = kind, pieces[0] if len(pieces) == 1 else self.join(pieces)
 
     def _check(self, wanted: str) -> None:
-        """Refuse a column of a kind other than "numbers", "text" or "whole numbers"."""
-        if self.kind not in _KINDS_OF[wanted]:
+        """Refuse a column of another kind than "numbers", "text" or "whole numbers", unless it is a guess."""
+        if self.typed and self.kind not in _KINDS_OF[wanted]:
             raise RowError(f"holds {self.kind.value}, not {wanted}")
 
     def numbers(self) -> Array:
