@@ -54,30 +54,11 @@ class WeightedPoints:
     ids: Array
 
     def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
-        self._validate(X, y, weights, ids)
-
-    def _validate(self, X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> None:
-        rows = as_rows(X, check_values=check_values)
-        n = rows.shape[0]
-        if not n:
-            raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
-        self._set(
-            rows,
-            None if y is None else as_column(y, n, "y"),
-            np.ones(n) if weights is None else checked_weights(weights, n),
-            np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
-        )
+        self._set(*_validated(X, y, weights, ids))
 
     def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
         labels = None if y is None else read_only(y)
         vars(self).update(X=_frozen_rows(X), y=labels, weights=read_only(weights), ids=read_only(ids))
-
-    @classmethod
-    def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
-        """Make points without checking that the values of X are finite."""
-        made = cls.__new__(cls)
-        made._validate(X, y, weights, ids, check_values=False)
-        return made
 
     @classmethod
     def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
@@ -85,6 +66,11 @@ class WeightedPoints:
         made = cls.__new__(cls)
         made._set(X, y, weights, ids)
         return made
+
+    @classmethod
+    def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
+        """Make points without checking that the values of X are finite."""
+        return cls._from_parts(*_validated(X, y, weights, ids, check_values=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeightedPoints._from_parts, (self.X, self.y, self.weights, self.ids)
@@ -188,6 +174,19 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
     3
     """
     return WeightedPoints(X, y, weights, ids)
+
+
+def _validated(X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> tuple[Any, ...]:
+    rows = as_rows(X, check_values=check_values)
+    n = rows.shape[0]
+    if not n:
+        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
+    return (
+        rows,
+        None if y is None else as_column(y, n, "y"),
+        np.ones(n) if weights is None else checked_weights(weights, n),
+        np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
+    )
 
 
 def checked_weights(weights: Any, n: int) -> Array:

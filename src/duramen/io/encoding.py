@@ -30,6 +30,7 @@ from duramen.io.tables import (
     column_roles,
     listed_names,
     refuse_where,
+    repeated,
     rows_in_memory,
 )
 from duramen.text import few, shorten
@@ -352,7 +353,7 @@ def learn_encoding(
         dtype="float32" if {table.kinds[name] for name in numbers} == {Kind.SINGLE} else "float64",
         impute=impute,
     )
-    twice = [name for name, count in Counter(encoding.names).items() if count > 1]
+    twice = repeated(encoding.names)
     if twice:
         raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
     return encoding

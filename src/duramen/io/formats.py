@@ -19,7 +19,7 @@ FORMATS = (
 )
 """The formats, for a message."""
 
-_FORMATS: dict[str, tuple[tuple[str, ...], tuple[bytes, ...]]] = {  # the ends of files' names, and the bytes that files begin with
+_FORMATS: dict[str, Any] = {  # the ends of files' names, and the bytes that files begin with
     "parquet": ((".parquet", ".pq", ".parq"), (b"PAR1",)),
     "csv": ((".csv", ".csv.gz"), ()),
     "tsv": ((".tsv", ".tab", ".tsv.gz", ".tab.gz"), ()),

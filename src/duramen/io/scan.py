@@ -211,7 +211,7 @@ def scan(
 
 def _open(source: Any) -> Table | None:
     """Open a source as a table; None if it is batches."""
-    if hasattr(source, "to_batches"):  # an Arrow dataset or table
+    if hasattr(source, "to_batches") and hasattr(source, "schema"):  # an Arrow dataset or table
         from duramen.io.arrow import dataset_table
 
         return dataset_table(source)
@@ -230,6 +230,11 @@ def _open(source: Any) -> Table | None:
     return None
 
 
+def _numbers(ids: Any) -> Any:
+    """Return ids as numbers: those of names, or the ids themselves."""
+    return numbers_of(ids) if is_names(ids) else ids
+
+
 @final
 class TableScan(Scan):
     """The rows of a table, encoded; text ids become numbers."""
@@ -246,15 +251,12 @@ class TableScan(Scan):
     def _read(self, shard: Reader) -> Iterator[tuple[int, float, WeightedPoints]]:
         for batch in shard(self.encoding.batch_rows, self.encoding.columns):
             rows, first = self.encoding.rows(batch), batch.first
-            ids = np.arange(first, first + len(rows)) if rows.ids is None else self._numbers(rows.ids)
+            ids = np.arange(first, first + len(rows)) if rows.ids is None else _numbers(rows.ids)
             if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
                 self._ids.append(ids)
             with rows_from(first):
                 points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked
             yield first, batch.done, points
-
-    def _numbers(self, ids: Any) -> Array:
-        return numbers_of(ids) if self.encoding.ids == "text" else ids
 
     def _check_ids(self) -> None:
         ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
@@ -263,7 +265,7 @@ class TableScan(Scan):
             (one, first), (_, second), *_ = (
                 (listed(rows.ids)[row], batch.place(row))
                 for batch, rows in self._read_ids()
-                for row in np.flatnonzero(self._numbers(rows.ids) == again[0]).tolist()
+                for row in np.flatnonzero(_numbers(rows.ids) == again[0]).tolist()
             )
             raise ValueError(
                 f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
@@ -335,7 +337,7 @@ class _BatchScan(Scan):
             return None
         if ids is None:
             ids = np.arange(first, first + n_rows)
-        return WeightedPoints(X, y, weights, numbers_of(ids) if is_names(ids) else ids)
+        return WeightedPoints(X, y, weights, _numbers(ids))
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
         """Return X, labels, weights and ids of a batch."""

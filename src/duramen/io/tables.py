@@ -149,13 +149,17 @@ def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
+    if repeated(names):
+        raise ValueError(f"{path}: more than one column is called {few(repeated(names))}; rename them")
 
 
 def listed_names(names: Iterable[Any], what: str) -> list[Any]:
@@ -314,7 +318,7 @@ class Table:
     def n_rows(self) -> int | None:
         """The number of rows; None until a pass has counted them."""
         counts = [file.n_rows for file in self.files]
-        return None if None in counts else sum(count or 0 for count in counts)
+        return None if None in counts else sum(filter(None, counts))
 
     def batches(
         self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
