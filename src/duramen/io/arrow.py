@@ -367,17 +367,17 @@ def _first_records(path: Path, delimiter: str) -> list[list[str]]:
     return found
 
 
-def _delimiter_of(path: Path) -> str:
+def _delimiter_of(path: Path, marks: str) -> str:
     """Find the delimiter: the one that splits header and first row into the same, largest number of values.
 
-    A comma wins ties, and is assumed if the header has none of the usual delimiters.
+    The first mark wins ties, and is assumed if the header has none of them.
     """
 
     def fits(mark: str) -> tuple[bool, int]:
         counts = [len(fields) for fields in _first_records(path, mark)] or [0]
         return counts[0] > 1 and len(set(counts)) == 1, counts[0]
 
-    return max(",;\t|", key=fits)
+    return max(marks, key=fits)
 
 
 def _is_utf8(text: str) -> bool:
@@ -395,12 +395,10 @@ class DelimitedFile(File):
     errors = _ERRORS
     column_type = TextColumn
 
-    def __init__(self, path: Path, delimiter: str = "") -> None:
-        self._delimiter = delimiter
-        super().__init__(path)
+    delimiters = ",;\t|"  # those that are tried
 
     def _open(self) -> None:
-        self._delimiter = self._delimiter or _delimiter_of(self.path)
+        self._delimiter = _delimiter_of(self.path, self.delimiters)
         names, *rows = _first_records(self.path, self._delimiter) or [[]]
         self._check_header(names)
         self.kinds = dict.fromkeys(names, Kind.EMPTY)
@@ -483,3 +481,9 @@ class DelimitedFile(File):
         if n != len(self.kinds):
             return f"has {n} value{'s' * (n != 1)}, the header has {len(self.kinds)}: {shown}"
         return "" if _is_utf8("".join(fields)) else f"is not UTF-8 text: {shown}; save the file as UTF-8"
+
+
+class TabFile(DelimitedFile):
+    """A text file with tabs between the values."""
+
+    delimiters = "\t"

@@ -99,11 +99,15 @@ def _open_file(path: Path) -> File:
     if kind == "npz":
         return Archive(path)
     needed("pyarrow", "reading this file", "frames")
-    from duramen.io.arrow import ArrowFile, DelimitedFile, ParquetFile
+    from duramen.io import arrow
 
-    if kind in ("csv", "tsv"):
-        return DelimitedFile(path, "\t" if kind == "tsv" else "")
-    return ParquetFile(path) if kind == "parquet" else ArrowFile(path)
+    readers: dict[str, type[File]] = {
+        "parquet": arrow.ParquetFile,
+        "csv": arrow.DelimitedFile,
+        "tsv": arrow.TabFile,
+        "arrow": arrow.ArrowFile,
+    }
+    return readers[kind](path)
 
 
 def is_table(path: Path) -> bool:
