@@ -394,7 +394,6 @@ class DelimitedFile(File):
     what = "a CSV or TSV file"
     errors = _ERRORS
     column_type = TextColumn
-
     delimiters = ",;\t|"  # those that are tried
 
     def _open(self) -> None:
