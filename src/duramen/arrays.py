@@ -8,7 +8,6 @@ here, once; an array that is already in this form is viewed, never copied.
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -29,21 +28,17 @@ def is_frame(data: Any) -> bool:
 
 
 def as_frame(data: Any) -> Any:
-    """Return a data frame or Arrow table as a narwhals frame."""
+    """Return a data frame or Arrow table as a narwhals frame; columns are numbered if two share a name."""
     import narwhals as nw  # imported here, as that takes 50 ms
 
     if type(data).__name__ == "RecordBatch":
         data = sys.modules["pyarrow"].Table.from_batches([data])
-    return nw.from_native(_with_distinct_names(data))
-
-
-def _with_distinct_names(data: Any) -> Any:
-    """Rename the columns of a pandas frame or Arrow table if two share a name, which narwhals refuses."""
-    rename = partial(data.set_axis, axis=1) if hasattr(data, "set_axis") else None
-    rename = getattr(data, "rename_columns", rename)
-    if rename is None or len(set(names := column_names(data))) == len(names):
-        return data
-    return rename([str(position) for position in range(len(names))])
+    names = column_names(data)
+    if len(set(names)) < len(names):  # which narwhals refuses
+        numbers = [str(position) for position in range(len(names))]
+        pandas = hasattr(data, "set_axis")
+        data = data.set_axis(numbers, axis=1) if pandas else data.rename_columns(numbers)
+    return nw.from_native(data)
 
 
 def column_names(frame: Any) -> list[str]:
@@ -53,25 +48,19 @@ def column_names(frame: Any) -> list[str]:
 
 
 def _frame_rows(data: Any) -> Array:
-    """Copy a frame's columns into one (n, d) float array.
-
-    float32 is kept where every column fits in it; otherwise float64. A pandas
-    frame that already is one block of floats is viewed, not copied.
-    """
-    frame = as_frame(data)
-    if not hasattr(frame, "iter_columns"):
-        collect = "collect" if hasattr(data, "collect") else "compute"
-        raise TypeError(f"X is a lazy frame; call .{collect}() on it first")
+    """Copy a frame's columns into one float array; a pandas frame that is one block is viewed, not copied."""
+    for method in ("collect", "compute"):
+        if hasattr(data, method):
+            raise TypeError(f"X is a lazy frame; call .{method}() on it first")
     if set(map(str, getattr(data, "dtypes", ()))) in ({"float32"}, {"float64"}):
         return np.asarray(data)
+    frame = as_frame(data)
     pairs = zip(column_names(data), frame.iter_columns(), strict=True)
     columns = [_numeric(column, f"X, column {name!r},", 1) for name, column in pairs]
     if not columns:
         return np.empty((len(frame), 0))
-    rows = np.empty((len(frame), len(columns)), dtype=_float_type(np.result_type(*columns)))
-    for position, column in enumerate(columns):
-        rows[:, position] = column
-    return rows
+    dtype = _float_type(np.result_type(*columns))
+    return np.stack(columns, axis=1, dtype=dtype, casting="unsafe")
 
 
 _WANTED = {1: "have one value per row", 2: "be two-dimensional, rows by columns"}
@@ -86,36 +75,43 @@ def _numeric(given: Any, name: str, n_dims: int) -> Array:
 
     A masked value, or anything but numbers and booleans, is refused with its row.
     """
-    series = _as_series(given)
+    is_list = isinstance(given, (list, tuple))
     try:
-        values = np.asanyarray(given if series is None else series.to_numpy())
+        values = np.asanyarray(_column_values(given))
     except Exception as error:
-        if isinstance(error, ValueError) and isinstance(given, (list, tuple)):
-            raise ValueError(  # noqa: TRY004 (a list is fine)
-                f"{name} has rows of different lengths; {_ragged(given)}"
-            ) from error
+        if is_list and isinstance(error, ValueError):
+            text = f"{name} has rows of different lengths; {_ragged(given)}"
+            raise ValueError(text) from error
         raise TypeError(f"{name} cannot be read as numbers: {error}") from error
     if values.ndim != n_dims:
         hint = f"; one row is {name}[None, :], one column {name}[:, None]" if n_dims > values.ndim > 0 else ""
         raise ValueError(f"{name} must {_WANTED[n_dims]}; found shape {values.shape}{hint}")
-    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-        row = int(np.argwhere(values.mask)[0][0])
+    if np.ma.is_masked(values):
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
         raise RowError("{name} has a masked value in {row}", row, hint="drop", name=name)
-    if values.dtype.kind in "US" and isinstance(given, (list, tuple)):
+    if values.dtype.kind in "US" and is_list:
         values = np.asarray(given, dtype=object)  # NumPy turned the numbers beside the text into text
     if values.dtype.kind not in "biuf":
         _refuse_values(values, name)
     return np.asarray(values)
 
 
-def _as_series(column: Any) -> Any:
-    """Return a column of a frame as a narwhals series, and None for anything else."""
+def _column_values(column: Any) -> Any:
+    """Return the values of a column of a frame as an array; anything else as it is."""
     if isinstance(column, np.ndarray) or not hasattr(column, "to_numpy"):
-        return None
+        return column
     import narwhals as nw
 
     series = nw.from_native(column, pass_through=True, allow_series=True)
-    return series if isinstance(series, nw.Series) else None
+    return series.to_numpy() if isinstance(series, nw.Series) else column
+
+
+def _ragged(X: Any) -> str:
+    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            return f"row {row} has {length} values, row 0 has {lengths[0]}"
+    return "each entry must be one number"
 
 
 def _refuse_values(values: Array, name: str) -> NoReturn:
@@ -126,7 +122,7 @@ def _refuse_values(values: Array, name: str) -> NoReturn:
         if value is None or type(value).__name__ == "NAType":  # pandas.NA
             text = "{name} has a missing value ({value}) in {row}{place}"
             raise RowError(text, row, hint="drop", name=name, value=value, place=place)
-        if not isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_)):
+        if not is_number(value) and not isinstance(value, (bool, np.bool_)):
             shown = value.item() if isinstance(value, np.generic) else value
             raise TypeError(f"{name} holds {shown!r} ({type(shown).__name__}) in row {row}{place}; {way_out}")
     raise TypeError(f"{name} has type {values.dtype}, which is not numeric; convert it to numbers first")
@@ -138,18 +134,9 @@ _GROUP = 4096  # columns; einsum's order of summation changes with the shape bey
 def as_rows(X: Any, *, check_values: bool = True) -> Rows:
     """Convert ``X`` to rows: checked, and copied only if necessary.
 
-    Parameters
-    ----------
-    X : array, list of lists, data frame, Arrow table, or sparse matrix
-        float32 and float64 keep their type and memory; float16 becomes float32;
-        integers and booleans become float64.
-    check_values : bool
-        Also refuse NaN and infinity, which takes one pass over the data, and empty data.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The message names the first bad row, and what to do.
+    float32 and float64 keep their type and memory; float16 becomes float32; integers and booleans become
+    float64. With ``check_values``, NaN and infinity are refused, which takes one pass over the data, and
+    empty data. An error names the first bad row, and what to do.
 
     Examples
     --------
@@ -164,10 +151,8 @@ def as_rows(X: Any, *, check_values: bool = True) -> Rows:
         rows, names = _frame_rows(X), column_names(X)
     else:
         rows = _numeric(X, "X", 2)
-    dtype = _float_type(rows.dtype)
-    if rows.dtype != dtype:
-        with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
-            rows = rows.astype(dtype)
+    with np.errstate(over="ignore"):  # a long double may become infinite, which is refused
+        rows = rows.astype(_float_type(rows.dtype), copy=False)
     if rows.shape[1] == 0 or (check_values and rows.shape[0] == 0):
         raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row and one column are needed")
     if check_values:
@@ -184,25 +169,14 @@ def as_column(values: Any, n_rows: int, name: str) -> Array:
         if column.dtype.itemsize > 8:
             with np.errstate(over="ignore"):
                 column = column.astype(np.float64)
-        bad = np.flatnonzero(~np.isfinite(column))
-        if bad.size:
-            row = int(bad[0])
-            raise RowError(_NOT_FINITE, row, hint="drop", name=name, value=_shown(column[row]), place="")
+        refuse_nonfinite(column, name)
     return column
-
-
-_NOT_FINITE = "{name} has {value} in {row}{place}"
-
-
-def _shown(value: Any) -> str:
-    return "NaN" if np.isnan(value) else str(value)
 
 
 def dense_block(rows: Array, chunk: slice) -> Array:
     """Return consecutive rows in C order and aligned: a view if they already are.
 
-    In C order a row's products are always summed in the same order, so that
-    its loss is the same, bit for bit, at any position.
+    In C order a row's products are always summed in the same order, whatever its position.
     """
     block = rows[chunk]
     if block.flags.c_contiguous and block.flags.aligned:
@@ -237,9 +211,8 @@ def scratch_rows(rows: Rows) -> int:
 def row_products(block: Array, other: Array) -> Array:
     """Sum the products of each row of a dense block with ``other``: (d,), or (b, d) row by row.
 
-    BLAS is not used, as its sums depend on a row's position: equal rows must have
-    equal losses, in every grouping. This costs no more. Wide rows are summed in
-    fixed groups of columns, which einsum sums at once.
+    BLAS is not used, as its sums depend on a row's position: equal rows must have equal losses, in every
+    grouping. This costs no more. Wide rows are summed in fixed groups of columns, which einsum sums at once.
     """
     subscripts = "ij,j->i" if other.ndim == 1 else "ij,ij->i"
     if block.shape[1] <= _GROUP:
@@ -252,10 +225,7 @@ def row_products(block: Array, other: Array) -> Array:
 
 
 def row_norms(rows: Rows) -> Array:
-    """Compute the Euclidean norm of each row, also if its square would overflow or underflow.
-
-    Cost: one pass; scratch memory is one chunk.
-    """
+    """Compute the Euclidean norm of each row, also if its square would overflow or underflow, in one pass."""
     norms = np.empty(rows.shape[0], dtype=rows.dtype)
     safe = np.finfo(rows.dtype).tiny ** 0.5 * 1e3  # below, squares lose digits
 
@@ -274,7 +244,7 @@ def row_norms(rows: Rows) -> Array:
 
 
 def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None) -> None:
-    """Raise a ValueError that names the first row with NaN or infinity, if there is one."""
+    """Raise a ValueError that names the first row, or entry of a column, with NaN or infinity."""
     if sparse.issparse(rows) and np.isfinite(rows.data).all():
         return
 
@@ -285,19 +255,22 @@ def refuse_nonfinite(rows: Rows, name: str = "X", names: list[str] | None = None
                 return
         bad = np.argwhere(~np.isfinite(to_dense(block)))
         if len(bad):
-            row, column = bad[0].tolist()
-            place = f", column {column}" + (f" ({names[column]!r})" if names else "")
+            row, *columns = bad[0].tolist()
+            value = block[tuple(bad[0])]
+            named = [names[column] for column in columns] if names else columns
+            place = f", column {columns[0]}" if columns else ""
+            place += f" ({named[0]!r})" if names else ""
             raise RowError(
-                _NOT_FINITE,
+                "{name} has {value} in {row}{place}",
                 chunk.start + row,
-                column=names[column] if names else column,
+                column=named[0] if named else None,
                 hint="drop",
                 name=name,
-                value=_shown(block[row, column]),
+                value="NaN" if np.isnan(value) else value,
                 place=place,
             )
 
-    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1]))
+    for_each_chunk(work, rows.shape[0], rows_per_chunk(rows.shape[1] if rows.ndim > 1 else 1))
 
 
 def _csr(X: Any) -> Rows:
@@ -316,14 +289,6 @@ def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind not in "biuf":
         raise TypeError(f"X has type {dtype}, which is not numeric; encode it as numbers first")
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
-
-
-def _ragged(X: Any) -> str:
-    lengths = [len(row) if hasattr(row, "__len__") else None for row in X]
-    first = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
-    if first is None:
-        return "each entry must be one number"
-    return f"row {first} has {lengths[first]} values, row 0 has {lengths[0]}"
 
 
 def read_only(array: Array) -> Array:
@@ -357,13 +322,7 @@ def check_count(name: str, number: Any, least: int = 1) -> int:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator.
-
-    Examples
-    --------
-    >>> int(generator(7).integers(100)) == int(generator(7).integers(100))
-    True
-    """
+    """Convert None, a seed, a Generator or scikit-learn's RandomState to a Generator."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):

@@ -54,30 +54,11 @@ class WeightedPoints:
     ids: Array
 
     def __init__(self, X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> None:
-        self._make(X, y, weights, ids)
-
-    def _make(self, X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> None:
-        rows = as_rows(X, check_values=check_values)
-        n = rows.shape[0]
-        if not n:
-            raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
-        labels = None if y is None else as_column(y, n, "y")
-        valid_weights = np.ones(n) if weights is None else checked_weights(weights, n)
-        valid_ids = np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n)
-        self._set(rows, labels, valid_weights, valid_ids)
+        self._set(*_validated(X, y, weights, ids))
 
     def _set(self, X: Rows, y: Array | None, weights: Array, ids: Array) -> None:
-        object.__setattr__(self, "X", _frozen_rows(X))
-        object.__setattr__(self, "y", None if y is None else read_only(y))
-        object.__setattr__(self, "weights", read_only(weights))
-        object.__setattr__(self, "ids", read_only(ids))
-
-    @classmethod
-    def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
-        """Make points without checking that the values of X are finite."""
-        made = cls.__new__(cls)
-        made._make(X, y, weights, ids, check_values=False)
-        return made
+        labels = None if y is None else read_only(y)
+        vars(self).update(X=_frozen_rows(X), y=labels, weights=read_only(weights), ids=read_only(ids))
 
     @classmethod
     def _from_parts(cls, X: Rows, y: Array | None, weights: Array, ids: Array) -> WeightedPoints:
@@ -85,6 +66,11 @@ class WeightedPoints:
         made = cls.__new__(cls)
         made._set(X, y, weights, ids)
         return made
+
+    @classmethod
+    def _unvalidated(cls, X: Any, y: Any, weights: Any, ids: Any) -> WeightedPoints:
+        """Make points without checking that the values of X are finite."""
+        return cls._from_parts(*_validated(X, y, weights, ids, check_values=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeightedPoints._from_parts, (self.X, self.y, self.weights, self.ids)
@@ -130,21 +116,19 @@ class WeightedPoints:
         array([2, 0])
         """
         if not isinstance(which, slice):
-            which = np.asarray(which)
-            if which.size == 0 and which.dtype.kind == "f":  # what NumPy makes of []
-                which = which.astype(np.intp)
+            which = np.asarray(which if np.size(which) else np.arange(0))  # an empty list has no type
             if which.dtype.kind not in "biu" or which.ndim != 1:
                 raise IndexError("take needs a one-dimensional array of integers or booleans, or a slice")
-        ids = self.ids[which]
-        if not isinstance(which, slice) and which.dtype.kind != "b":
-            _refuse_repeats(ids)
-        y = None if self.y is None else self.y[which]
-        return self._from_parts(self.X[which], y, self.weights[which], ids)
+            if which.dtype.kind != "b":
+                _refuse_repeats(self.ids[which])
+        return self._rows(self.X[which], which, self.weights[which])
 
     def take_unchecked(self, rows: Array, weights: Array) -> WeightedPoints:
         """Return the points numbered ``rows``, which must be distinct, with other weights; unchecked."""
-        y = None if self.y is None else self.y[rows]
-        return self._from_parts(take_rows(self.X, rows), y, weights, self.ids[rows])
+        return self._rows(take_rows(self.X, rows), rows, weights)
+
+    def _rows(self, X: Rows, which: Any, weights: Array) -> WeightedPoints:
+        return self._from_parts(X, None if self.y is None else self.y[which], weights, self.ids[which])
 
     def with_weights(self, weights: Array) -> WeightedPoints:
         """Return the same points with other weights, which are not checked; X is shared."""
@@ -172,13 +156,12 @@ class WeightedPoints:
             raise ValueError("concat needs at least one set of points; found none")
         for part in parts[1:]:
             _refuse_mismatch(parts[0], part)
-        ids = np.concatenate([part.ids for part in parts])
-        _refuse_repeats(ids)
-        labels = [part.y for part in parts if part.y is not None]
-        stacked = [part.X for part in parts]
-        X = sparse.vstack(stacked, format="csr") if sparse.issparse(parts[0].X) else np.concatenate(stacked)
-        weights = np.concatenate([part.weights for part in parts])
-        return WeightedPoints._from_parts(X, np.concatenate(labels) if labels else None, weights, ids)
+        X, y, weights, ids = zip(*((part.X, part.y, part.weights, part.ids) for part in parts), strict=True)
+        numbers = np.concatenate(ids)
+        _refuse_repeats(numbers)
+        rows = sparse.vstack(X, format="csr") if sparse.issparse(X[0]) else np.concatenate(X)
+        labels = None if y[0] is None else np.concatenate(y)
+        return WeightedPoints._from_parts(rows, labels, np.concatenate(weights), numbers)
 
 
 def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> WeightedPoints:
@@ -193,6 +176,19 @@ def points(X: Any, y: Any = None, weights: Any = None, ids: Any = None) -> Weigh
     return WeightedPoints(X, y, weights, ids)
 
 
+def _validated(X: Any, y: Any, weights: Any, ids: Any, *, check_values: bool = True) -> tuple[Any, ...]:
+    rows = as_rows(X, check_values=check_values)
+    n = rows.shape[0]
+    if not n:
+        raise ValueError(f"X is empty: it has shape {rows.shape}; at least one row is needed")
+    return (
+        rows,
+        None if y is None else as_column(y, n, "y"),
+        np.ones(n) if weights is None else checked_weights(weights, n),
+        np.arange(n, dtype=np.int64) if ids is None else checked_ids(ids, n),
+    )
+
+
 def checked_weights(weights: Any, n: int) -> Array:
     """Convert weights to (n,) float64; refuse negative ones, and an infinite total."""
     column = as_column(weights, n, "weights").astype(np.float64, copy=False)
@@ -202,10 +198,10 @@ def checked_weights(weights: Any, n: int) -> Array:
 
 def checked_total(weights: Array) -> float:
     """Add weights up; refuse negative ones, NaN, and an infinite total."""
-    wrong = np.flatnonzero(~(weights >= 0))
-    if wrong.size:
-        text = "weights must not be negative; {row} has {weight}"
-        raise RowError(text, int(wrong[0]), weight=weights[wrong[0]])
+    wrong = ~(weights >= 0)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise RowError("weights must not be negative; {row} has {weight}", row, weight=weights[row])
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if total == np.inf:
@@ -218,10 +214,10 @@ def checked_ids(ids: Any, n: int) -> Array:
     column = as_column(ids, n, "ids")
     if column.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers; found type {column.dtype}, such as {column[0]!r} in row 0")
-    if column.dtype.kind == "u" and column.itemsize == 8:
-        large = np.flatnonzero(column > np.iinfo(np.int64).max)
-        if large.size:
-            raise RowError("ids must fit in int64; {row} has {id}", int(large[0]), id=column[large[0]])
+    large = column > np.iinfo(np.int64).max
+    if large.any():
+        row = int(np.argmax(large))
+        raise RowError("ids must fit in int64; {row} has {id}", row, id=column[row])
     column = column.astype(np.int64, copy=False)
     _refuse_repeats(column)
     return column
@@ -229,24 +225,21 @@ def checked_ids(ids: Any, n: int) -> Array:
 
 def _refuse_repeats(ids: Array) -> None:
     """Raise a ValueError that names the first row whose id is repeated, if there is one."""
-    if ids.size < 2 or (ids[1:] > ids[:-1]).all():
+    if (ids[1:] > ids[:-1]).all():
         return
-    order = np.argsort(ids, kind="stable")
-    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
+    _, firsts, codes = np.unique(ids, return_index=True, return_inverse=True)
+    again = np.flatnonzero(firsts[codes] != np.arange(len(ids)))
     if again.size:
-        row = int(again.min())
-        first = int(np.flatnonzero(ids == ids[row])[0])
+        row = int(again[0])
         text = "ids must be distinct; id {id} of {earlier} occurs again in {row}"
-        raise RowError(text, row, earlier=first, id=ids[row])
+        raise RowError(text, row, earlier=int(firsts[codes[row]]), id=ids[row])
 
 
 def _refuse_mismatch(first: WeightedPoints, part: WeightedPoints) -> None:
     if part.n_columns != first.n_columns:
         raise ValueError(f"points with {first.n_columns} and {part.n_columns} columns cannot be joined")
     if (part.y is None) != (first.y is None):
-        raise ValueError(
-            "points with labels and points without cannot be joined; give labels to all or to none"
-        )
+        raise ValueError("points with and without labels cannot be joined; give labels to all or to none")
     if sparse.issparse(part.X) != sparse.issparse(first.X):
         raise ValueError("dense and sparse points cannot be joined; convert one of them first")
 
@@ -265,12 +258,10 @@ _POSITIVE = np.uint64(2**63 - 1)  # 63 bits, so that a number is a non-negative 
 
 
 def is_names(ids: Any) -> bool:
-    """Return whether ids are names: a string, a UUID, or a column that begins with one.
+    """Return whether ids are names: a string, a UUID, or a column that begins with one, or of text if empty.
 
-    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are
-    columns; a data frame, a dict and a set are not. Only the first entry is
-    examined: :func:`numbers_of` checks the others. An array of text
-    is names even if it is empty.
+    Lists, tuples, arrays, and the columns of pandas, polars and Arrow are columns; a data frame, a dict and
+    a set are not. Only the first entry is examined: :func:`numbers_of` checks the others.
 
     Examples
     --------

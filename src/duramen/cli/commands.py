@@ -36,7 +36,7 @@ from duramen.cli.output import bar, fields_of, write
 from duramen.coreset.coreset import load_coreset
 from duramen.extras import needed
 from duramen.files import replacing
-from duramen.io.scan import Scan, TableSource
+from duramen.io.scan import TableScan
 from duramen.points import WeightedPoints
 from duramen.progress import Bar
 from duramen.store.store import open_store
@@ -168,7 +168,7 @@ def predict(options: Namespace) -> Result:
 Batches = Iterator[dict[str, list[Any]]]
 
 
-def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, Any]) -> Batches:
+def _predictions(model: Model, data: TableScan, shown: Bar, facts: dict[str, Any]) -> Batches:
     """Read and predict batch by batch; note the columns and the number of rows among the facts."""
     for batch, rows in data.encoding.read(data.table):
         end = batch.first + len(batch)
@@ -181,12 +181,12 @@ def _predictions(model: Model, data: TableSource, shown: Bar, facts: dict[str, A
         raise ValueError(f"{data.table.path} has no rows to predict")
 
 
-def _data_for(model: Model, options: Namespace) -> TableSource:
+def _data_for(model: Model, options: Namespace) -> TableScan:
     """Open the file with the model's encoding, without what prediction does not need."""
     data = read_data(options.data, options.talk, model.encoding, {"features": model.columns})
     if model.encoding is not None:
         id = model.encoding.id if model.encoding.id in data.table.columns else None
-        data = TableSource(data.table, replace(model.encoding, label=None, weight=None, id=id))
+        data = TableScan(data.table, replace(model.encoding, label=None, weight=None, id=id))
     if len(data.names) != model.n_columns:
         raise ValueError(f"{options.data} has {len(data.names)} columns, but the model has {model.n_columns}")
     return data
@@ -239,7 +239,8 @@ def _read_points(options: Namespace, core: Coreset, columns: dict[str, Any]) -> 
     """Read all rows of the data, encoded like the coreset's."""
     data = read_data(options.data, options.talk, encoding_in(core.metadata), columns, type(core.loss))
     with bar(options.talk, "reading") as shown:
-        found = Scan(data, shown.at_pass).passed(dict[int, WeightedPoints], dict.__setitem__)
+        scan = TableScan(data.table, data.encoding, shown.at_pass)
+        found = scan.passed(dict[int, WeightedPoints], dict.__setitem__)
     parts = sorted(part for one in found for part in one.items())
     if not parts:
         raise ValueError(f"{options.data} has no rows")

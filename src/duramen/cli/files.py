@@ -23,7 +23,7 @@ from duramen.coreset.save import loss_of, loss_state
 from duramen.extras import needed
 from duramen.files import checksum, replacing
 from duramen.io.formats import is_pattern
-from duramen.io.scan import Scan, TableSource
+from duramen.io.scan import TableScan
 from duramen.progress import Bar
 from duramen.text import few
 
@@ -75,7 +75,7 @@ def read_data(
     settings: dict[str, Any],
     loss: type[Loss] | None = None,
     n_classes: int | None = None,
-) -> TableSource:
+) -> TableScan:
     """Open a table with an encoding; without one, learn it, and the classes if the loss has classes."""
     from duramen.io import learn_encoding
 
@@ -88,7 +88,7 @@ def read_data(
             )
         if loss is not None:
             encoding = _with_labels(table, encoding, loss, n_classes)
-    return TableSource(table, encoding)
+    return TableScan(table, encoding)
 
 
 def _with_labels(table: Table, encoding: Encoding, loss: type[Loss], n_classes: int | None) -> Encoding:
@@ -131,9 +131,9 @@ def build_core(path: Path, options: Namespace) -> Coreset:
     data = read_data(path, options.talk, None, settings, LOSSES[options.loss], options.classes)
     loss = make_loss(options.loss, given, data.classes)
     with bar(options.talk, "building") as shown:
-        rows = Scan(data, shown.at_pass)
+        rows = TableScan(data.table, data.encoding, shown.at_pass)
         core = robust_coreset(rows, loss=loss, **sampling_settings(options))
-        names = rows.names_of(core.ids) if data.encoding.text_ids else None
+        names = rows.names_of(core.ids) if data.encoding.ids == "text" else None
     return _with_metadata(core, data.encoding.to_json(), names)
 
 

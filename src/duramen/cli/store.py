@@ -39,7 +39,7 @@ from duramen.cli.options import (
 )
 from duramen.cli.output import Interrupted, bar, defer_interrupts, describe_error, fields_of
 from duramen.errors import RowError
-from duramen.io.scan import TableSource
+from duramen.io.scan import TableScan
 from duramen.store.store import open_store
 
 
@@ -114,7 +114,7 @@ def insert(store: Any, options: Namespace) -> Result:
     return _feed(store, data, options, apply, "inserted")
 
 
-def _data_for(store: Any, options: Namespace) -> TableSource:
+def _data_for(store: Any, options: Namespace) -> TableScan:
     """Open the file with the store's encoding, or learn one if there is none."""
     loss, settings = store.loss, store.notes.get("columns") or {}
     n_classes = loss.n_classes if loss.has_classes else None
@@ -122,7 +122,7 @@ def _data_for(store: Any, options: Namespace) -> TableSource:
 
 
 def _feed(
-    store: Any, data: TableSource, options: Namespace, apply: Callable[[Any], None], done: str
+    store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str
 ) -> Result:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
     start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
@@ -185,7 +185,7 @@ def _is_whole(one: Any) -> bool:
 def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     """Read ids from a table with one column, or from lines of text; return the header of a CSV file, too."""
     from duramen.io import Encoding
-    from duramen.io.encoding import has_text_ids
+    from duramen.io.encoding import form_of_ids
     from duramen.io.formats import is_table
 
     from_stdin = str(path) == "-"
@@ -197,7 +197,7 @@ def _read_ids(path: Path) -> tuple[str | None, list[Any]]:
     name, *others = table.columns
     if others:
         raise ValueError(f"{path} has {len(table.columns)} columns; pass a file with one, the ids")
-    encoding = Encoding((), id=name, text_ids=has_text_ids(table, name))
+    encoding = Encoding((), id=name, ids=form_of_ids(table, name))
     ids = [one for _, rows in encoding.read(table) for one in rows.ids]  # type: ignore[union-attr]
     return None if table.typed else name, ids
 
@@ -214,7 +214,7 @@ def update(store: Any, options: Namespace) -> Result:
     if "encoding" not in store.notes:
         raise ValueError(f"{options.store} is empty, so there is nothing to update; insert rows first")
     data = _data_for(store, options)
-    data = TableSource(data.table, replace(data.encoding, id=options.id or data.encoding.id))
+    data = TableScan(data.table, replace(data.encoding, id=options.id or data.encoding.id))
     if data.encoding.id is None:
         raise ValueError(
             f"{options.store} numbered its rows itself; name the column of ids of the file with --id"

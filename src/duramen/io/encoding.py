@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import accumulate
 from operator import methodcaller
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,8 +28,9 @@ from duramen.io.tables import (
     Kind,
     Table,
     column_roles,
-    plain_number,
+    listed_names,
     refuse_where,
+    repeated,
     rows_in_memory,
 )
 from duramen.text import few, shorten
@@ -40,9 +42,6 @@ _ROWS, _CACHE = 2048, 1 << 20  # rows filled at a time: this many, or what a cor
 _MOST_CATEGORIES = 1000  # with more, a column holds names or ids, not categories
 _CHOICES = (Kind.TEXT, Kind.FLAG, Kind.CATEGORY)  # one-hot for "auto", and classes as a label
 _TEXT_IDS = (Kind.TEXT, Kind.CODE, Kind.MIXED)  # text as ids
-_CODE = re.compile(r"[+-]?0[0-9]")
-_MISSING_LABEL = f"{MISSING}; the label is never imputed; drop the row"
-_MISSING_WEIGHT = f"{MISSING}; the weight is never imputed; drop the row"
 
 
 def category_text(category: Category) -> str:
@@ -56,12 +55,13 @@ class Number:
 
     name: str
     fill: float | None = None
+    kind: str = field(default="number", init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def encode(self, column: Column, dtype: Any) -> Array:
+    def encode(self, column: Column, dtype: Any = np.float64, hint: str = "impute") -> Array:
         """Return finite numbers."""
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.asarray(column.numbers(), dtype=dtype)
@@ -69,8 +69,8 @@ class Number:
                 return values
         if self.fill is not None:
             values = np.where(np.isnan(values), values.dtype.type(self.fill), values)
-        refuse_where(np.isnan(values), MISSING, hint="impute")
-        refuse_where(np.isinf(values), "is infinite, or too large in {row}; correct it or drop the row")
+        refuse_where(np.isnan(values), MISSING, hint=hint)
+        refuse_where(np.isinf(values), INFINITE)
         return values
 
 
@@ -85,52 +85,44 @@ class Choice:
     of: str
     categories: tuple[Category, ...]
     fill: Category | None = None
+    kind: str = field(default="choice", init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category_text(category)}" for category in self.categories)
 
-    def encode(self, column: Column, missing: str = MISSING, hint: str = "impute") -> Array:
+    def encode(self, column: Column, hint: str = "impute") -> Array:
         """Return the place of each value among the categories; refuse missing and new values."""
         codes, values = column.distinct(self.of)
         known = {category: code for code, category in enumerate(self.categories)}
         filled = -1 if self.fill is None else known[self.fill]
-        table = np.array([*(known.get(value, -2) for value in values), filled], dtype=np.int64)
+        table = np.array([*(known.get(value, -2) for value in values), filled])
         found = table[codes]  # code -1, the last entry, is for missing values
-        refuse_where(found == -1, missing, hint=hint)
-        if found.size and found.min() < 0:
+        refuse_where(found == -1, MISSING, hint=hint)
+        if (found < 0).any():
             row = int(np.argmin(found))
-            value = values[codes[row]]
             raise RowError(
-                "holds {value}, which was not seen when the encoding was learned in {row}; known: {known}; "
+                "holds {value!r}, which was not seen when the encoding was learned in {row}; known: {known}; "
                 "correct the value, drop the row, or learn the encoding from data that include it",
                 row,
-                value=repr(shorten(value, 60)) if isinstance(value, str) else category_text(value),
+                value=shorten(category_text(values[codes[row]]), 60),
                 known=few([category_text(category) for category in self.categories], 5),
             )
         return found
 
 
-def _part_to_json(part: Number | Choice) -> dict[str, Any]:
-    return {"kind": type(part).__name__.lower(), **vars(part)}
-
-
-def _part_from_json(kind: str, categories: Iterable[Category] = (), **settings: Any) -> Any:
-    if kind == "choice":
-        return Choice(categories=tuple(categories), **settings)
-    return {"number": Number}[kind](**settings)
+def _part_from_json(state: dict[str, Any]) -> Number | Choice:
+    settings = dict(state)
+    if settings.pop("kind") == "number":
+        return Number(**settings)
+    return Choice(categories=tuple(settings.pop("categories")), **settings)
 
 
 @dataclass(frozen=True)
 class EncodedRows:
     """A batch as numbers.
 
-    Attributes
-    ----------
-    X : array (n, p), float32 or float64, C-contiguous
-    y : array (n,), float64, or None
-    weights : array (n,), float64, or None
-    ids : array (n,), int64, or list of str, or None
+    X is C-contiguous, float32 or float64; labels and weights are float64; ids are int64, or a list of str.
     """
 
     X: Array
@@ -156,10 +148,9 @@ class Encoding:
         Names of columns.
     label_choice : Choice or None
         The classes of a label that is not a number.
-    text_ids : bool
-        Whether ids are text; otherwise they are whole numbers.
-    single : bool
-        Whether X is float32, as were all numeric features when it was learned.
+    ids : {"whole", "text"}
+    dtype : {"float32", "float64"}
+        Of X: float32 if all numeric features were when it was learned.
     impute : str or None
         What missing values become.
     """
@@ -169,8 +160,8 @@ class Encoding:
     weight: str | None = None
     id: str | None = None
     label_choice: Choice | None = None
-    text_ids: bool = False
-    single: bool = False
+    ids: str = "whole"
+    dtype: str = "float64"
     impute: str | None = None
 
     @property
@@ -202,80 +193,53 @@ class Encoding:
     def read(
         self, table: Table, n_rows: int | None = None, skip: int = 0
     ) -> Iterator[tuple[Batch, EncodedRows]]:
-        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each.
-
-        Examples
-        --------
-        >>> for batch, rows in encoding.read(table):  # doctest: +SKIP
-        ...     store.insert(rows.X, y=rows.y)
-        """
+        """Read the columns that are needed in batches, by default of ``batch_rows``, and encode each."""
         batches = table.batches(self.batch_rows if n_rows is None else n_rows, self.columns, skip)
         return ((batch, self.rows(batch)) for batch in batches)
 
     def rows(self, batch: Batch) -> EncodedRows:
-        """Encode a batch.
-
-        Raises
-        ------
-        ValueError
-            If a column is absent or holds a different kind of values, a value is missing
-            and not imputed, or infinite, or a category is new. The message names the file,
-            the column and the row.
-        """
-        if self.label_choice is None:
-            labels = partial(_plain_numbers, missing=_MISSING_LABEL)
-        else:
-            labels = partial(self.label_choice.encode, missing=_MISSING_LABEL, hint="")
+        """Encode a batch; an error about a value names the file, the column and the row."""
+        labels = partial((self.label_choice or Number("")).encode, hint="drop")
         y = _read(batch, self.label, labels)
         weights = _read(batch, self.weight, _weights)
-        ids = _read(batch, self.id, methodcaller("words" if self.text_ids else "whole"))
+        ids = _read(batch, self.id, methodcaller("words" if self.ids == "text" else "whole"))
         return EncodedRows(self._matrix(batch), None if y is None else y.astype(np.float64), weights, ids)
 
     def _matrix(self, batch: Batch) -> Array:
-        X = np.zeros((len(batch), len(self.names)), dtype=np.float32 if self.single else np.float64)
-        numbers: dict[int, Any] = {}  # columns by their place in X
-        place = 0
-        for part in self.parts:
+        X = np.zeros((len(batch), len(self.names)), dtype=self.dtype)
+        places = accumulate((len(part.names) for part in self.parts), initial=0)
+        numbers = []  # columns, with their places in X
+        for part, place in zip(self.parts, places, strict=False):
             if isinstance(part, Choice):
                 X[np.arange(len(X)), place + _read(batch, part.name, part.encode)] = 1
             else:
-                numbers[place] = _read(batch, part.name, partial(part.encode, dtype=X.dtype))
-            place += len(part.names)
+                numbers.append((place, _read(batch, part.name, partial(part.encode, dtype=X.dtype))))
         rows = max(_ROWS, _CACHE // max(1, X.itemsize * X.shape[1]))
         for start in range(0, len(X), rows):
-            block = X[start : start + rows]
-            for place, values in numbers.items():
-                block[:, place] = values[start : start + rows]
+            for place, values in numbers:
+                X[start : start + rows, place] = values[start : start + rows]
         return X
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON types; :meth:`from_json` reads them."""
-        state = {
-            "format": _FORMAT,
-            "features": list(map(_part_to_json, self.parts)),
-            "label": self.label,
-            "classes": self.label_choice and _part_to_json(self.label_choice),
-            "weight": self.weight,
-            "id": self.id,
-            "ids": "text" if self.text_ids else "whole",
-            "dtype": "float32" if self.single else "float64",
-            "impute": self.impute,
-        }
+        state = {"format": _FORMAT, **asdict(self)}
+        state |= {"features": state.pop("parts"), "classes": state.pop("label_choice")}
         return json_types(state, "an encoding")
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Encoding:
         """Read what :meth:`to_json` returned; raise ValueError if it is invalid."""
         try:
-            return cls(
-                {_FORMAT: tuple}[state["format"]](_part_from_json(**part) for part in state["features"]),
-                **{role: state[role] for role in ("label", "weight", "id", "impute")},
-                label_choice=None if state["classes"] is None else _part_from_json(**state["classes"]),
-                text_ids=state["ids"] == "text",
-                single=state["dtype"] == "float32",
-            )
+            return cls._from_fields(**state)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is not an encoding that this version can read: {error}") from error
+
+    @classmethod
+    def _from_fields(cls, format: int, features: Any, classes: Any, **fields: Any) -> Encoding:
+        if format != _FORMAT:
+            raise ValueError(f"its format is {format!r}")
+        parts = tuple(map(_part_from_json, features))
+        return cls(parts, label_choice=classes and _part_from_json(classes), **fields)
 
 
 def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
@@ -290,18 +254,10 @@ def _read(batch: Batch, name: str | None, read: Callable[[Column], T]) -> T:
         raise
 
 
-def _plain_numbers(column: Column, missing: str) -> Array:
-    """Read labels or weights: numbers, none of them missing or infinite."""
-    values = column.numbers()
-    refuse_where(np.isnan(values), missing)
-    refuse_where(np.isinf(values), INFINITE)
-    return values
-
-
 def _weights(column: Column) -> Array:
-    values = _plain_numbers(column, _MISSING_WEIGHT)
+    values = Number("").encode(column, hint="drop")
     refuse_where(values < 0, "is negative in {row}; a weight is 0 or more")
-    return values.astype(np.float64)
+    return values
 
 
 def learn_encoding(
@@ -343,25 +299,15 @@ def learn_encoding(
     classes : bool
         Whether labels that are numbers become 0..k-1, too.
 
-    Raises
-    ------
-    ValueError
-        Naming the column, and the row where there is one.
-
     Examples
     --------
     >>> import numpy as np, tempfile
     >>> from pathlib import Path
     >>> from duramen.io import open_table
     >>> file = Path(tempfile.mkdtemp()) / "data.npz"
-    >>> np.savez(file, age=np.array([30, 40]), colour=np.array(["red", "blue"]), bad=np.array([True, False]))
-    >>> table = open_table(file)
-    >>> encoding = learn_encoding(table, label="bad", one_hot=["colour"])
-    >>> encoding.names
+    >>> np.savez(file, age=np.array([30, 40]), colour=np.array(["red", "blue"]))
+    >>> learn_encoding(open_table(file), one_hot=["colour"]).names
     ('age', 'colour=blue', 'colour=red')
-    >>> rows = encoding.rows(next(table.batches()))
-    >>> rows.X, rows.y
-    (array([[30.,  0.,  1.], [40.,  1.,  0.]]), array([1., 0.]))
     """
     if impute not in (None, "mean", "median", "zero"):
         raise ValueError(f"impute={impute!r} must be 'mean', 'median', 'zero' or None")
@@ -370,41 +316,44 @@ def learn_encoding(
     roles = {"label": label, "weight": weight, "id": id}
     used = _features(table, roles, features)
     chosen = _one_hot_columns(table, used, one_hot)
-    _check_kinds(table, used, chosen, roles)
+    for name in used:
+        _check_kind(table, name, "feature", "time")
+        if name not in chosen:
+            may_be_id = id is None and table.kinds[name] in _TEXT_IDS
+            _check_kind(table, name, "number", "text id" if may_be_id else "text")
+    for role, column in roles.items():
+        if column is not None:
+            _check_kind(table, column, role)
     numbers = [name for name in used if name not in chosen]
-    learners: dict[str, _Categories | _Mean | _Median] = {
-        name: _Categories(_values_of(table, name), filled=impute is not None) for name in chosen
-    }
+    learners: list[_Categories | _Mean | _Median] = [
+        _Categories(table, name, filled=impute is not None) for name in chosen
+    ]
     if impute in ("mean", "median"):
-        learners |= {name: number_learner(impute, len(numbers)) for name in numbers}
+        learners += [number_learner(impute, len(numbers), name) for name in numbers]
     if label is not None and (classes or table.kinds[label] in _CHOICES):
-        of = _values_of(table, label) if table.kinds[label] in _CHOICES else "number"
-        learners[label] = _Categories(of, label=True)
-    for batch in table.batches(columns=learners) if learners else ():
-        for name, learner in learners.items():
-            _read(batch, name, learner.add)
+        learners.append(_Categories(table, label, label=True))
+    for batch in table.batches(columns=[learner.name for learner in learners]) if learners else ():
+        for learner in learners:
+            _read(batch, learner.name, learner.add)
         if each is not None:
             each(batch)
-    found: dict[str, Any] = {name: learner.result() for name, learner in learners.items()}
-    for name, value in found.items():
-        if value is None:
-            text = "{path}: column {column!r} has no value in any row"
-            raise RowError(text, column=name, hint="features", path=table.path)
+    found: dict[str | None, Any] = {learner.name: learner.result() for learner in learners}
+    for column, part in found.items():
+        if part is None:
+            text = "has no value in any row"
+            raise RowError(text, column=column, hint="features", prefix=f"{table.path}: column {column!r} ")
     constant = None if impute is None else 0.0
     encoding = Encoding(
-        tuple(
-            Choice(name, *found[name]) if name in chosen else Number(name, found.get(name, constant))
-            for name in used
-        ),
+        tuple(found.get(name) or Number(name, constant) for name in used),
         label,
         weight,
         id,
-        Choice(label, *found[label]) if label is not None and label in found else None,
-        text_ids=id is not None and table.kinds[id] in _TEXT_IDS,
-        single=bool(numbers) and all(table.kinds[name] is Kind.SINGLE for name in numbers),
+        found.get(label),
+        ids="whole" if id is None else form_of_ids(table, id),
+        dtype="float32" if {table.kinds[name] for name in numbers} == {Kind.SINGLE} else "float64",
         impute=impute,
     )
-    twice = [name for name, count in Counter(encoding.names).items() if count > 1]
+    twice = repeated(encoding.names)
     if twice:
         raise ValueError(f"{table.path}: two columns of X would be called {few(twice)}; rename a column")
     return encoding
@@ -415,13 +364,13 @@ def _features(table: Table, roles: dict[str, str | None], features: Iterable[str
     taken = column_roles(table.columns, table.path, roles, features)
     used = tuple(name for name, role in taken.items() if role == "features")
     if features is None:
-        used = tuple(name for name in table.columns if name not in taken and name not in table.index)
-        index = [name for name in table.index if name not in taken]
-        if index:
+        rest = [name for name in table.columns if name not in taken]
+        used = tuple(name for name in rest if name not in table.index)
+        if len(used) < len(rest):
             _warn(
                 table,
-                f"{few(index)} was the index of a pandas frame, and is not used as a feature; "
-                "name it among the features if it is one, or as the id",
+                f"{few(sorted({*rest} - {*used}))} was the index of a pandas frame, and is not used as a "
+                "feature; name it among the features if it is one, or as the id",
             )
         for name in used:
             if roles["id"] is None and name.strip().lower() == "id" and table.kinds[name] is Kind.WHOLE:
@@ -435,22 +384,22 @@ def _warn(table: Table, text: str) -> None:
     warnings.warn(f"{table.path}: {text}", stacklevel=4)
 
 
-def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> frozenset[str]:
+def _one_hot_columns(table: Table, used: Sequence[str], one_hot: Iterable[str] | str) -> Collection[str]:
     """Return which features are encoded one-hot; refuse a name that is not a feature."""
     if one_hot == "auto":
-        return frozenset(name for name in used if table.kinds[name] in _CHOICES)
-    if isinstance(one_hot, str):
-        raise TypeError(f'one_hot={one_hot!r} is a string; pass a list of names, or "auto"')
-    names = frozenset(one_hot)
-    if not names <= {*used}:
-        unknown = min(names - {*used})
-        raise ValueError(f"one-hot column {unknown!r} is not among the features; they are {few(used)}")
+        return [name for name in used if table.kinds[name] in _CHOICES]
+    names = listed_names(one_hot, "one_hot")
+    for name in names:
+        if name not in used:
+            raise ValueError(f"one-hot column {name!r} is not among the features; they are {few(used)}")
     return names
 
 
-_ODD = (Kind.TIME, Kind.OTHER)
+_FEATURES = frozenset(Kind) - {Kind.TIME, Kind.OTHER}
 _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each role may hold, and why
-    "label": (frozenset(Kind) - {*_ODD, Kind.MIXED}, "; labels are numbers, text or true/false"),
+    "feature": (_FEATURES, ", which cannot be a feature"),
+    "number": (NUMERIC, ", not numbers"),
+    "label": (_FEATURES - {Kind.MIXED}, "; labels are numbers, text or true/false"),
     "weight": (NUMERIC, ", not numbers"),
     "id": (
         (Kind.WHOLE, *_TEXT_IDS),
@@ -459,42 +408,22 @@ _ROLES: dict[str, tuple[Collection[Kind], str]] = {  # what a column of each rol
 }
 
 
-def _check_kinds(
-    table: Table, used: Sequence[str], chosen: Collection[str], roles: dict[str, str | None]
-) -> None:
-    """Refuse columns that cannot have the role they are given."""
-    for name in used:
-        kind = table.kinds[name]
-        if kind in _ODD:
-            _refuse_kind(table, name, ", which cannot be a feature", "time")
-        if kind not in NUMERIC and name not in chosen:
-            hint = "text id" if roles["id"] is None and kind in _TEXT_IDS else "text"
-            _refuse_kind(table, name, ", not numbers", hint)
-    for role, column in roles.items():
-        if column is not None and table.kinds[column] not in _ROLES[role][0]:
-            _refuse_kind(table, column, _ROLES[role][1], what=f"the {role}")
-
-
-def has_text_ids(table: Table, id: str) -> bool:
-    """Return whether ids are text; refuse what is neither text nor whole numbers."""
-    _check_kinds(table, (), (), {"id": id})
-    return table.kinds[id] in _TEXT_IDS
-
-
-def _refuse_kind(table: Table, name: str, why: str, hint: str = "", what: str = "column") -> NoReturn:
-    """Raise the error about what a column holds; in a text file it says where its first text is."""
-    kind = table.kinds[name]
+def _check_kind(table: Table, name: str, role: str, hint: str = "") -> None:
+    """Refuse a column that cannot have a role; in a text file the error says where its first text is."""
+    kind, (kinds, why) = table.kinds[name], _ROLES[role]
+    if kind in kinds:
+        return
     where = table.why_text(name) if kind in (Kind.TEXT, Kind.MIXED) else ""
-    text = "{problem} holds {kind}{where}{why}"
-    shown = {"problem": f"{table.path}: {what} {name!r}", "kind": kind.value, "where": where, "why": why}
-    raise RowError(text, column=name, hint=hint, **shown)  # type: ignore[arg-type]
+    what = "column" if role in ("feature", "number") else f"the {role}"
+    text = "holds {kind}{where}{why}"
+    prefix = f"{table.path}: {what} {name!r} "
+    raise RowError(text, column=name, hint=hint, prefix=prefix, kind=kind.value, where=where, why=why)
 
 
-def _values_of(table: Table, name: str) -> str | None:
-    """Return what the categories of a column are; None for a text file, which must be read first."""
-    if not table.typed:
-        return None
-    return {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(table.kinds[name], "number")
+def form_of_ids(table: Table, id: str) -> str:
+    """Return whether ids are "text" or "whole" numbers; refuse others."""
+    _check_kind(table, id, "id")
+    return "text" if table.kinds[id] in _TEXT_IDS else "whole"
 
 
 class _Categories:
@@ -504,62 +433,44 @@ class _Categories:
     become numbers or flags if all of them can.
     """
 
-    def __init__(self, of: str | None, *, filled: bool = False, label: bool = False) -> None:
-        self.of, self.filled, self.label = of, filled, label
+    def __init__(self, table: Table, name: str, *, filled: bool = False, label: bool = False) -> None:
+        self.name, self.filled, self.label, kind = name, filled, label, table.kinds[name]
+        self.of: str | None = {Kind.TEXT: "text", Kind.FLAG: "flag"}.get(kind, "number")
+        if not table.typed and not (label and self.of == "number"):
+            self.of = None  # it is known when all values are
         self.counts: Counter[Category] = Counter()
 
     def add(self, column: Column) -> None:
         codes, values = column.distinct(self.of or "text")
         if not self.filled:
-            text, hint = (_MISSING_LABEL, "") if self.label else (MISSING, "impute")
-            refuse_where(codes < 0, text, hint=hint)
-        counts = np.bincount(codes[codes >= 0], minlength=len(values)).tolist()
-        self.counts.update({value: count for value, count in zip(values, counts, strict=True) if count})
+            refuse_where(codes < 0, MISSING, hint="drop" if self.label else "impute")
+        counts = np.bincount(codes[codes >= 0]).tolist()
+        self.counts.update(dict(zip(values, counts, strict=True)))
         if len(self.counts) > _MOST_CATEGORIES:
             what = "values, too many for classes" if self.label else "categories"
             hint = "numbers" if self.label else "group"
             raise RowError("has more than {most:,} {what}", hint=hint, most=_MOST_CATEGORIES, what=what)
 
-    def result(self) -> tuple[str, tuple[Category, ...], Category | None] | None:
-        """Return what the categories are, the categories, and the most frequent one if that is filled in."""
-        of, counts = _parse_categories(self.counts) if self.of is None else (self.of, self.counts)
+    def result(self) -> Choice | None:
+        of, counts = self.of, dict(self.counts)
+        if of is None:
+            from duramen.io.arrow import parse_categories
+
+            of, counts = parse_categories(counts)
+        if of == "flag":
+            counts = {bool(value): count for value, count in counts.items()}
         if not counts:
             return None
         categories = tuple(sorted(counts))
         frequent = max(categories, key=counts.__getitem__)  # the first of ties
-        return of, categories, frequent if self.filled else None
+        return Choice(self.name, of, categories, frequent if self.filled else None)
 
 
-def _parse_categories(counts: Counter[Category]) -> tuple[str, Counter[Category]]:
-    """Parse the categories of a text file as numbers or flags if every one can be."""
-    for of, parse in (("number", _number), ("flag", _flag)):
-        found: Counter[Category] = Counter()
-        for text, count in counts.items():
-            found[parse(str(text).strip())] += count  # type: ignore[index]
-        if None not in found:
-            return of, found
-    return "text", counts
-
-
-def _number(text: str) -> Category | None:
-    if _CODE.match(text):  # 01234 is not 1234
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return plain_number(value) if np.isfinite(value) and "_" not in text else None
-
-
-def _flag(text: str) -> Category | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-def number_learner(impute: str, n_columns: int) -> _Mean | _Median:
+def number_learner(impute: str, n_columns: int, name: str = "") -> _Mean | _Median:
     """Return the learner for the mean or median of one of ``n_columns`` columns."""
     if impute == "mean":
-        return _Mean()
-    return _Median(max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
+        return _Mean(name)
+    return _Median(name, max(2_000, min(50_000, 4_000_000 // max(1, n_columns))))
 
 
 def _present(column: Column) -> Array:
@@ -572,44 +483,36 @@ def _present(column: Column) -> Array:
 class _Mean:
     """The mean, rounded once: of an exact sum, which depends neither on the order nor on the batches."""
 
-    def __init__(self) -> None:
-        self.total, self.count = Fraction(0), 0
+    def __init__(self, name: str) -> None:
+        self.name, self.total, self.count = name, Fraction(0), 0
 
     def add(self, column: Column) -> None:
         values = _present(column)
         self.count += len(values)
         fractions, exponents = np.frexp(values)
-        lowest = int(exponents.min(initial=0))
-        high, low = np.divmod(fractions * 2.0**53, 2.0**26)  # both whole: sums by exponent do not round
-        for part, scale in ((high, 27), (low, 53)):
-            for step, whole in enumerate(np.bincount(exponents - lowest, weights=part).tolist()):
-                self.total += Fraction(2) ** (lowest + step - scale) * int(whole)
+        whole = (fractions * 2.0**53).astype(np.int64)
+        for exponent in np.unique(exponents).tolist():
+            self.total += sum(whole[exponents == exponent].tolist()) * Fraction(2) ** (exponent - 53)
 
-    def result(self) -> float | None:
-        return float(self.total / self.count) if self.count else None
+    def result(self) -> Number | None:
+        return Number(self.name, float(self.total / self.count)) if self.count else None
 
 
 class _Median:
     """The median of the values, or of a uniform sample of ``size`` of them, the same for any batches."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.rng = size, np.random.default_rng(0x6D656469616E)
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size, self.rng = name, size, np.random.default_rng(0x6D656469616E)
         self.keys, self.values = np.empty(0), np.empty(0)
 
     def add(self, column: Column) -> None:
         values = _present(column)
-        keys = self.rng.random(len(values))
-        if len(self.keys) == self.size:
-            near = keys < self.keys.max()
-            keys, values = keys[near], values[near]
-        self.keys, self.values = np.concatenate([self.keys, keys]), np.concatenate([self.values, values])
-        if len(self.keys) > self.size:
-            smallest = np.argpartition(self.keys, self.size - 1)[: self.size]
-            self.keys, self.values = self.keys[smallest], self.values[smallest]
+        keys = np.concatenate([self.keys, self.rng.random(len(values))])
+        smallest = np.argsort(keys)[: self.size]
+        self.keys, self.values = keys[smallest], np.concatenate([self.values, values])[smallest]
 
-    def result(self) -> float | None:
+    def result(self) -> Number | None:
         if not len(self.values):
             return None
-        middle = (len(self.values) - 1) // 2, len(self.values) // 2
-        low, high = np.partition(self.values, middle)[[*middle]].tolist()
-        return float((Fraction(low) + Fraction(high)) / 2)  # two large numbers do not overflow
+        middle = [float(np.quantile(self.values, 0.5, method=one)) for one in ("lower", "higher")]
+        return Number(self.name, statistics.mean(middle))  # two large numbers do not overflow

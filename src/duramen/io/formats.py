@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.extras import needed
-from duramen.io.tables import File, Kind, Pieces, Table, check_names, marks_of, readable
+from duramen.io.tables import File, Kind, Piece, Table, check_names, readable
 
 FORMATS = (
     "Parquet (.parquet, .pq), CSV or TSV (.csv, .tsv, also .gz), "
@@ -19,20 +19,12 @@ FORMATS = (
 )
 """The formats, for a message."""
 
-_SUFFIXES = {
-    **dict.fromkeys((".parquet", ".pq", ".parq"), "parquet"),
-    **dict.fromkeys((".csv", ".csv.gz"), "csv"),
-    **dict.fromkeys((".tsv", ".tab", ".tsv.gz", ".tab.gz"), "tsv"),
-    **dict.fromkeys((".arrow", ".arrows", ".ipc", ".feather"), "arrow"),
-    ".npz": "npz",
-}
-
-_BEGINNINGS = {
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    b"\xff\xff\xff\xff": "arrow",
-    b"PK\x03\x04": "npz",
-    b"PK\x05\x06": "npz",
+_FORMATS: dict[str, Any] = {  # the ends of files' names, and the bytes that files begin with
+    "parquet": ((".parquet", ".pq", ".parq"), (b"PAR1",)),
+    "csv": ((".csv", ".csv.gz"), ()),
+    "tsv": ((".tsv", ".tab", ".tsv.gz", ".tab.gz"), ()),
+    "arrow": ((".arrow", ".arrows", ".ipc", ".feather"), (b"ARROW1", b"\xff\xff\xff\xff")),
+    "npz": ((".npz",), (b"PK\x03\x04", b"PK\x05\x06")),
 }
 
 
@@ -44,13 +36,6 @@ def open_table(path: Any) -> Table:
     but .npz need pyarrow (``pip install 'duramen[frames]'``). A folder stands for its Parquet files, a
     pattern such as ``part-*.csv`` or ``2026/**/*.parquet`` for the files that match it; both are read in
     order of their names, a list in its own order. All files must have the same columns.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a file is damaged or of an unknown format; the message names it.
 
     Examples
     --------
@@ -65,11 +50,10 @@ def open_table(path: Any) -> Table:
     [2, 1]
     """
     source, files = _files_of(path)
-    marks = marks_of(files)  # before anything is read
     parts = [_open_file(file) for file in files]
     if len({part.column_type for part in parts}) > 1:
         raise ValueError(f"{source}: text files, .npz files and files of other formats cannot be one table")
-    return Table(files[0] if len(files) == 1 else source, parts, marks)
+    return Table(files[0] if len(files) == 1 else source, parts)
 
 
 def _files_of(path: Any) -> tuple[Path, list[Path]]:
@@ -77,8 +61,7 @@ def _files_of(path: Any) -> tuple[Path, list[Path]]:
     if isinstance(path, (list, tuple)):
         if not path:
             raise ValueError("the list of files is empty; name at least one")
-        files = [Path(file) for file in path]
-        return Path(f"{files[0]} and {len(files) - 1} more"), files
+        return Path(f"{path[0]} and {len(path) - 1} more"), [Path(file) for file in path]
     source = Path(path)
     if source.is_dir():
         return source, _matching(Path(escape(str(source))) / "*.parquet")
@@ -93,8 +76,8 @@ def is_pattern(source: Path) -> bool:
 def _matching(pattern: Path) -> list[Path]:
     """List the files that match a pattern, without what Spark writes beside the data, such as _SUCCESS."""
     found = sorted(Path(file) for file in glob(str(pattern), recursive=True))  # noqa: PTH207 (folders may have patterns too)
-    hidden = () if pattern.name.startswith(("_", ".")) else ("_", ".")
-    files = [file for file in found if file.is_file() and not file.name.startswith(hidden)]
+    named = pattern.name.startswith("_")  # names that begin with a dot are left out by glob
+    files = [file for file in found if file.is_file() and (named or not file.name.startswith("_"))]
     if not files:
         what = "Parquet files" if pattern.suffix == ".parquet" else "files"
         raise FileNotFoundError(
@@ -116,13 +99,15 @@ def _open_file(path: Path) -> File:
     if kind == "npz":
         return Archive(path)
     needed("pyarrow", "reading this file", "frames")
-    if kind in ("csv", "tsv"):
-        from duramen.io.delimited import DelimitedFile
+    from duramen.io import arrow
 
-        return DelimitedFile(path, "\t" if kind == "tsv" else None)
-    from duramen.io.arrow import ArrowFile, ParquetFile
-
-    return ParquetFile(path) if kind == "parquet" else ArrowFile(path)
+    readers: dict[str, type[File]] = {
+        "parquet": arrow.ParquetFile,
+        "csv": arrow.DelimitedFile,
+        "tsv": arrow.TabFile,
+        "arrow": arrow.ArrowFile,
+    }
+    return readers[kind](path)
 
 
 def is_table(path: Path) -> bool:
@@ -131,23 +116,23 @@ def is_table(path: Path) -> bool:
 
 
 def _format_of(path: Path) -> str | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    for suffix in ("".join(suffixes[-2:]), *suffixes[-1:]):
-        if suffix in _SUFFIXES:
-            return _SUFFIXES[suffix]
+    name = path.name.lower()
+    for kind, (suffixes, _) in _FORMATS.items():
+        if name.endswith(suffixes):
+            return kind
     with path.open("rb") as file:
-        begins = file.read(8)
-    return next((kind for magic, kind in _BEGINNINGS.items() if begins.startswith(magic)), None)
+        begin = file.read(8)
+    return next((kind for kind, (_, magic) in _FORMATS.items() if begin.startswith(magic)), None)
 
 
-_ARCHIVE = "a .npz file of numbers and text (objects are not unpickled)"
-_KINDS = {  # by NumPy's kinds, and its letters for floats
+_KINDS = {  # by NumPy's kinds
     "b": Kind.FLAG,
     "U": Kind.TEXT,
-    **dict.fromkeys("iu", Kind.WHOLE),
-    **dict.fromkeys("Mm", Kind.TIME),
-    **dict.fromkeys("ef", Kind.SINGLE),
-    **dict.fromkeys("dg", Kind.REAL),
+    "i": Kind.WHOLE,
+    "u": Kind.WHOLE,
+    "f": Kind.REAL,
+    "M": Kind.TIME,
+    "m": Kind.TIME,
 }
 
 
@@ -159,20 +144,23 @@ class Archive(File):
     of that name.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with readable(path, _ARCHIVE, Exception), path.open("rb") as file:
+    what = "a .npz file of numbers and text (objects are not unpickled)"
+
+    def _open(self) -> None:
+        with readable(self.path, self.what, Exception), self.path.open("rb") as file:
             arrays: dict[str, Array] = dict(np.load(file, allow_pickle=False))
-        names = arrays.pop("columns", None) if any(array.ndim > 1 for array in arrays.values()) else None
+        has_matrix = any(array.ndim > 1 for array in arrays.values())
+        names = arrays.pop("columns", None) if has_matrix else None
         columns = [pair for key, array in arrays.items() for pair in self._columns_of(key, array, names)]
-        check_names(path, [name for name, _ in columns])
+        check_names(self.path, [name for name, _ in columns])
         self._columns = dict(columns)
         self.kinds = {name: _kind(column.dtype) for name, column in columns}
-        first, self.n_rows = columns[0][0], len(columns[0][1])
+        (first, values), *_ = columns
+        self.n_rows = len(values)
         for name, column in columns:
             if len(column) != self.n_rows:
                 raise ValueError(
-                    f"{path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
+                    f"{self.path}: {name!r} has {len(column)} values, {first!r} has {self.n_rows}; "
                     "every array needs one value per row"
                 )
 
@@ -182,18 +170,16 @@ class Archive(File):
             return [(key, array)] * array.ndim
         if array.ndim > 2:
             raise ValueError(f"{self.path}: {key!r} has shape {array.shape}; rows and columns are needed")
-        if names is None:
-            names = np.array([f"x{place}" for place in range(array.shape[1])])
-        if names.shape != array.shape[1:] or names.dtype.kind != "U":
-            raise ValueError(
-                f"{self.path}: 'columns' must be one string for each of the {array.shape[1]} columns of the "
-                f"matrix; it has shape {names.shape} and type {names.dtype}"
-            )
-        return zip(names.tolist(), array.T, strict=True)
+        n = array.shape[1]
+        titles = [f"x{place}" for place in range(n)] if names is None else np.atleast_1d(names).tolist()
+        if len(titles) != n or not all(isinstance(title, str) for title in titles):
+            text = f"'columns' must be one string for each of the {n} columns of the matrix"
+            raise ValueError(f"{self.path}: {text}")
+        return zip(titles, array.T, strict=True)
 
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
-        yield {name: self._columns[name] for name in columns}, 1.0
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        yield {name: self._columns[name] for name in columns}
 
 
 def _kind(dtype: np.dtype[Any]) -> Kind:
-    return _KINDS.get(dtype.char if dtype.kind == "f" else dtype.kind, Kind.OTHER)
+    return Kind.SINGLE if dtype.char in "ef" else _KINDS.get(dtype.kind, Kind.OTHER)

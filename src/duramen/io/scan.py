@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from duramen.arrays import Array, as_frame, column_names, is_frame
 from duramen.errors import prefixed, rows_from
-from duramen.io.tables import column_roles
+from duramen.io.tables import column_roles, listed_names
 from duramen.parallel import side_by_side
 from duramen.points import WeightedPoints, is_names, listed, numbers_of
 from duramen.progress import Bar
@@ -31,63 +32,57 @@ TextIds = Iterator[tuple[float, int, Any]]  # the share read, the rows before a 
 _MOST_IDS = 20_000_000  # ids compared across batches: 160 MB, 320 at the end; further ones are not checked
 
 
-@final
-class Scan:
-    """Data that can be read batch by batch, as often as needed: what :func:`scan` returns."""
+class Scan(ABC):
+    """Data that can be read batch by batch, as often as needed: what :func:`scan` returns.
 
-    def __init__(self, source: TableSource | _BatchSource, progress: bool | Progress) -> None:
-        self._source, self._progress = source, progress
-        self._counted = source.n_rows  # None until a pass has counted
+    Attributes
+    ----------
+    names : tuple of str or None
+        The columns of X; None if they have no names, or batches are frames not read yet.
+    classes : list or None
+        What the labels 0, 1, ... stand for, if they were text.
+    n_rows : int or None
+        The number of rows; None until a pass has counted them.
+    """
+
+    title = "batches"
+    names: tuple[str, ...] | None = None
+    classes: list[Any] | None = None
+    n_rows: int | None = None
+
+    def __init__(self, progress: bool | Progress) -> None:
+        self._progress = progress
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows:,} rows"
         columns = "" if self.names is None else f", {len(self.names)} columns"
-        return f"Scan of {self._source.title}: {rows}{columns}"
+        return f"Scan of {self.title}: {rows}{columns}"
 
     def __iter__(self) -> Iterator[WeightedPoints]:
         """Read all batches, in order, as points."""
-        for part in self._source.parts():
+        for part in self._parts():
             for _, _, points in part():
                 yield points
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The columns of X; None if they have no names, or batches are frames not read yet."""
-        return self._source.names
+    @abstractmethod
+    def _parts(self) -> Sequence[Part]:
+        """Split the data into parts that can be read in parallel."""
 
-    @property
-    def classes(self) -> list[Any] | None:
-        """What the labels 0, 1, ... stand for, if they were text."""
-        return self._source.classes
+    @abstractmethod
+    def _text_ids(self) -> TextIds:
+        """Read the ids, where they are text."""
 
-    @property
-    def n_rows(self) -> int | None:
-        """The number of rows; None if only a pass can count them."""
-        return self._source.n_rows
+    def _check_ids(self) -> None:
+        """Refuse an id that occurs twice, as far as that is known after a pass."""
 
     def passed(
         self, begin: Callable[[], T], take: Callable[[T, int, WeightedPoints], Any], number: int = 1
     ) -> list[T]:
         """Make one pass over all batches, on all cores where files can be read in parts.
 
-        Parameters
-        ----------
-        begin : function
-            Makes the collection of one thread.
-        take : function
-            Called with the collection, the number of rows before a batch, and the batch.
-        number : int
-            Which pass this is, for the progress.
-
-        Returns
-        -------
-        list
-            What was collected: one entry for each thread, at least one.
-
-        Raises
-        ------
-        ValueError
-            If a file has changed since the scan was made, or an id is found twice.
+        ``begin`` makes the collection of one thread; ``take`` is called with it, the number of rows before a
+        batch, and the batch; ``number`` says which pass this is, for the progress. Returns what was
+        collected: one entry for each thread, at least one.
         """
         found: dict[int, T] = {}
         lock = threading.Lock()
@@ -100,21 +95,23 @@ class Scan:
                 take(mine, first, points)
                 with lock:
                     n_rows += len(points)
-                    show(number, n_rows / self._counted if self._counted else done, n_rows)
+                    show(number, n_rows / self.n_rows if self.n_rows else done, n_rows)
 
-        with self._progress_callback() as show, self._source.checked():
-            side_by_side(read, self._source.parts())
-        self._counted = n_rows
+        with self._progress_callback() as show:
+            try:
+                side_by_side(read, self._parts())
+            except ValueError:
+                self._check_ids()  # equal ids may be the cause
+                raise
+        self._check_ids()
+        self.n_rows = n_rows
         return list(found.values()) or [begin()]
 
     @contextmanager
     def _progress_callback(self) -> Iterator[Progress]:
         """Yield the function to call after every batch; a bar on standard error is removed at the end."""
-        if self._progress is not True:
-            yield self._progress or _show_nothing
-            return
-        with closing(Bar(shown=True)) as bar:
-            yield bar.at_pass
+        with closing(Bar(shown=self._progress is True)) as bar:
+            yield self._progress if callable(self._progress) else bar.at_pass
 
     def names_of(self, ids: Any) -> list[str]:
         """Return the ids of rows as in the source, where they are text, by the numbers they stand for.
@@ -126,18 +123,14 @@ class Scan:
         KeyError
             If there is no such row, or the ids are numbers.
         """
-        wanted, found = np.asarray(ids), {}
+        wanted: list[int] = np.asarray(ids).tolist()
+        found: dict[int, str] = {}
         with self._progress_callback() as show:
-            for done, first, names in self._source.text_ids():
-                numbers = numbers_of(names)
-                rows = np.flatnonzero(np.isin(numbers, wanted)).tolist()
-                found.update({int(numbers[row]): names[row] for row in rows})
+            for done, first, names in self._text_ids():
+                here = dict(zip(numbers_of(names).tolist(), names, strict=True))
+                found.update((number, here[number]) for number in here.keys() & wanted)
                 show(3, done, first + len(names))
-        return [found[one] for one in wanted.tolist()]
-
-
-def _show_nothing(number: int, share: float, rows: int) -> None:
-    """Ignore the progress."""
+        return [found[number] for number in wanted]
 
 
 def scan(
@@ -203,25 +196,22 @@ def scan(
     """
     if not (isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress={progress!r} must be True, False, or a function")
-    if isinstance(features, str):
-        raise TypeError(f"features={features!r} is a string; pass a list of names")
     roles: dict[str, Any] = {"label": label, "weight": weight, "id": id}
-    columns = None if features is None else list(features)
+    columns = None if features is None else listed_names(features, "features")
     table = _open(source)
     if table is not None:
         from duramen.io import learn_encoding
 
         encoding = learn_encoding(table, features=columns, one_hot=one_hot, impute=impute, **roles)
-        return Scan(TableSource(table, encoding), progress)
+        return TableScan(table, encoding, progress)
     if one_hot or impute:
         raise TypeError("one_hot= and impute= are for files and Arrow datasets; encode batches yourself")
-    return Scan(_BatchSource(source, columns, roles), progress)
+    return _BatchScan(source, columns, roles, progress)
 
 
 def _open(source: Any) -> Table | None:
     """Open a source as a table; None if it is batches."""
-    kinds = {f"{base.__module__}.{base.__name__}" for base in type(source).__mro__}
-    if kinds & {"pyarrow._dataset.Dataset", "pyarrow.lib.Table"}:  # pyarrow may not be installed
+    if hasattr(source, "to_batches") and hasattr(source, "schema"):  # an Arrow dataset or table
         from duramen.io.arrow import dataset_table
 
         return dataset_table(source)
@@ -229,74 +219,54 @@ def _open(source: Any) -> Table | None:
         raise TypeError(
             f"a {type(source).__name__} is already in memory; pass it as X, or scan a list of batches"
         )
-    if isinstance(source, (str, Path)) or _are_paths(source):
+    entries = source if isinstance(source, (list, tuple)) else [source]
+    paths = [isinstance(one, (str, Path)) for one in entries]
+    if any(paths) and not all(paths):
+        raise TypeError("a list to scan must hold either files or batches, not both")
+    if any(paths):
         from duramen.io import open_table
 
         return open_table(source)
     return None
 
 
-def _are_paths(source: Any) -> bool:
-    if not isinstance(source, (list, tuple)):
-        return False
-    paths = [isinstance(one, (str, Path)) for one in source]
-    if any(paths) and not all(paths):
-        raise TypeError("a list to scan must hold either files or batches, not both")
-    return any(paths)
+def _numbers(ids: Any) -> Any:
+    """Return ids as numbers: those of names, or the ids themselves."""
+    return numbers_of(ids) if is_names(ids) else ids
 
 
 @final
-class TableSource:
+class TableScan(Scan):
     """The rows of a table, encoded; text ids become numbers."""
 
-    def __init__(self, table: Table, encoding: Encoding) -> None:
-        self.table, self.encoding = table, encoding
+    def __init__(self, table: Table, encoding: Encoding, progress: bool | Progress = False) -> None:
+        super().__init__(progress)
+        self.table, self.encoding, self.title = table, encoding, table.path.name
         self.names, self.classes, self.n_rows = encoding.names, encoding.classes, table.n_rows
-        self.title = table.path.name
         self._ids: list[Array] | None = None if encoding.id is None else []  # of the first pass
 
-    def parts(self) -> list[Part]:
+    def _parts(self) -> Sequence[Part]:
         return [partial(self._read, shard) for shard in self.table.shards()]
 
     def _read(self, shard: Reader) -> Iterator[tuple[int, float, WeightedPoints]]:
         for batch in shard(self.encoding.batch_rows, self.encoding.columns):
             rows, first = self.encoding.rows(batch), batch.first
-            ids = np.arange(first, first + len(rows)) if rows.ids is None else self._numbers(rows.ids)
+            ids = np.arange(first, first + len(rows)) if rows.ids is None else _numbers(rows.ids)
             if self._ids is not None and sum(map(len, self._ids)) < _MOST_IDS:
                 self._ids.append(ids)
             with rows_from(first):
                 points = WeightedPoints._unvalidated(rows.X, rows.y, rows.weights, ids)  # X was checked
             yield first, batch.done, points
 
-    def _numbers(self, ids: Any) -> Array:
-        return numbers_of(ids) if self.encoding.text_ids else ids
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Refuse files that change during a pass, and an id that occurs twice in the first pass."""
-        with self.table.checked():
-            try:
-                yield
-            except ValueError:
-                self._refuse_duplicates()  # these may be the cause
-                raise
-            self._refuse_duplicates()
-
-    def _refuse_duplicates(self) -> None:
-        """Refuse ids of which one occurs twice; the message names both rows."""
-        if not self._ids:
-            return
-        ids = np.concatenate(self._ids)
-        self._ids = None
-        ids.sort()
+    def _check_ids(self) -> None:
+        ids, self._ids = np.sort(np.concatenate(self._ids or [np.empty(0)])), None
         again = ids[1:][ids[1:] == ids[:-1]]
         if again.size:
-            places = [
+            (one, first), (_, second), *_ = (
                 (listed(rows.ids)[row], batch.place(row))
                 for batch, rows in self._read_ids()
-                for row in np.flatnonzero(self._numbers(rows.ids) == again[0]).tolist()
-            ]
-            (one, first), (_, second), *_ = places
+                for row in np.flatnonzero(_numbers(rows.ids) == again[0]).tolist()
+            )
             raise ValueError(
                 f"{self.table.path}: id {one!r} (column {self.encoding.id!r}) is in {first} and in {second}; "
                 "ids must be distinct: correct them, or leave the id column out"
@@ -305,44 +275,39 @@ class TableSource:
     def _read_ids(self) -> Iterator[tuple[Batch, Any]]:
         return replace(self.encoding, parts=(), label=None, weight=None).read(self.table)
 
-    def text_ids(self) -> TextIds:
-        if self.encoding.text_ids:
+    def _text_ids(self) -> TextIds:
+        if self.encoding.ids == "text":
             for batch, rows in self._read_ids():
                 yield batch.done, batch.first, rows.ids
 
 
 @final
-class _BatchSource:
+class _BatchScan(Scan):
     """Batches passed by the user."""
 
-    title = "batches"
-    classes = n_rows = None
-
-    def __init__(self, source: Any, features: list[str] | None, roles: dict[str, str | None]) -> None:
-        if not callable(source) and (not isinstance(source, Iterable) or iter(source) is source):
-            problem = (
-                "yields them once; pass a list, or a function that returns an iterator"
-                if isinstance(source, Iterable)
-                else "is neither a file, an Arrow dataset, nor an iterable"
+    def __init__(
+        self, source: Any, features: list[str] | None, roles: dict[str, str | None], progress: bool | Progress
+    ) -> None:
+        super().__init__(progress)
+        if isinstance(source, Iterator):
+            raise TypeError(
+                f"a scan reads its batches twice, but {type(source).__name__} yields them once; "
+                "pass a list, or a function that returns an iterator"
             )
-            raise TypeError(f"a scan reads its batches twice, but {type(source).__name__} {problem}")
+        if not callable(source) and not isinstance(source, Iterable):
+            raise TypeError(f"{type(source).__name__} is neither a file, an Arrow dataset, nor an iterable")
         self._source, self._features, self._roles = source, features, roles
-        self.names: tuple[str, ...] | None = None
 
-    def checked(self) -> AbstractContextManager[None]:
-        """Accept everything: changes in batches cannot be detected."""
-        return nullcontext()
-
-    def text_ids(self) -> TextIds:
+    def _text_ids(self) -> TextIds:
         first = 0
         for _, batch in self._batches():
-            ids = self._columns(batch)[3] if self._roles["id"] is not None and is_frame(batch) else None
+            ids = None if isinstance(batch, WeightedPoints) else self._columns(batch)[3]
             if is_names(ids):
                 names = listed(ids)
                 yield 0.5, first, names
                 first += len(names)
 
-    def parts(self) -> list[Part]:
+    def _parts(self) -> Sequence[Part]:
         return [self._read]
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
@@ -366,21 +331,30 @@ class _BatchSource:
         """Read a batch as points; None if it has no rows."""
         if isinstance(batch, WeightedPoints):
             return batch
-        if is_frame(batch):
-            X, y, weights, ids = self._columns(batch)
-        elif self._features is not None or any(name is not None for name in self._roles.values()):
-            raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
-        else:
-            X, y, weights, ids = _parts_of(batch if isinstance(batch, tuple) else (batch,))
+        X, y, weights, ids = self._columns(batch)
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if not n_rows:
             return None
         if ids is None:
             ids = np.arange(first, first + n_rows)
-        return WeightedPoints(X, y, weights, numbers_of(ids) if is_names(ids) else ids)
+        return WeightedPoints(X, y, weights, _numbers(ids))
 
     def _columns(self, batch: Any) -> tuple[Any, ...]:
-        """Return X, labels, weights and ids of a frame; the columns of X in the order of the first batch."""
+        """Return X, labels, weights and ids of a batch."""
+        if is_frame(batch):
+            return self._frame_columns(batch)
+        if self._features is not None or any(name is not None for name in self._roles.values()):
+            raise TypeError("label=, features=, weight= and id= name columns, but this batch has no names")
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        if not 1 <= len(parts) <= 3:
+            raise TypeError(
+                f"a tuple must be (X, y) or (X, y, weights), but has {len(parts)} parts; for rows "
+                "with ids pass dm.points(X, y, weights, ids)"
+            )
+        return (*parts, None, None, None)[:4]
+
+    def _frame_columns(self, batch: Any) -> tuple[Any, ...]:
+        """Return the same of a frame, with the columns of X in the order of the first batch."""
         there = column_names(batch)
         taken = column_roles(there, Path("the frame"), self._roles, self._features)
         wanted = self._features
@@ -392,13 +366,3 @@ class _BatchSource:
         frame = as_frame(batch)
         others = self._roles.values()
         return frame.select(*self.names), *(name and frame.get_column(name) for name in others)
-
-
-def _parts_of(batch: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return X, labels and weights of a tuple, and no ids."""
-    if not 1 <= len(batch) <= 3:
-        raise TypeError(
-            f"a tuple must be (X, y) or (X, y, weights), but has {len(batch)} parts; for rows "
-            "with ids pass dm.points(X, y, weights, ids)"
-        )
-    return (*batch, None, None, None)[:4]

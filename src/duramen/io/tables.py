@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from functools import partial
@@ -25,9 +25,7 @@ from duramen.errors import RowError
 from duramen.text import few, shorten
 
 Category: TypeAlias = str | int | float | bool
-Mark: TypeAlias = tuple[int, int, int, int]
 Piece: TypeAlias = Mapping[str, Any]  # consecutive rows: arrays of the columns, NumPy's or Arrow's
-Pieces: TypeAlias = Iterator[tuple[Piece, float]]  # some rows, and the share of the file read so far
 Reader: TypeAlias = "Callable[[int, Sequence[str]], Iterator[Batch]]"
 
 EXACT = 2**53
@@ -36,7 +34,7 @@ EXACT = 2**53
 TOO_LARGE = "holds {value}, beyond 2**53, where float64 rounds whole numbers in {row}"
 BEYOND_INT64 = "holds {value}, beyond the largest int64 in {row}"
 MISSING = "has no value in {row}"
-INFINITE = "is infinite in {row}; correct it or drop the row"
+INFINITE = "is infinite, or too large in {row}; correct it or drop the row"
 
 _BYTES = 8 << 20  # of a batch; with twice as much a store is hardly faster, and takes 100 MB more
 _MOST, _FEWEST = 1 << 16, 1 << 8
@@ -68,28 +66,29 @@ _KINDS_OF = {
 }
 
 
-def refuse_where(bad: Array, text: str, values: Sequence[Any] | Array = (), hint: str = "") -> None:
+def refuse_where(bad: Any, text: str, values: Any = None, hint: str = "") -> None:
     """Raise RowError about the first row where ``bad`` is true; ``{value}`` in the text is its value."""
-    rows = np.flatnonzero(bad)
-    if rows.size:
-        row = int(rows[0])
-        raise RowError(text, row, value=values[row] if len(values) else None, hint=hint)
+    if np.any(bad):
+        row = int(np.argmax(bad))
+        raise RowError(text, row, value=None if values is None else shorten(values[row], 60), hint=hint)
 
 
 class Column:
     """The values of one column in one batch: here NumPy arrays, one for each piece of the batch.
 
-    Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind.
+    Every method raises :class:`~duramen.errors.RowError` if a value is not of the requested kind. Files
+    that are not ``typed``, those of text, do not declare what they hold: it is guessed from the first rows.
     """
 
     join: ClassVar[Any] = staticmethod(np.concatenate)
+    typed: ClassVar[bool] = True
 
     def __init__(self, pieces: Sequence[Any], kind: Kind) -> None:
         self.kind, self.values = kind, pieces[0] if len(pieces) == 1 else self.join(pieces)
 
     def _check(self, wanted: str) -> None:
-        """Refuse a column of a kind other than "numbers", "text" or "whole numbers"."""
-        if self.kind not in _KINDS_OF[wanted]:
+        """Refuse a column of another kind than "numbers", "text" or "whole numbers", unless it is a guess."""
+        if self.typed and self.kind not in _KINDS_OF[wanted]:
             raise RowError(f"holds {self.kind.value}, not {wanted}")
 
     def numbers(self) -> Array:
@@ -107,7 +106,7 @@ class Column:
         """Return a code for each row (-1 where missing) and the text of each code."""
         self._check("text")
         known, codes = np.unique(self.values, return_inverse=True)
-        return codes.reshape(-1).astype(np.int64), known.tolist()
+        return codes, known.tolist()
 
     def whole(self) -> Array:
         """Return ids that are whole numbers, exactly."""
@@ -119,46 +118,30 @@ class Column:
     def words(self) -> list[str]:
         """Return ids that are text."""
         codes, texts = self.texts()
-        refuse_where(codes < 0, MISSING)
+        refuse_where(codes < 0, MISSING, hint="drop")
         return [texts[code] for code in codes.tolist()]
 
     def flags(self) -> Array:
         """Return 0, 1 or NaN (missing)."""
-        values = self.numbers()
-        wrong = (values != 0) & (values != 1) & (values == values)
-        refuse_where(wrong, "holds {value:g}, which is not true or false in {row}", values)
-        return values
+        return self.numbers()
 
-    def distinct(self, of: str) -> tuple[Array, list[Category]]:
+    def distinct(self, of: str) -> tuple[Array, list[Any]]:
         """Return a code for each row (-1 where missing) and the value of each code.
 
-        ``of`` says what the values are: "text", "number" or "flag".
+        ``of`` says what the values are: "text", "number" or "flag" (0 and 1).
         """
         if of == "text":
-            codes, values = self.texts()
-            return codes, list(values)
+            return self.texts()
         numbers = self.flags() if of == "flag" else self.numbers()
         refuse_where(np.isinf(numbers), INFINITE)
         known, codes = np.unique(numbers, return_inverse=True)
-        codes = np.where(np.isnan(numbers), -1, codes.reshape(-1))
-        plain: Callable[[Any], Category] = bool if of == "flag" else plain_number
-        return codes, [plain(value) for value in known[~np.isnan(known)]]  # NaN sorts last
-
-
-def plain_number(value: Any) -> Category:
-    """Return a number as an int if it is whole."""
-    number = float(value)
-    return int(number) if number.is_integer() else number
+        values = known[~np.isnan(known)].astype(float).tolist()  # NaN sorts last
+        plain = [int(value) if value.is_integer() else value for value in values]
+        return np.where(np.isnan(numbers), -1, codes), plain
 
 
 def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
-    """Return the message about a missing column, with the names of the present ones.
-
-    Examples
-    --------
-    >>> absent("agee", ["age", "size"], Path("people.csv"))
-    "people.csv has no column 'agee'; did you mean 'age'? It has 'age', 'size'"
-    """
+    """Return the message about a missing column, with the names of the present ones."""
     by_lower = {other.strip().lower(): other for other in reversed(there)}
     close = [repr(by_lower[key]) for key in get_close_matches(str(name).strip().lower(), by_lower, n=3)]
     hint = f"did you mean {' or '.join(close)}? It" if close else "it"
@@ -166,25 +149,33 @@ def absent(name: Any, there: Sequence[str], path: Path, role: str = "") -> str:
     return f"{path} has no column {name!r}{wanted}; {hint} has {few(there)}"
 
 
-def check_names(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
     """Refuse columns that share a name, and a table without any."""
     if not names:
         raise ValueError(f"{path} has no columns")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{path}: more than one column is called {few(twice)}; rename them")
-    return tuple(names)
+    if repeated(names):
+        raise ValueError(f"{path}: more than one column is called {few(repeated(names))}; rename them")
+
+
+def listed_names(names: Iterable[Any], what: str) -> list[Any]:
+    """List names of columns; refuse a string, which would be read as its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"{what}={names!r} is a string; pass a list of names")
+    return list(names)
 
 
 def column_roles(
     there: Sequence[Any], path: Path, roles: Mapping[str, Any], features: Iterable[Any] | None
 ) -> dict[Any, str]:
     """Return the role of each column that is given one; refuse absent columns and two roles for one."""
-    if isinstance(features, str):
-        raise TypeError(f"features={features!r} is a string; pass a list of names")
     found: dict[Any, str] = {}
     given = [(role, name) for role, name in roles.items() if name is not None]
-    for role, name in [*given, *(("features", name) for name in features or ())]:
+    for role, name in [*given, *(("features", name) for name in listed_names(features or (), "features"))]:
         if name not in there:
             raise ValueError(absent(name, [str(one) for one in there], path, role))
         if name in found:
@@ -209,49 +200,62 @@ def readable(path: Path, what: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def rows_in_memory(width: int) -> int:
-    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two.
-
-    Examples
-    --------
-    >>> rows_in_memory(4), rows_in_memory(54), rows_in_memory(5000)
-    (65536, 16384, 256)
-    """
+    """Choose how many rows of ``width`` numbers to read at once: up to 8 MB, a power of two."""
     fit = _BYTES // (8 * max(1, width))
-    return max(_FEWEST, min(_MOST, 1 << max(0, fit.bit_length() - 1)))
+    return max(_FEWEST, min(_MOST, 1 << fit.bit_length() >> 1))
 
 
-def marks_of(paths: Iterable[Path]) -> dict[Path, Mark]:
+def marks_of(paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
     """Return fingerprints of files, which change whenever one is changed or replaced; not of absent files."""
     found = {path: path.stat() for path in paths if path.exists()}
     return {path: (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for path, one in found.items()}
 
 
 class File(ABC):
-    """One file of a table.
+    """One file of a table: what its columns hold, in its order, and what it is called in messages.
 
-    Attributes
-    ----------
-    path : Path
-    kinds : dict of str to Kind
-        What each column holds, in the order of the file.
-    n_rows : int or None
-        None until a pass over the file has counted them.
-    index : tuple of str
-        Columns that were the index of a pandas frame.
-    typed : bool
-        Whether the file declares what its columns hold; for text files it is guessed from the first rows.
+    ``n_rows`` is None until a pass has counted them; the columns in ``index`` were that of a pandas frame.
     """
 
-    path: Path
+    what: ClassVar[str]
+    errors: ClassVar[tuple[type[Exception], ...]] = ()  # of reading a damaged file
+    column_type: ClassVar[type[Column]] = Column
     kinds: Mapping[str, Kind]
     n_rows: int | None = None
     index: tuple[str, ...] = ()
-    typed: ClassVar[bool] = True
-    column_type: ClassVar[type[Column]] = Column
+    done = 1.0  # the share that has been read, where rows are not counted yet
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._marks = path, marks_of([path])  # before anything is read
+        with readable(path, self.what, *self.errors):
+            self._open()
 
     @abstractmethod
-    def pieces(self, n_rows: int, columns: Sequence[str]) -> Pieces:
+    def _open(self) -> None:
+        """Find out what the columns are."""
+
+    @abstractmethod
+    def _read(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Read some columns of the file in pieces of any size."""
+
+    def pieces(self, n_rows: int, columns: Sequence[str]) -> Iterator[Piece]:
+        """Read some columns in pieces, and count the rows; refuse a file that has changed, or changes."""
+        self._refuse_changed("after it was opened; open it again")
+        count = 0
+        with readable(self.path, self.what, *self.errors):
+            for piece in self._read(n_rows, columns):
+                count += _length(piece)
+                self.done = count / self.n_rows if self.n_rows else self.done
+                yield piece
+                del piece  # so that the next one is read without this one in memory
+        self._refuse_changed("while it was read; start again")
+        self.n_rows = count
+
+    def _refuse_changed(self, when: str) -> None:
+        now = marks_of(self._marks)
+        for path, mark in self._marks.items():
+            if now.get(path) != mark:
+                raise ValueError(f"{path} changed {when} when it is complete")
 
     def shards(self) -> Sequence[File]:
         """Split the file into parts that can be read in parallel."""
@@ -266,24 +270,14 @@ class File(ABC):
         return f"row {row} (counting from 0)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
-    """Consecutive rows of a table.
-
-    Attributes
-    ----------
-    table : Table
-        The table the rows are from.
-    first : int
-        The number of the first row in the table, from 0.
-    done : float
-        The share of the table that has been read, from 0 to 1.
-    """
+    """Consecutive rows of a table; ``first`` is the number of the first, ``done`` the share read so far."""
 
     table: Table
     first: int
     done: float
-    pieces: Sequence[Piece] = field(repr=False)
+    pieces: Sequence[Piece]
 
     def __len__(self) -> int:
         return sum(map(_length, self.pieces))
@@ -292,8 +286,7 @@ class Batch:
         """Return one column; ValueError if it was not read."""
         if name not in self.pieces[0]:
             raise ValueError(absent(name, [*self.pieces[0]], self.table.path))
-        pieces = [piece[name] for piece in self.pieces]
-        return self.table.files[0].column_type(pieces, self.table.kinds[name])
+        return self.table.column_type([piece[name] for piece in self.pieces], self.table.kinds[name])
 
     def place(self, row: int) -> str:
         """Describe where a row of this batch is in the file."""
@@ -303,35 +296,19 @@ class Batch:
 class Table:
     """Rows and named columns in one or several files, which must have the same columns.
 
-    Parameters
-    ----------
-    path : Path
-        The file, folder or pattern.
-    files : sequence of File
-    marks : dict of Path to Mark
-        Fingerprints that reveal a file that changes between passes.
-
-    Attributes
-    ----------
-    columns : tuple of str
-    kinds : dict of str to Kind
-        What each column holds: text, if it looks like text in one of the files.
-    index : tuple of str
-        Columns that were the index of a pandas frame: not features unless they are named.
-    typed : bool
-        Whether the files declare what their columns hold.
+    ``kinds`` says what each column holds: text, if it looks like text in one of the files. The columns in
+    ``index`` were the index of a pandas frame: they are not features unless they are named. ``typed``
+    says whether the files declare what their columns hold.
     """
 
-    def __init__(self, path: Path, files: Sequence[File], marks: Mapping[Path, Mark]) -> None:
+    def __init__(self, path: Path, files: Sequence[File]) -> None:
         check_same_columns([(file.path, file.types()) for file in files])
-        self.path, self.files, self.marks = path, tuple(files), marks
-        self.index, self.typed = files[0].index, all(file.typed for file in files)
-        self.kinds = {name: self._kind(name) for name in files[0].kinds}
-        self.columns = tuple(self.kinds)
-
-    def _kind(self, name: str) -> Kind:
-        kinds = [file.kinds[name] for file in self.files]
-        return next((kind for kind in kinds if kind not in NUMERIC), kinds[0])
+        self.path, self.files, first = path, files, files[0]
+        self.index, self.column_type, self.typed = first.index, first.column_type, first.column_type.typed
+        self.columns = tuple(first.kinds)
+        self.kinds = dict(first.kinds)
+        for file in files:
+            self.kinds |= {name: kind for name, kind in file.kinds.items() if kind not in NUMERIC}
 
     def __repr__(self) -> str:
         rows = "rows not counted" if self.n_rows is None else f"{self.n_rows} rows"
@@ -341,46 +318,22 @@ class Table:
     def n_rows(self) -> int | None:
         """The number of rows; None until a pass has counted them."""
         counts = [file.n_rows for file in self.files]
-        return None if None in counts else sum(count or 0 for count in counts)
+        return None if None in counts else sum(filter(None, counts))
 
     def batches(
         self, n_rows: int | None = None, columns: Iterable[str] | None = None, skip: int = 0
     ) -> Iterator[Batch]:
-        """Read the table, ``n_rows`` rows at a time; the last batch may be shorter.
+        """Read some columns, ``n_rows`` rows at a time (by default what fits in 8 MB), after ``skip`` rows.
 
-        Parameters
-        ----------
-        n_rows : int, optional
-            By default what fits in 8 MB, and no more than 65,536. Some formats also hold a piece
-            of the file in memory: a block of a text file, a record batch of an Arrow file.
-        columns : iterable of str, optional
-            The columns to read; all by default.
-        skip : int
-            The number of rows to skip; their values are not interpreted.
+        The last batch may be shorter. Some formats also hold a piece of the file in memory: a block of a
+        text file, a record batch of an Arrow file. Values that are skipped are not interpreted.
         """
         wanted = self.columns if columns is None else tuple(dict.fromkeys(columns))
         for name in wanted:
             if name not in self.kinds:
                 raise ValueError(absent(name, self.columns, self.path))
         n_rows = rows_in_memory(len(wanted)) if n_rows is None else check_count("n_rows", n_rows)
-        return self._unchanged(self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0)))
-
-    def _unchanged(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        with self.checked():
-            yield from batches
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Refuse files that have changed since they were opened, or change during a pass."""
-        self._refuse_changed("after it was opened; open it again")
-        yield
-        self._refuse_changed("while it was read; start again")
-
-    def _refuse_changed(self, when: str) -> None:
-        now = marks_of(self.marks)
-        for path, mark in self.marks.items():
-            if now.get(path) != mark:
-                raise ValueError(f"{path} changed {when} when it is complete")
+        return self._read(self.files, 0, n_rows, wanted, check_count("skip", skip, 0))
 
     def shards(self) -> list[Reader]:
         """Split the table into parts that can be read in parallel, each by a call with rows and columns."""
@@ -394,26 +347,23 @@ class Table:
         self, files: Sequence[File], first: int, n_rows: int, columns: Sequence[str], skip: int = 0
     ) -> Iterator[Batch]:
         """Read files of which the first row has the number ``first``; a batch may span two files."""
-        first += skip
         waiting: list[Piece] = []
-        count = 0
-
-        def batch(done: float) -> Batch:
-            return Batch(self, first, (first + count) / self.n_rows if self.n_rows else done, waiting)
-
-        for piece, done in _pieces(files, n_rows, columns):
-            start, end = min(skip, _length(piece)), _length(piece)
-            skip -= start
-            while start < end:
-                stop = min(end, start + n_rows - count)
-                waiting.append({name: values[start:stop] for name, values in piece.items()})
-                count, start = count + stop - start, stop
-                if count == n_rows:
-                    yield batch(done)
-                    first, waiting, count = first + count, [], 0
-            del piece  # so that the next one is read without this one in memory
+        begin, start = first, first + skip  # the numbers of a piece's first row and of a batch's
+        for number, file in enumerate(files):
+            for piece in file.pieces(n_rows, columns):
+                row, end = max(begin, start), begin + _length(piece)
+                while row < end:
+                    stop = min(end, start + n_rows)
+                    taken = slice(row - begin, stop - begin)
+                    waiting.append({name: values[taken] for name, values in piece.items()})
+                    row = stop
+                    if row == start + n_rows:
+                        yield Batch(self, start, (number + file.done) / len(files), waiting)
+                        start, waiting = row, []
+                begin = end
+                del piece  # so that the next one is read without this one in memory
         if waiting:
-            yield batch(1.0)
+            yield Batch(self, start, 1.0, waiting)
 
     def place(self, row: int) -> str:
         """Describe where a row is in the files, for a message."""
@@ -435,17 +385,6 @@ class Table:
 
 def _length(piece: Piece) -> int:
     return len(next(iter(piece.values())))
-
-
-def _pieces(files: Sequence[File], n_rows: int, columns: Sequence[str]) -> Pieces:
-    """Read files one after another, and count their rows."""
-    for number, file in enumerate(files):
-        count = 0
-        for piece, done in file.pieces(n_rows, columns):
-            count += _length(piece)
-            yield piece, (number + done) / len(files)
-            del piece
-        file.n_rows = count
 
 
 def check_same_columns(tables: Sequence[tuple[Any, Mapping[str, str]]]) -> None:
