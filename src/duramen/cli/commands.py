@@ -187,8 +187,10 @@ def _data_for(model: Model, options: Namespace) -> TableScan:
     if model.encoding is not None:
         id = model.encoding.id if model.encoding.id in data.table.columns else None
         data = TableScan(data.table, replace(model.encoding, label=None, weight=None, id=id))
-    if len(data.names) != model.n_columns:
-        raise ValueError(f"{options.data} has {len(data.names)} columns, but the model has {model.n_columns}")
+    if len(data.names or ()) != model.n_columns:
+        raise ValueError(
+            f"{options.data} has {len(data.names or ())} columns, but the model has {model.n_columns}"
+        )
     return data
 
 

@@ -121,9 +121,7 @@ def _data_for(store: Any, options: Namespace) -> TableScan:
     return read_data(options.data, options.talk, encoding_in(store.notes), settings, type(loss), n_classes)
 
 
-def _feed(
-    store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str
-) -> Result:
+def _feed(store: Any, data: TableScan, options: Namespace, apply: Callable[[Any], None], done: str) -> Result:
     """Apply every batch of rows to the store; Ctrl-C stops between two."""
     start, place = time.perf_counter(), options.skip  # the rows of the file before it are done
 

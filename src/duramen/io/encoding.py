@@ -111,7 +111,7 @@ class Choice:
         return found
 
 
-def _part_from_json(state: dict[str, Any]) -> Number | Choice:
+def _part_from_json(state: dict[str, Any]) -> Any:
     settings = dict(state)
     if settings.pop("kind") == "number":
         return Number(**settings)

@@ -72,7 +72,7 @@ class Scan(ABC):
     def _text_ids(self) -> TextIds:
         """Read the ids, where they are text."""
 
-    def _check_ids(self) -> None:
+    def _check_ids(self) -> None:  # noqa: B027 (batches are not known well enough)
         """Refuse an id that occurs twice, as far as that is known after a pass."""
 
     def passed(
