@@ -138,7 +138,7 @@ def test_a_residual_names_the_label_that_made_it():
     core = dm.robust_coreset(X, y, loss=dm.SquaredLoss(), size=100, n_outliers=2, random_state=0)
     rows = np.searchsorted(core.ids, [0, 1])
     reasons = reasons_of(core, rows, ("a", "b", "c", "d"), "price")
-    assert [reasons.features[reasons.top(row, 1)[0]] for row in (0, 1)] == ["price", "b"]
+    assert [reasons.why(row, 1)[0][0][0] for row in (0, 1)] == ["price", "b"]
 
 
 def test_sparse_rows_are_taken_apart_as_dense_ones():

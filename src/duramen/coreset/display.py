@@ -107,15 +107,16 @@ def _n_regressors(core: Any) -> int:
     return 1 if core._calibration is None else core._calibration.design.shape[1] - 1
 
 
-def number(value: float) -> str:
-    """Format a number: about six digits, with thousands separators.
+def number(value: float, digits: int = 6) -> str:
+    """Format a number: about so many digits, with thousands separators.
 
     Examples
     --------
     >>> number(265123.4), number(12.5), number(1e-7), number(float("inf"))
     ('265,123', '12.5', '1e-07', 'inf')
     """
-    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:,.6g}"
+    whole = 10 ** (digits - 1) <= abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
 
 
 def interval(estimate: Estimate, sign: str = " ± ") -> str:

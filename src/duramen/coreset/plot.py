@@ -158,7 +158,7 @@ def scene_of(
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
     labels = None if core.y is None else core.y[shown]
-    classes = _classes(core)
+    classes = few_labels(core)
     usual = usual_rows(suspected, weights)
     plane = principal_plane(rows[usual], weights[usual])
     places, centres = plane.project(rows), plane.project(_centres(core))
@@ -189,7 +189,7 @@ def scene_of(
     )
 
 
-def _classes(core: Any) -> list[float] | None:
+def few_labels(core: Any) -> list[float] | None:
     """List the labels, if they are few whole numbers."""
     found = np.unique([0.5] if core.y is None else core.y)
     few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()

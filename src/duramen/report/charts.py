@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from duramen.arrays import Array
-from duramen.coreset.display import interval, short_repr
+from duramen.coreset.display import facts, interval, number, short_repr
 from duramen.coreset.plot import Scene
 from duramen.text import shorten
 
@@ -51,9 +51,7 @@ def short(value: float, digits: int = 4) -> str:
     """
     if math.isnan(value):
         return "unknown"
-    whole = 10 ** (digits - 1) <= abs(value) < 1e15
-    text = f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
-    return text.replace("-", "−", 1) if value < 0 else text
+    return f"{'−' if value < 0 else ''}{number(abs(value), digits)}"
 
 
 def percent(share: float) -> str:
@@ -88,7 +86,7 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (shorten, short, percent, plural, short_repr, interval)
+    filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
     return found
 

@@ -63,11 +63,19 @@ class Reasons(NamedTuple):
         """Whether parts can be negative."""
         return self.kind in ("margin", "residual", "predictor", "classes")
 
-    def top(self, row: int, n: int) -> Array:
-        """Find the n features with the largest parts of a row, by size; parts of zero are left out."""
-        size = np.abs(self.parts[row])
-        order = np.argsort(-size, kind="stable")[:n]
-        return order[size[order] > 0]
+    def why(self, row: int, n: int) -> tuple[list[tuple[str, float, float, float]], float | None]:
+        """List the n features with the largest parts of a row, and all else together; None if that is nothing.
+
+        Of each feature the name, its value, what that is compared with, and its part. Parts of zero are left out.
+        """
+        parts = self.parts[row]
+        top = np.argsort(-np.abs(parts), kind="stable")[:n]
+        top = top[np.abs(parts[top]) > 0]
+        columns = (self.values[row], self.usual[row], parts)
+        features = [(self.features[k], *(float(column[k]) for column in columns)) for k in top.tolist()]
+        if len(top) == len(parts) and not self.signed:
+            return features, None
+        return features, float(np.delete(parts, top).sum() + self.rest[row])
 
 
 def largest_losses(losses: Array, ids: Array, n: int) -> Array:
