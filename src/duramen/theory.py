@@ -24,9 +24,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from duramen.losses.base import Loss, check_loss
 
@@ -51,34 +52,37 @@ THEOREM_5_SHARES: Final = (2, 6)  # importance sampling by the doubling dimensio
 THEOREM_6_SHARES: Final = (4, 14)  # layers: see layered_size
 LOG2_HALF_BALLS: Final = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
 
-_Range: TypeAlias = "tuple[Callable[[float], bool], str]"
-_BELOW_ONE: Final[_Range] = (lambda v: 0 <= v < 1, "0 or more and below 1, such as 0.1")
-_WHOLE: Final[_Range] = (lambda v: v >= 1 and v.is_integer(), "a whole number, 1 or more")
-_RANGES: Final[dict[str, _Range]] = {
-    "beta": _BELOW_ONE,
-    "delta": _BELOW_ONE,
-    "deviation": (lambda v: v >= 0, "0 or more; Loss.deviation bounds it"),
-    "doubling_dimension": (lambda v: v >= 0, "0 or more; theory.doubling_dimension gives it"),
-    "epsilon": (lambda v: 0 < v < 1, "above 0 and below 1, such as 0.1"),
-    "epsilon0": (lambda v: 0 <= v < 1, "0 or more and below 1; theory.epsilon0 gives it"),
-    "eta": (lambda v: 0 < v < 1, "a probability above 0 and below 1, such as 0.1"),
-    "lowest_objective": (lambda v: 0 <= v < math.inf, "0 or more and finite; a lower bound will do"),
+_ABOVE_ZERO: Final = math.nextafter(0, 1)
+_BELOW_ONE: Final = math.nextafter(1, 0)
+_LARGEST: Final = sys.float_info.max
+_UNIT: Final = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
+_WHOLE: Final = (1, _LARGEST, "a whole number, 1 or more")
+_RANGES: Final[dict[str, tuple[float, float, str]]] = {  # the smallest value, the largest, and both in words
+    "beta": _UNIT,
+    "delta": _UNIT,
+    "deviation": (0, math.inf, "0 or more; Loss.deviation bounds it"),
+    "doubling_dimension": (0, math.inf, "0 or more; theory.doubling_dimension gives it"),
+    "epsilon": (_ABOVE_ZERO, _BELOW_ONE, "above 0 and below 1, such as 0.1"),
+    "epsilon0": (0, _BELOW_ONE, "0 or more and below 1; theory.epsilon0 gives it"),
+    "eta": (_ABOVE_ZERO, _BELOW_ONE, "a probability above 0 and below 1, such as 0.1"),
+    "lowest_objective": (0, _LARGEST, "0 or more and finite; a lower bound will do"),
     "n_columns": _WHOLE,
-    "n_outliers": (lambda v: 0 <= v < math.inf, "a weight, 0 or more and finite"),
+    "n_outliers": (0, _LARGEST, "a weight, 0 or more and finite"),
     "n_parameters": _WHOLE,
-    "n_points": (lambda v: 0 < v < math.inf, "a total weight, above 0 and finite"),
+    "n_points": (_ABOVE_ZERO, _LARGEST, "a total weight, above 0 and finite"),
     "sparsity": _WHOLE,
-    "total_sensitivity": (lambda v: v >= 1 - 1e-6, "1 or more: the sum of all points' sensitivities"),
-    "vc_dimension": (lambda v: v >= 1, "1 or more; where it is not known, use a doubling dimension"),
+    "total_sensitivity": (1 - 1e-6, math.inf, "1 or more: the sum of all points' sensitivities"),
+    "vc_dimension": (1, math.inf, "1 or more; where it is not known, use a doubling dimension"),
 }
 
 
 def _check(name: str, value: Any) -> float:
     """Convert an argument to a float; refuse it if it is not in the range of its name."""
-    fits, expected = _RANGES[name]
+    smallest, largest, expected = _RANGES[name]
     real = isinstance(value, Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan  # NaN lies in no range
-    if not fits(number):
+    broken = _RANGES[name] is _WHOLE and number % 1
+    if broken or not smallest <= number <= largest:
         raise ValueError(f"{name}={value!r} must be {expected}")
     return number
 
@@ -297,10 +301,8 @@ def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
         return full
     if sparsity > n_parameters:
         raise ValueError(f"sparsity={sparsity:g} must not exceed n_parameters={n_parameters:g}; leave it out")
-    fewest = min(sparsity, n_parameters - sparsity)
-    if fewest > 10**6:
-        return full
-    supports = math.fsum(math.log2((n_parameters - i) / (i + 1)) for i in range(int(fewest)))
+    among, chosen = (math.lgamma(n + 1) for n in (n_parameters, sparsity))
+    supports = (among - chosen - math.lgamma(n_parameters - sparsity + 1)) / math.log(2)
     return min(full, supports + sparsity * LOG2_HALF_BALLS)
 
 

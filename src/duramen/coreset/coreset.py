@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
@@ -13,13 +15,13 @@ from scipy.special import expit
 
 from duramen.arrays import Array, Rows, read_only
 from duramen.coreset import display, plot, save
-from duramen.coreset.display import frame_of
-from duramen.coreset.estimate import Estimate, capped, standard_error
+from duramen.coreset.estimate import Estimate, standard_error
 from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
+_QUICK = 2e8  # products that take about a tenth of a second
 _MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
 _RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
 _CHANCE = 5.0  # standard errors
@@ -255,8 +257,7 @@ class Coreset:
         n_outliers : float, optional
             A different number of outliers: a count, or a fraction.
         """
-        losses, kept = self._trimmed(theta, n_outliers)
-        return kept_sum(losses, kept)
+        return kept_sum(*self._trimmed(theta, n_outliers))
 
     def estimate(self, theta: Any, n_outliers: float | None = None) -> Estimate:
         """Estimate f_z(theta, X) with error bars, without looking at the data.
@@ -278,7 +279,8 @@ class Coreset:
         (True, True)
         """
         losses, kept = self._trimmed(theta, n_outliers)
-        values, inner = np.array(capped(losses, kept), dtype=np.float64), self.groups >= 0
+        level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
+        values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
         error = standard_error(values, self._sampled, self.inclusion, self.groups)
@@ -301,7 +303,7 @@ class Coreset:
         0   0.0  0     1.0      False
         1   1.0  1     1.0      False
         """
-        return frame_of(self)
+        return display.frame_of(self)
 
     def plot(self, ax: Any = None, *, max_points: int = 5000, random_state: Any = 0) -> Any:
         """Draw the rows in their principal plane: needs the extra ``duramen[plot]``.
@@ -351,8 +353,21 @@ class Coreset:
 
     @cached_property
     def _at_anchor(self) -> Estimate | None:
-        """The estimate at the anchor, for the repr."""
-        return display.at_anchor(self)
+        """The estimate at the anchor, for the repr; None where there is none, it takes long, or the loss fails.
+
+        The standard error is NaN where only that takes long.
+        """
+        if self.anchor is None or not len(self) or len(self) * self.anchor.theta.size > _QUICK:
+            return None
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                design = np.empty((0, 0)) if self._calibration is None else self._calibration.design
+                if design.size * design.shape[1] > _QUICK:
+                    return Estimate.of(self.objective(self.anchor.theta), math.nan)
+                return self.estimate(self.anchor.theta)
+        except Exception:  # a custom loss may fail in any way, and a repr must not
+            return None
 
     @cached_property
     def _sampled(self) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from html import escape
 from typing import Any
 
@@ -13,8 +12,6 @@ from scipy import sparse
 from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
 from duramen.text import shorten
-
-_QUICK = 2e8  # products that take about a tenth of a second
 
 _TABLE = "margin:0;border-collapse:collapse;border:0;color:inherit;background:none;font-size:inherit"
 _CAPTION = "caption-side:top;text-align:left;color:inherit;padding:0 0 .3em 0"
@@ -72,39 +69,17 @@ def facts(core: Any) -> dict[str, str]:
         "f_z at the anchor": "not computed",
     }
     if math.isfinite(core.threshold):
-        known["threshold"] = (
-            f"{number(core.threshold)}: the loss at the anchor from which points are suspected"
-        )
+        meaning = "the loss at the anchor from which points are suspected"
+        known["threshold"] = f"{number(core.threshold)}: {meaning}"
     if len(core):
         low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
         known["weights"] = f"{low} / {middle} / {high} (min / median / max), total {total}"
     if there is not None:
-        bar = f"(standard error; 95% between {number(there.low)} and {number(there.high)})"
-        error = f" {bar}" if math.isfinite(there.std_error) else ", error bar not known"
-        known["f_z at the anchor"] = f"{interval(there)}{error}"
+        bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
+        known["f_z at the anchor"] = interval(there) + (
+            bar if math.isfinite(there.std_error) else ", error bar not known"
+        )
     return known
-
-
-def at_anchor(core: Any) -> Estimate | None:
-    """Estimate f_z at the anchor; None where there is no anchor, where it would take long, or where it fails.
-
-    The standard error is NaN where only it would take long.
-    """
-    if core.anchor is None or not len(core) or len(core) * core.anchor.theta.size > _QUICK:
-        return None
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            if len(core) * _n_regressors(core) ** 2 > _QUICK:
-                return Estimate.of(core.objective(core.anchor.theta), math.nan)
-            return core.estimate(core.anchor.theta)
-    except Exception:  # a custom loss may fail in any way, and a repr must not
-        return None
-
-
-def _n_regressors(core: Any) -> int:
-    """Count the columns that the error bar regresses on."""
-    return 1 if core._calibration is None else core._calibration.design.shape[1] - 1
 
 
 def number(value: float, digits: int = 6) -> str:
@@ -154,6 +129,10 @@ def feature_names(core: Any) -> list[str]:
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
+def _free_name(name: str, names: list[str]) -> str:
+    return _free_name(OURS + name, names) if name in names else name
+
+
 def frame_of(core: Any) -> Any:
     """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
@@ -163,11 +142,7 @@ def frame_of(core: Any) -> Any:
         frame = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(core.X), index=index, columns=names)
     else:
         frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
-    ours = {"y": core.y, "weight": core.weights, "suspected": core.suspected}
-    beside = {}
-    for name, column in ours.items():
-        while name in names:
-            name = OURS + name
+    for name, column in (("y", core.y), ("weight", core.weights), ("suspected", core.suspected)):
         if column is not None:
-            beside[name] = np.array(column)
-    return pd.concat([frame, pd.DataFrame(beside, index=index)], axis=1)
+            frame[_free_name(name, names)] = np.array(column)
+    return frame

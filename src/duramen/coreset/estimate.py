@@ -9,12 +9,12 @@ residuals where weights were calibrated.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from duramen.arrays import Array
-from duramen.losses.base import lengths
 
 _QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within this many standard errors
 
@@ -42,20 +42,14 @@ class Estimate(NamedTuple):
     def of(value: float, std_error: float) -> Estimate:
         """Compute the interval from a value and its standard error; losses are not negative."""
         reach = _QUANTILE * std_error
-        if np.isinf(reach):
-            return Estimate(value, std_error, 0.0, np.inf)
-        return Estimate(value, std_error, max(value - reach, 0.0) if reach == reach else reach, value + reach)
+        low = 0.0 if reach == math.inf else float(np.maximum(value - reach, 0.0))
+        return Estimate(value, std_error, low, value + reach)
 
     def __repr__(self) -> str:
         return (
             f"Estimate: {self.value:,.6g} +- {self.std_error:,.3g}, "
             f"95% between {self.low:,.6g} and {self.high:,.6g}"
         )
-
-
-def capped(losses: Array, kept: Array) -> Array:
-    """Cap losses at the level above which weight is set aside."""
-    return np.minimum(losses, losses[kept > 0].max(initial=0.0))
 
 
 def standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
@@ -67,24 +61,21 @@ def standard_error(values: Array, weights: Array, inclusion: Array, groups: Arra
         ``values`` are residuals where weights were calibrated; ``weights`` are as sampled, with
         the exact sum in each group.
     """
-    errors = [0.0]
+    errors = []
     for group in np.unique(groups):
         mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
         if len(mine):
             errors.append(_group_error(values[mine], weights[mine], inclusion[mine]))
-    return float(lengths(np.array(errors))) if np.isfinite(errors).all() else float(np.max(errors))
+    return math.hypot(*errors)
 
 
-def _group_error(left: Array, weights: Array, inclusion: Array) -> float:
+def _group_error(values: Array, weights: Array, inclusion: Array) -> float:
     """Estimate the standard error of a sum over points of one group, none of them certain."""
-    if not np.isfinite(left).all():
-        return np.inf
-    many = len(left) > 1  # a single point has no spread to estimate its error from: its value is used
-    size = float(np.abs(left).max())
-    share = left / size if size else left
-    apart = share - np.average(share, weights=weights) if many else share
-    heaviest = float(weights.max())
+    if not np.isfinite(values).all():
+        return math.inf
+    n, size, heaviest = len(values), float(np.abs(values).max()) or 1.0, float(weights.max())
+    apart = values / size
+    if n > 1:  # a single point has no spread to estimate its error from: its value is used
+        apart = (apart - np.average(apart, weights=weights)) * math.sqrt(n / (n - 1))
     squares = (1 - inclusion) * np.square(weights / heaviest * apart)
-    correction = len(left) / (len(left) - 1) if many else 1.0
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(squares.sum() * correction) * heaviest * size)
+    return math.sqrt(squares.sum()) * heaviest * size

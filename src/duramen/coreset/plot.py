@@ -33,15 +33,14 @@ _LOOKS = {  # of rows, suspected rows, rows beyond the frame; a smaller cross is
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(NamedTuple):
     """Two directions through a point.
 
     Attributes
     ----------
     middle : array (d,)
     directions : array (d, 2)
-        For a principal plane, unit vectors; the second means nothing if there is one column.
+        Unit vectors; the second means nothing if there is one column.
     shares : array (2,)
         The share of the variance along each; zero if there is none.
     """
@@ -49,10 +48,6 @@ class Plane:
     middle: Array
     directions: Array
     shares: Array
-
-    def project(self, rows: Array) -> Array:
-        """Project rows (n, d): (n, 2)."""
-        return np.asarray((rows - self.middle) @ self.directions)
 
 
 def principal_plane(rows: Array, weights: Array) -> Plane:
@@ -65,20 +60,12 @@ def principal_plane(rows: Array, weights: Array) -> Plane:
     spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
     spread = np.pad(spread, [(0, max(0, 2 - length)) for length in spread.shape])
     _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
-    directions = rights.T[: rows.shape[1]]
-    largest = np.abs(directions).argmax(axis=0)  # of two opposite directions, the one that is positive there
-    directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
-    return Plane(middle, directions, np.square(lengths) / (float(np.square(spread).sum()) or 1.0))
+    variance = float(np.square(spread).sum()) or 1.0
+    return Plane(middle, rights.T[: rows.shape[1]], np.square(lengths) / variance)
 
 
 def dense(rows: Rows) -> Array:
-    """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow.
-
-    Raises
-    ------
-    ValueError
-        If sparse rows would become too large.
-    """
+    """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow."""
     n, d = rows.shape
     if sparse.issparse(rows):
         if n * d > _MAX_NUMBERS:
@@ -160,33 +147,24 @@ def scene_of(
     labels = None if core.y is None else core.y[shown]
     classes = few_labels(core)
     usual = usual_rows(suspected, weights)
-    plane = principal_plane(rows[usual], weights[usual])
-    places, centres = plane.project(rows), plane.project(_centres(core))
-    axes = (
-        f"first principal direction ({plane.shares[0]:.0%} of variance)",
-        f"second ({plane.shares[1]:.0%} of variance)",
-    )
     if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
         jittered = labels is None or classes is not None
         heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(np.asarray(labels)[:, None])
         places, centres = np.hstack([rows, heights]), _centres(core) * [1.0, 0.0]
         axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
+    else:
+        plane = principal_plane(rows[usual], weights[usual])
+        places, centres = ((some - plane.middle) @ plane.directions for some in (rows, _centres(core)))
+        first, second = (f"{share:.0%} of variance" for share in plane.shares)
+        axes = f"first principal direction ({first})", f"second ({second})"
     low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
     if classes is None or labels is None:
         groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
     else:
         groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
-    return Scene(
-        shown,
-        suspected,
-        places,
-        low,
-        high,
-        np.clip(_INK * weights / max(float(weights.sum()), 1e-300), *_AREAS),
-        groups,
-        centres[((centres >= low) & (centres <= high)).all(axis=1)],
-        axes,
-    )
+    areas = np.clip(_INK * weights / max(float(weights.sum()), 1e-300), *_AREAS)
+    centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
+    return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
 
 
 def few_labels(core: Any) -> list[float] | None:
@@ -230,43 +208,39 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
     pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
     scene = scene_of(core, max_points, random_state)
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    handles: list[Any] = []
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
     for group, colour in zip(scene.groups, colours, strict=False):
-        handles += _draw_rows(axes, scene, group, colour, "o")
-    handles += _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
+        _draw_rows(axes, scene, group, colour, "o")
+    _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
     if beyond := int(np.count_nonzero(scene.beyond)):
-        handles += _legend_mark(axes, f"beyond the frame ({beyond:,})", marker="s", color="#7f7f7f")
+        axes.scatter([], [], marker="s", color="#7f7f7f", label=f"beyond the frame ({beyond:,})")
     if len(scene.centres):
-        axes.scatter(*scene.centres.T, s=150, c="black", marker="*", edgecolors="white", zorder=3)
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        handles += _legend_mark(axes, name, marker="*", color="black", markersize=11)
+        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
+        axes.scatter(*scene.centres.T, s=150, label=name, **look)
     margin = 0.04 * (scene.high - scene.low)
-    (left, below), (right, above) = scene.low - margin, scene.high + margin
+    xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
     some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
     title = f"{some}{len(core):,} rows for {core.n_points:,} points, area by weight"
     xlabel, ylabel = scene.axes
-    axes.set(xlim=(left, right), ylim=(below, above), xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.set(xlim=xlim, ylim=ylim, xlabel=xlabel, ylabel=ylabel, title=title)
     if ylabel == "spread out at random":
         axes.set_yticks([])
-    axes.legend(handles=handles, fontsize="small", framealpha=0.9)
+    for handle in axes.legend(fontsize="small", framealpha=0.9).legend_handles:
+        handle.set(sizes=[60], alpha=1)
     return axes
 
 
-def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> list[Any]:
-    """Draw rows, the heavy ones below, those beyond the frame as squares; return the legend's mark."""
+def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> None:
+    """Draw rows, the heavy ones below, those beyond the frame as squares."""
     rows = np.flatnonzero(group.rows)
     if not len(rows):
-        return []
+        return
     rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
-    places = np.clip(scene.places[rows], scene.low, scene.high)
-    for shape, here in ((marker, ~scene.beyond[rows]), ("s", scene.beyond[rows])):
+    label = f"{group.label} ({len(rows):,})"
+    for shape, some in ((marker, rows[~scene.beyond[rows]]), ("s", rows[scene.beyond[rows]])):
         look = dict(_LOOKS[shape])
-        areas = np.maximum(scene.areas[rows[here]], look.pop("least"))
-        axes.scatter(*places[here].T, s=areas, c=colour, marker=shape, **look)
-    return _legend_mark(axes, f"{group.label} ({len(rows):,})", marker=marker, color=colour)
-
-
-def _legend_mark(axes: Any, label: str, **look: Any) -> list[Any]:
-    """Make a mark for the legend, which is drawn nowhere else."""
-    return list(axes.plot([], [], ls="none", label=label, **{"markersize": 6, **look}))
+        places = np.clip(scene.places[some], scene.low, scene.high)
+        areas = np.maximum(scene.areas[some], look.pop("least"))
+        axes.scatter(*places.T, s=areas, color=colour, marker=shape, label=label, **look)
+        label = "_beyond"  # not in the legend
