@@ -59,8 +59,10 @@ def standard_error(values: Array, weights: Array, inclusion: Array, groups: Arra
     ----------
     values, weights, inclusion, groups : arrays (m,)
         ``values`` are residuals where weights were calibrated; ``weights`` are as sampled, with
-        the exact sum in each group.
+        the exact sum in each group. ``inclusion`` is NaN where it is not known, and so is the result then.
     """
+    if np.isnan(inclusion).any():
+        return math.nan
     errors = []
     for group in np.unique(groups):
         mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))

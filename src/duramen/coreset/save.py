@@ -133,60 +133,49 @@ def _array(state: dict[str, Any]) -> Array:
 
 def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Save a coreset; an existing file is replaced only when all is written."""
+    pa = needed("pyarrow", "Coreset.save", "frames")
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
-    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
-    beside = {name: part for name, part in found.items() if part is not None}
-    state = _state(core, beside, metadata)
-    state["crc32"] = _checksum(state, core.X, beside)
-    text = json.dumps(state, sort_keys=True, allow_nan=False)
-    table = _table(core.X, beside, state).replace_schema_metadata({_KEY: text})
-    with replacing(Path(path)) as file:
-        # numbers that rarely repeat gain nothing from a dictionary
-        parquet.write_table(table, file, compression="zstd", use_dictionary=False)
-
-
-def _state(core: Any, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Describe the rows, and return all other fields of a coreset, in JSON types."""
-    is_sparse = sparse.issparse(core.X)
+    X, is_sparse = core.X, sparse.issparse(core.X)
+    beside = {name: getattr(core, field) for name, field in _COLUMNS.items()}
+    beside = {name: part for name, part in beside.items() if part is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
-    for name in ("threshold", "n_outliers"):
-        scalars[name] = scalars[name] if math.isfinite(scalars[name]) else repr(scalars[name])
-    return {
+    if math.isinf(core.threshold):  # which JSON cannot hold
+        scalars["threshold"] = repr(scalars["threshold"])
+    state = {
         "format": FORMAT,
         "version": version("duramen"),
         "n_rows": len(core),
         "n_columns": core.points.n_columns,
         "sparse": is_sparse,
-        "index_type": core.X.indices.dtype.str if is_sparse else None,
+        "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
-        "types": {name: part.dtype.str for name, part in {"X": core.X, **beside}.items()},
+        "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": loss_state(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
         "columns": None if core.columns is None else [str(name) for name in core.columns],
         **scalars,
         **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
+    state["crc32"] = _checksum(state, X, beside)
+    if is_sparse:
+        starts = pa.array(X.indptr.astype(np.int64))
+        lists = {OURS + "features": X.indices, OURS + "values": X.data}
+        columns = {name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists.items()}
+    else:
+        columns = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
+    for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
+        wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
+        columns[OURS + name] = pa.array(part.astype(wide))
+    schema = {_KEY: json.dumps(state, sort_keys=True, allow_nan=False)}
+    with replacing(Path(path)) as file:
+        # numbers that rarely repeat gain nothing from a dictionary
+        table = pa.table(columns).replace_schema_metadata(schema)
+        parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
 def _checksum(state: dict[str, Any], X: Rows, beside: dict[str, Array]) -> int:
     rows = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
     return checksum(state, [*rows, *beside.values()])
-
-
-def _table(X: Rows, beside: dict[str, Array], state: dict[str, Any]) -> Any:
-    pa = needed("pyarrow", "Coreset.save", "frames")
-    if state["sparse"]:
-        starts = pa.array(X.indptr.astype(np.int64))
-        lists = {"features": X.indices, "values": X.data}
-        table = {
-            OURS + name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists.items()
-        }
-    else:
-        table = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
-    for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
-        wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
-        table[OURS + name] = pa.array(part.astype(wide))
-    return pa.table(table)
 
 
 def file_names(names: list[str]) -> list[str]:
@@ -227,12 +216,12 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
     types, columns = state["types"], state["columns"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
-    X = (_sparse_rows if state["sparse"] else _dense_rows)(table, state, np.dtype(types["X"]))
-    beside: Any = {
-        name: _flat(_arrow_column(table, OURS + name), OURS + name, types[name])
-        for name in _COLUMNS
-        if name in types or name != "y"
-    }
+    if state["sparse"]:
+        X = _sparse_rows(table, state)
+    else:
+        X = np.column_stack([_numbers(table, name, types["X"]) for name in state["features"]])
+    names = [name for name in _COLUMNS if name in types or name != "y"]
+    beside: Any = {name: _numbers(table, OURS + name, types[name]) for name in names}
     crc32, y = _checksum(state, X, beside), beside.pop("y", None)
     points = WeightedPoints(X, y, beside.pop("weight"), beside.pop("id"))
     if crc32 != state["crc32"]:
@@ -253,6 +242,38 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
         "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     }
+
+
+def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
+    lists = {name: _column(table, OURS + name) for name in ("features", "values")}
+    lengths = lists["features"].value_lengths()
+    if not lengths.equals(lists["values"].value_lengths()):
+        raise ValueError("its lists of features and of values differ in length")
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(state["index_type"])
+    indices = _flat(lists["features"].flatten(), OURS + "features", state["index_type"])
+    data = _flat(lists["values"].flatten(), OURS + "values", state["types"]["X"])
+    rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
+    rows.check_format(full_check=True)
+    return rows
+
+
+def _column(table: Any, name: str) -> Any:
+    if name not in table.column_names:
+        raise ValueError(f"its column {name!r} is missing")
+    return table[name].chunk(0)
+
+
+def _numbers(table: Any, name: str, dtype: Any) -> Array:
+    return _flat(_column(table, name), name, dtype)
+
+
+def _flat(column: Any, name: str, dtype: Any) -> Array:
+    """Return an Arrow array of numbers in a dtype."""
+    values = np.asarray(column)
+    if column.null_count or values.dtype.kind not in "biuf":
+        raise ValueError(f"its column {name!r} has missing values, or is not numeric")
+    with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it
+        return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 
 def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
@@ -276,6 +297,7 @@ def _read(source: Path) -> tuple[Any, dict[str, Any]]:
     try:
         # an anchor may be large, but no text in a file is larger than the file
         table = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw)).read()
+        table = table.combine_chunks()  # into one chunk per column
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(source, str(error).partition("\n")[0]) from None
     text = (table.schema.metadata or {}).get(_KEY)
@@ -298,43 +320,3 @@ def _read(source: Path) -> tuple[Any, dict[str, Any]]:
 
 def _damaged(source: Path, why: str) -> ValueError:
     return ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again")
-
-
-def _arrow_column(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        raise ValueError(f"its column {name!r} is missing")
-    column = table[name].combine_chunks()
-    return column.chunk(0) if hasattr(column, "chunk") else column  # pyarrow 14 keeps a single chunk
-
-
-def _flat(column: Any, name: str, dtype: Any) -> Array:
-    """Return an Arrow array of numbers in a dtype."""
-    values = np.asarray(column)
-    if column.null_count or values.dtype.kind not in "biuf":
-        raise ValueError(f"its column {name!r} has missing values, or is not numeric")
-    with np.errstate(over="ignore", invalid="ignore"):  # a damaged number; the checksum will reveal it
-        return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
-
-
-def _dense_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Array:
-    features = state["features"]
-    if len(features) != state["n_columns"]:
-        raise ValueError(f"it names {len(features)} features where {state['n_columns']} were saved")
-    rows = np.empty((state["n_rows"], len(features)), dtype=dtype)
-    for column, name in enumerate(features):
-        rows[:, column] = _flat(_arrow_column(table, name), name, dtype)
-    return rows
-
-
-def _sparse_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Rows:
-    features, values = (_arrow_column(table, OURS + name) for name in ("features", "values"))
-    lengths = features.value_lengths()
-    if not lengths.equals(values.value_lengths()):
-        raise ValueError("its lists of features and of values differ in length")
-    integer = state["index_type"]
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(integer)
-    indices = _flat(features.flatten(), "duramen:features", integer)
-    data = _flat(values.flatten(), "duramen:values", dtype)
-    rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
-    rows.check_format(full_check=True)
-    return rows
