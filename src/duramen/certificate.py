@@ -200,7 +200,7 @@ class _Sides:
         return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else covered)
 
     def uphill(self, here: _Probe) -> Array:
-        """Compute the steepest ascent of the error's size in the ball's distance: of length 1, or 0, per centre."""
+        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre."""
         # the quotient rule, less the factor 1 / f_z(theta, X)
         core, data = (self._slope(side, here.theta) for side in (self.core.points, self.data))
         slope = math.copysign(1.0, here.error) * (core - (1 + here.error) * data)

@@ -353,17 +353,17 @@ class Coreset:
 
     @cached_property
     def _at_anchor(self) -> Estimate | None:
-        """The estimate at the anchor, for the repr; None where there is none, it takes long, or the loss fails.
+        """The estimate at the anchor, for the repr: None where it would take long, or the loss fails.
 
-        The standard error is NaN where only that takes long.
+        The standard error is NaN where only that would take long.
         """
         if self.anchor is None or not len(self) or len(self) * self.anchor.theta.size > _QUICK:
             return None
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                design = np.empty((0, 0)) if self._calibration is None else self._calibration.design
-                if design.size * design.shape[1] > _QUICK:
+                calibration = self._calibration
+                if calibration is not None and len(self) * calibration.design.shape[1] ** 2 > _QUICK:
                     return Estimate.of(self.objective(self.anchor.theta), math.nan)
                 return self.estimate(self.anchor.theta)
         except Exception:  # a custom loss may fail in any way, and a repr must not

@@ -159,8 +159,8 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     state["crc32"] = _checksum(state, X, beside)
     if is_sparse:
         starts = pa.array(X.indptr.astype(np.int64))
-        lists = {OURS + "features": X.indices, OURS + "values": X.data}
-        columns = {name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists.items()}
+        lists = {OURS + "features": pa.array(X.indices), OURS + "values": pa.array(X.data)}
+        columns = {name: pa.LargeListArray.from_arrays(starts, part) for name, part in lists.items()}
     else:
         columns = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
     for name, part in beside.items():  # in a dtype that every reader knows; the state has its own

@@ -164,7 +164,7 @@ class Findings:
         return scatter(scene, describe), ""
 
     def loss_chart(self) -> tuple[Markup, int, list[float]] | None:
-        """Draw the losses at the anchor; with the number left out, and quantiles. None if none can be drawn."""
+        """Draw the losses at the anchor, count those left out, and find quantiles; None if all are left out."""
         core, losses = self.core, self.losses
         valid = np.isfinite(losses) & (losses >= 0)
         if not valid.any():

@@ -64,9 +64,9 @@ class Reasons(NamedTuple):
         return self.kind in ("margin", "residual", "predictor", "classes")
 
     def why(self, row: int, n: int) -> tuple[list[tuple[str, float, float, float]], float | None]:
-        """List the n features with the largest parts of a row, and all else together; None if that is nothing.
+        """List the n features with the largest parts of a row, and sum up the rest; None if nothing is left.
 
-        Of each feature the name, its value, what that is compared with, and its part. Parts of zero are left out.
+        Each is a name, a value, what that is compared with, and the part. Parts of zero are left out.
         """
         parts = self.parts[row]
         top = np.argsort(-np.abs(parts), kind="stable")[:n]
