@@ -143,6 +143,7 @@ def scene_of(
     shown = np.arange(len(core))
     if len(core) > max_points:
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
+    shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first: they are drawn below others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
     labels = None if core.y is None else core.y[shown]
     classes = few_labels(core)
@@ -183,7 +184,7 @@ def _centres(core: Any) -> Array:
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
     """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
-    low, high = weighted_quantiles(values[usual], weights[usual], np.array([_TAIL, 1 - _TAIL])).tolist()
+    low, high = weighted_quantiles(values[usual], weights[usual], (_TAIL, 1 - _TAIL)).tolist()
     reach = _BEYOND * (high - low)
     low, high = max(values.min(), low - reach), min(values.max(), high + reach)
     return (low, high) if high > low else (low - 1.0, high + 1.0)
@@ -195,12 +196,12 @@ def usual_rows(suspected: Array, weights: Array) -> Array:
     return usual if usual.any() else np.ones(len(usual), dtype=bool)
 
 
-def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
+def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
     """Find the smallest values with at least a share of the weight up to them."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    places = np.searchsorted(reached, shares * reached[-1] * (1 - 1e-12)).clip(max=len(order) - 1)
-    return values[order[places]]
+    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
+    return values[order[places.clip(max=len(order) - 1)]]
 
 
 def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
@@ -232,11 +233,10 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
 
 
 def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> None:
-    """Draw rows, the heavy ones below, those beyond the frame as squares."""
+    """Draw rows, those beyond the frame as squares."""
     rows = np.flatnonzero(group.rows)
     if not len(rows):
         return
-    rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
     label = f"{group.label} ({len(rows):,})"
     for shape, some in ((marker, rows[~scene.beyond[rows]]), ("s", rows[scene.beyond[rows]])):
         look = dict(_LOOKS[shape])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from markupsafe import Markup
 
 from duramen.arrays import Array
 from duramen.coreset.display import facts, interval, number, short_repr
-from duramen.coreset.plot import Scene
+from duramen.coreset.plot import weighted_quantiles
 from duramen.text import shorten
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -88,6 +87,7 @@ def environment() -> Environment:
     )
     filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
+    found.globals |= {"histogram": histogram, "weighted_quantiles": weighted_quantiles, "infinity": math.inf}
     return found
 
 
@@ -151,47 +151,40 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
 
 
-def _chart(kind: str, **shown: Any) -> Markup:
+def chart(kind: str, **shown: Any) -> Markup:
     """Render a chart; the template decides where things are on the page."""
     return Markup(getattr(environment().get_template("charts.html").module, kind)(**shown))
 
 
 def histogram(
-    values: Array, weights: Array, marked: Array, title: str, name: str, threshold: float | None = None
+    values: Array,
+    weights: Array | None,
+    marked: Array,
+    title: str,
+    name: str,
+    threshold: float = math.inf,
 ) -> Markup:
     """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
 
     Parameters
     ----------
     values : array (n,)
-        Finite, zero or more.
-    weights : array (n,)
+        Shown where finite, and zero or more.
+    weights : array (n,) or None
         Bars show shares of their sum.
     marked : array (n,), bool
     title, name : str
         Of the chart, for a screen reader, and of the axis.
-    threshold : float, optional
+    threshold : float
         Where to draw a line.
     """
-    axis = axis_of(values, threshold)
+    valid = (values >= 0) & (values < math.inf)
+    values, weights = values[valid], np.ones(np.sum(valid)) if weights is None else weights[valid]
+    limit = threshold if 0 <= threshold < math.inf else None
+    axis = axis_of(values, limit)
     edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
-    bars = np.histogram2d(inside, marked, (edges, [0, 0.5, 1]), weights=weights)[0]
+    bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
     shares = bars / (float(weights.sum()) or 1.0)
     tallest = float(shares.sum(axis=1).max()) or 1.0
-    shown = {"title": title, "name": name, "threshold": threshold, "grid": linear_ticks(0.0, tallest, 3)}
-    return _chart("histogram", axis=axis, edges=edges, shares=shares.tolist(), tallest=tallest, **shown)
-
-
-def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
-    """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
-    order = np.argsort(-scene.areas, kind="stable")  # heavy ones at the back
-    rows = list(zip(scene.shares(scene.places).tolist(), scene.areas.tolist(), strict=True))
-    return _chart(
-        "scatter",
-        groups=[(group.label, [rows[k] for k in order[group.rows[order]]]) for group in scene.groups],
-        suspected=[
-            (*rows[k], "beyond" if scene.beyond[k] else "cross", describe(int(scene.shown[k])))
-            for k in order[scene.suspected[order]]
-        ],
-        scene=scene,
-    )
+    shown = {"title": title, "name": name, "threshold": limit, "grid": linear_ticks(0.0, tallest, 3)}
+    return chart("histogram", axis=axis, edges=edges, shares=shares.tolist(), tallest=tallest, **shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import feature_names
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.plot import few_labels, scene_of, weighted_quantiles
-from duramen.report.charts import environment, histogram, scatter, short
+from duramen.coreset.plot import few_labels, scene_of
+from duramen.report.charts import chart, environment, short
 from duramen.report.reasons import Reasons, largest_losses, reasons_of
 from duramen.text import shorten
 
@@ -29,7 +27,6 @@ _LONGEST = 300  # characters of a note's value
 _PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itself
 _SUSPECTS = 20  # rows listed
 _DOTS = 3000  # of the picture, at most
-_MAX_GROUPS = 8  # of a kind in the table of layers
 
 
 def report_html(
@@ -81,14 +78,12 @@ def report_html(
     template = environment().get_template("page.html")
     return template.render(
         title=title,
-        infinity=math.inf,
         style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
-        found=Findings(core, live, encoding, names or {}),
+        found=Findings(core, encoding, names or {}),
         core=core,
         live=live,
         report=None if live is None else live.anchor_report(),
         certificate=certificate,
-        probes=None if certificate is None else _probes(certificate),
         notes=[(shorten(name, 60), shorten(text, _LONGEST)) for name, text in notes.items()],
         events=getattr(live, "history", ()),
         version=version("duramen"),
@@ -104,8 +99,6 @@ class Findings:
         Of the coreset's rows at the anchor; None for the reason ``no_losses``.
     estimate, mean_loss : Estimate or None
         Of f_z at the anchor, in total and per unit of kept weight.
-    effective : float
-        The effective sample size, (sum w)^2 / sum w^2.
     columns, ids : sequences of str
         Of the coreset.
     label : str
@@ -114,7 +107,7 @@ class Findings:
         Their values, where these are few.
     """
 
-    def __init__(self, core: Coreset, live: Any, encoding: Any, names: Mapping[int, str]) -> None:
+    def __init__(self, core: Coreset, encoding: Any, names: Mapping[int, str]) -> None:
         self.core = core
         self.label = shorten((encoding and encoding.label) or "y", 40)
         self.labels = few_labels(core)
@@ -134,9 +127,7 @@ class Findings:
         self.estimate = self.mean_loss = None if self.losses is None else core._at_anchor
         if self.estimate is not None:
             kept = core.total_weight - core.n_outliers
-            self.mean_loss = Estimate.of(self.estimate.value / kept, self.estimate.std_error / kept)
-        scaled = core.weights / core.weights.max()
-        self.effective = float(scaled.sum() ** 2 / np.square(scaled).sum())
+            self.mean_loss = Estimate(*(part / kept for part in self.estimate))
 
     def label_text(self, value: float) -> str:
         """Return a label as in the data."""
@@ -161,55 +152,4 @@ class Findings:
             scene = scene_of(self.core, _DOTS, 0, columns, self.label, self.label_text)
         except ValueError as error:  # sparse rows of too many columns
             return None, shorten(error, 300)
-        return scatter(scene, describe), ""
-
-    def loss_chart(self) -> tuple[Markup, int, list[float]] | None:
-        """Draw the losses at the anchor, count those left out, and find quantiles; None if all are left out."""
-        core, losses = self.core, self.losses
-        valid = np.isfinite(losses) & (losses >= 0)
-        if not valid.any():
-            return None
-        drawing = histogram(
-            losses[valid],
-            core.weights[valid],
-            core.suspected[valid],
-            "Histogram of the losses at the anchor, by weight",
-            "loss at the anchor",
-            core.threshold if 0 <= core.threshold < math.inf else None,
-        )
-        quantiles = weighted_quantiles(losses, core.weights, np.array([0.5, 0.9, 0.99, 1.0]))
-        return drawing, int(np.count_nonzero(~valid)), quantiles.tolist()
-
-    def weight_chart(self) -> Markup | None:
-        """Draw the weights; None if all are equal."""
-        core = self.core
-        if core.weights.min() == core.weights.max():
-            return None
-        ones = np.ones(len(core))
-        return histogram(core.weights, ones, core.suspected, "Histogram of the weights", "weight of a row")
-
-    def layers(self) -> tuple[list[int], list[tuple[str, Array]]]:
-        """Count the layers and the bins of suspected loss; name and mark each, if many the last together."""
-        counts, found = [], []
-        for kind, keys in (("layer", self.core.groups), ("suspected", -self.core.groups)):
-            numbers = np.unique(keys[keys >= (kind == "suspected")])
-            counts.append(len(numbers))
-            for part in np.split(numbers, range(1, min(len(numbers), _MAX_GROUPS))):
-                if len(part):
-                    name = f"{part[0]} to {part[-1]}" if len(part) > 1 else f"{part[0]}"
-                    found.append((f"{kind} {name}", np.isin(keys, part)))
-        return counts, found
-
-
-def _probes(certificate: Certificate) -> tuple[Markup, list[tuple[str, int, list[float]]]]:
-    """Draw the errors found by comparing the coreset with the data, and list them by kind of probe."""
-    errors, kinds = certificate.errors, certificate.kinds
-    rows = []
-    for kind in dict.fromkeys(kinds.tolist()):
-        some = errors[kinds == kind]
-        quantiles = weighted_quantiles(some, np.ones(len(some)), np.array([0.5, 0.9, 1.0]))
-        rows.append((kind, len(some), quantiles.tolist()))
-    known = np.isfinite(errors)
-    marked = kinds[known] == "adversarial"
-    ones = np.ones(len(marked))
-    return histogram(errors[known], ones, marked, "Histogram of the errors", "relative error"), rows
+        return chart("scatter", scene=scene, describe=describe), ""

@@ -93,12 +93,11 @@ def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = 
     """Decompose the losses of some rows at the anchor, in float64."""
     assert core.anchor is not None
     X, y, labels = dense(core.X[rows]), None, []
+    usual = usual_rows(core.suspected, core.weights)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        usual = usual_rows(core.suspected, core.weights)
-        shares = core.weights[usual] / core.weights[usual].sum()
-        mean, deviation = _moments(core.X[usual], shares)
+        mean, deviation = _moments(core.X[usual], core.weights[usual])
         if core.y is not None:
-            y, labels = core.y[rows], [core.y[usual] @ shares]
+            y, labels = core.y[rows], [np.average(core.y[usual], weights=core.weights[usual])]
         found = core.loss.explain(core.anchor.theta, X, y, np.append(mean, labels))
         if found is None:
             unit = np.where(deviation > _SAME * np.abs(mean), deviation, 1.0)
@@ -109,13 +108,12 @@ def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = 
     return Reasons(*found, columns, X)
 
 
-def _moments(X: Rows, shares: Array) -> tuple[Array, Array]:
+def _moments(X: Rows, weights: Array) -> tuple[Array, Array]:
     """Compute the weighted mean and standard deviation of each column."""
-    if not sparse.issparse(X):
-        X = dense(X)
-        mean = shares @ X
-        return mean, np.sqrt(shares @ np.square(X - mean))
+    from sklearn.preprocessing import StandardScaler  # imported here, as that takes a second
+
     X = X.astype(np.float64)
-    X.data = X.data.clip(-FAR, FAR)
-    mean = shares @ X
-    return mean, np.sqrt(np.maximum(shares @ X.multiply(X).tocsr() - mean**2, 0.0))
+    values = X.data if sparse.issparse(X) else X
+    np.clip(values, -FAR, FAR, out=values)
+    scaler = StandardScaler(with_mean=False).fit(X, sample_weight=weights / weights.sum())
+    return scaler.mean_, np.sqrt(scaler.var_)
