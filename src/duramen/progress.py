@@ -97,7 +97,8 @@ def solver_progress(
         task = bar.add_task("solving", total=max_iter)
 
         def report(step: Any) -> Any:
-            start = f"start {step.start + 1} of {max(n_starts, step.start + 1)}"  # a further one may be tried
+            starts = max(n_starts, step.start + 1)  # a further one may be tried
+            start = f"start {step.start + 1} of {starts}"
             iteration = f"iteration {step.n_iter} of at most {max_iter}, objective {step.objective:,.6g}"
             bar.update(task, completed=step.n_iter, description=f"{start}, {iteration}")
             return None if callback is None else callback(step)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.coreset.plot import usual_rows
-from duramen.report.reasons import largest_losses, reasons_of
+from duramen.report.page import largest_losses, reasons_of
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, sparse_core
 from tests.report.cores import case_of, core_of

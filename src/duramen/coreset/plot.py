@@ -143,7 +143,7 @@ def scene_of(
     shown = np.arange(len(core))
     if len(core) > max_points:
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
-    shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first: they are drawn below others
+    shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first, below the others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
     labels = None if core.y is None else core.y[shown]
     classes = few_labels(core)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
+from scipy import sparse
 
+from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import feature_names
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.plot import few_labels, scene_of
+from duramen.coreset.plot import FAR, dense, few_labels, scene_of, usual_rows
+from duramen.losses.base import Explanation
 from duramen.report.charts import chart, environment, short
-from duramen.report.reasons import Reasons, largest_losses, reasons_of
 from duramen.text import shorten
 
 if TYPE_CHECKING:
@@ -153,3 +155,83 @@ class Findings:
         except ValueError as error:  # sparse rows of too many columns
             return None, shorten(error, 300)
         return chart("scatter", scene=scene, describe=describe), ""
+
+
+class Reasons(NamedTuple):
+    """What makes the losses of n rows large, feature by feature.
+
+    Attributes
+    ----------
+    kind, usual, parts, rest
+        As in :class:`duramen.losses.base.Explanation`, or of kind "spread": the squared distance from the
+        usual mean, in standard deviations, which is not about the loss.
+    features : sequence of str
+        The p columns; for a residual also the label, last.
+    values : array (n, p)
+        What each row has.
+    """
+
+    kind: str
+    usual: Array
+    parts: Array
+    rest: Array
+    features: Sequence[str]
+    values: Array
+
+    @property
+    def whole(self) -> Array:
+        """The sum of the parts and the rest."""
+        return self.parts.sum(axis=1) + self.rest
+
+    @property
+    def signed(self) -> bool:
+        """Whether parts can be negative."""
+        return self.kind in ("margin", "residual", "predictor", "classes")
+
+    def why(self, row: int, n: int) -> tuple[list[tuple[str, float, float, float]], float | None]:
+        """List the n features with the largest parts of a row, and sum up the rest; None if nothing is left.
+
+        Each is a name, a value, what that is compared with, and the part. Parts of zero are left out.
+        """
+        parts = self.parts[row]
+        top = np.argsort(-np.abs(parts), kind="stable")[:n]
+        top = top[np.abs(parts[top]) > 0]
+        columns = (self.values[row], self.usual[row], parts)
+        features = [(self.features[k], *(float(column[k]) for column in columns)) for k in top.tolist()]
+        if len(top) == len(parts) and not self.signed:
+            return features, None
+        return features, float(np.delete(parts, top).sum() + self.rest[row])
+
+
+def largest_losses(losses: Array, ids: Array, n: int) -> Array:
+    """Find the n rows with the largest losses, largest first, ties by id; NaN comes last.
+
+    Examples
+    --------
+    >>> largest_losses(np.array([1.0, 3.0, np.nan, 3.0]), np.array([4, 9, 1, 2]), 3)
+    array([3, 1, 0])
+    """
+    return np.lexsort((ids, -losses))[:n]
+
+
+def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = "y") -> Reasons:
+    """Decompose the losses of some rows at the anchor, in float64."""
+    from sklearn.preprocessing import StandardScaler  # imported here, as that takes a second
+
+    assert core.anchor is not None
+    X, usual = dense(core.X[rows]), usual_rows(core.suspected, core.weights)
+    weights, ordinary = core.weights[usual], core.X[usual].astype(np.float64)
+    numbers = ordinary.data if sparse.issparse(ordinary) else ordinary
+    np.clip(numbers, -FAR, FAR, out=numbers)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        scaler = StandardScaler(with_mean=False).fit(ordinary, sample_weight=weights / weights.sum())
+        y, means = None, scaler.mean_
+        if core.y is not None:
+            y, means = core.y[rows], np.append(means, np.average(core.y[usual], weights=weights))
+        found = core.loss.explain(core.anchor.theta, X, y, means)
+        if found is None:
+            parts = np.square((X - scaler.mean_) / scaler.scale_)
+            found = Explanation("spread", np.broadcast_to(scaler.mean_, X.shape), parts, np.zeros(len(X)))
+    if found.kind == "residual" and y is not None:
+        columns, X = (*columns, label), np.column_stack([X, y])
+    return Reasons(*found, columns, X)
