@@ -23,6 +23,9 @@ from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
 _QUICK = 2e8  # products that take about a tenth of a second
 _MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
+_LEAST = 1 / _MOST
+_REACH = _MOST - _LEAST
+_RATE = _REACH / ((1 - _LEAST) * (_MOST - 1))
 _RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
 _CHANCE = 5.0  # standard errors
 _STEPS = 50
@@ -64,19 +67,17 @@ class Calibration:
         self.design[:, 0] = 1.0
         apart = np.subtract(columns, self.means, out=self.design[:, 1:])
         largest = np.abs(apart).max(axis=0)
-        self.used = (largest > _CONSTANT * np.abs(self.means)) & np.isfinite(largest)
-        largest = np.where(self.used, largest, 1.0)
-        apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
+        largest[largest <= _CONSTANT * np.abs(self.means)] = np.inf  # so that the column becomes zero
+        apart *= 1 / largest  # now no square overflows or vanishes
         squares = np.square(apart)
         spread = np.sqrt(self.shares @ squares)
-        self.used &= spread > _TOO_LIGHT
-        spread = np.where(self.used, spread, 1.0)
+        spread[spread <= _TOO_LIGHT] = np.inf
         apart /= spread
         self.spread = largest * spread
         self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
         # fourth moments measure how few points a column depends on: one over their effective number
         fourth = np.square(self.shares) @ np.square(squares, out=squares)
-        self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
+        self.ridge = np.append(0.0, _RIDGE * (fourth / spread**4))
 
     def weights(self, totals: Array) -> Array:
         """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample represents.
@@ -90,7 +91,7 @@ class Calibration:
             off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
         goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
-        goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        goal[1:] = np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0)
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
         stale, last, factor = True, np.inf, None
@@ -119,14 +120,12 @@ class Calibration:
 
     def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
         """Evaluate the dual, the factors that belong to it, and their derivatives."""
-        low, high = 1 / _MOST, _MOST
-        rate = (high - low) / ((1 - low) * (high - 1))
         score = self.design @ tilt
-        inner = rate * score + np.log((1 - low) / (high - 1))
+        inner = _RATE * score + math.log((1 - _LEAST) / (_MOST - 1))
         part = expit(inner)
-        height = float(self.shares @ (low * score + (high - low) / rate * np.logaddexp(0, inner)))
+        height = float(self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner)))
         height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
-        return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
+        return height, _LEAST + _REACH * part, _REACH * _RATE * part * (1 - part)
 
     def residuals(self, values: Array) -> Array:
         """Regress values on the features, with the same ridge; return the residual of each point.
