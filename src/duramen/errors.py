@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 HINTS = {
@@ -108,12 +108,10 @@ def prefixed(prefix: str, error: Exception) -> Exception:
         return error.inside(prefix)
     text = f"{prefix}{error.args[0] if len(error.args) == 1 else error}"
     for kind in type(error).__mro__:
-        try:
+        with suppress(Exception):
             made = kind(text)
-        except Exception:
-            continue
-        if isinstance(made, Exception) and str(made) in (text, repr(text)):
-            return made
+            if str(made) in (text, repr(text)):
+                return made
     return RuntimeError(text)
 
 

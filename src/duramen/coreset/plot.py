@@ -145,17 +145,19 @@ def scene_of(
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
     shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first, below the others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
-    labels = None if core.y is None else core.y[shown]
-    classes = few_labels(core)
+    labels, classes = None if core.y is None else core.y[shown], few_labels(core)
+    centres = np.empty((0, rows.shape[1]))
+    if core.anchor is not None and core.loss.has_centres:
+        centres = dense(np.atleast_2d(core.anchor.theta))
     usual = usual_rows(suspected, weights)
     if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
         jittered = labels is None or classes is not None
-        heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(np.asarray(labels)[:, None])
-        places, centres = np.hstack([rows, heights]), _centres(core) * [1.0, 0.0]
+        heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(core.y[shown, None])
+        places, centres = np.hstack([rows, heights]), centres * [1.0, 0.0]
         axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
     else:
         plane = principal_plane(rows[usual], weights[usual])
-        places, centres = ((some - plane.middle) @ plane.directions for some in (rows, _centres(core)))
+        places, centres = ((some - plane.middle) @ plane.directions for some in (rows, centres))
         first, second = (f"{share:.0%} of variance" for share in plane.shares)
         axes = f"first principal direction ({first})", f"second ({second})"
     low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
@@ -163,7 +165,7 @@ def scene_of(
         groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
     else:
         groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
-    areas = np.clip(_INK * weights / max(float(weights.sum()), 1e-300), *_AREAS)
+    areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
     centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
     return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
 
@@ -173,13 +175,6 @@ def few_labels(core: Any) -> list[float] | None:
     found = np.unique([0.5] if core.y is None else core.y)
     few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()
     return found.tolist() if few else None
-
-
-def _centres(core: Any) -> Array:
-    """Return the anchor's centres, (m, d); none where the loss has none."""
-    if core.anchor is None or not core.loss.has_centres:
-        return np.empty((0, core.points.n_columns))
-    return dense(np.atleast_2d(core.anchor.theta))
 
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
