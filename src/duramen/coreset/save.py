@@ -6,7 +6,8 @@ import inspect
 import json
 import math
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,8 @@ FORMAT = 1
 _KEY = b"duramen"
 _KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
+# what reading one that is damaged may raise
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 _BUILT_IN: dict[str, type[Loss]] = {
     name: kind
     for name, kind in vars(losses).items()
@@ -136,8 +139,8 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     pa = needed("pyarrow", "Coreset.save", "frames")
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
     X, is_sparse = core.X, sparse.issparse(core.X)
-    beside = {name: getattr(core, field) for name, field in _COLUMNS.items()}
-    beside = {name: part for name, part in beside.items() if part is not None}
+    found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
+    beside = {name: part for name, part in found.items() if part is not None}
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
     if math.isinf(core.threshold):  # which JSON cannot hold
         scalars["threshold"] = repr(scalars["threshold"])
@@ -152,7 +155,7 @@ def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
         "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": loss_state(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": None if core.columns is None else [str(name) for name in core.columns],
+        "columns": None if core.columns is None else list(map(str, core.columns)),
         **scalars,
         **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
@@ -200,30 +203,63 @@ def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
     """Read the fields of a coreset that :func:`write` wrote."""
     if loss is not None:
         check_loss(loss)
+    pa = needed("pyarrow", "load_coreset", "frames")
+    parquet = needed("pyarrow.parquet", "load_coreset", "frames")
     source = Path(path)
-    table, state = _read(source)
-    try:
+    raw = source.read_bytes()  # errors of the file system come first, unchanged
+    if not raw.startswith(_MAGIC):
+        raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
+    with _reading(source):
+        # an anchor may be large, but no text in a file is larger than the file
+        file = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw))
+        table = file.read().combine_chunks()  # into one chunk per column
+    text = (table.schema.metadata or {}).get(_KEY)
+    if text is None:
+        raise ValueError(
+            f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
+            "and dm.robust_coreset builds a coreset from data"
+        )
+    with _reading(source, "its metadata cannot be read as JSON"):
+        state = dict(json.loads(text))
+        form = int(state["format"])
+    if form > FORMAT:
+        raise ValueError(
+            f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
+    with _reading(source):
         return _restore(table, state, loss)
+
+
+@contextmanager
+def _reading(source: Path, why: str = "") -> Iterator[None]:
+    """Say that the file is damaged after any error but that of a loss, for a reason or that of the error."""
+    try:
+        yield
     except LossMismatchError as error:
         raise ValueError(f"{source} {error}") from None
-    except KeyError as error:
-        raise _damaged(source, f"{error} is missing in its metadata") from None
-    except (ValueError, TypeError, IndexError, AttributeError, OverflowError, SyntaxError) as error:
-        raise _damaged(source, str(error)) from None
+    except _DAMAGE as error:
+        missing = f"{error} is missing in its metadata" if isinstance(error, KeyError) else str(error)
+        why = why or missing.partition("\n")[0]
+        raise ValueError(
+            f"{source} is damaged: {why}; copy it again, or save the coreset again"
+        ) from None
 
 
 def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
-    types, columns = state["types"], state["columns"]
+    types = state["types"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
     if state["sparse"]:
         X = _sparse_rows(table, state)
     else:
         X = np.column_stack([_numbers(table, name, types["X"]) for name in state["features"]])
-    names = [name for name in _COLUMNS if name in types or name != "y"]
-    beside: Any = {name: _numbers(table, OURS + name, types[name]) for name in names}
-    crc32, y = _checksum(state, X, beside), beside.pop("y", None)
-    points = WeightedPoints(X, y, beside.pop("weight"), beside.pop("id"))
+    found = {
+        field: _numbers(table, OURS + name, types[name])
+        for name, field in _COLUMNS.items()
+        if name in types or name != "y"
+    }
+    crc32 = _checksum(state, X, found)
+    points = WeightedPoints(X, found.pop("y", None), found.pop("weights"), found.pop("ids"))
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
@@ -235,10 +271,10 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
         )
     return {
         "points": points,
-        **{_COLUMNS[name]: part for name, part in beside.items()},
+        **found,
         "loss": known,
         "anchor": anchor,
-        "columns": None if columns is None else tuple(str(name) for name in columns),
+        "columns": None if state["columns"] is None else tuple(map(str, state["columns"])),
         "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     }
@@ -285,38 +321,3 @@ def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
     if checksum(state) != state["crc32"]:
         raise ValueError("its encoding differs from what was saved (checksum mismatch)")
     return {name: state[name] for name in ("encoding", "names")}
-
-
-def _read(source: Path) -> tuple[Any, dict[str, Any]]:
-    """Read the table and the metadata; refuse a file without a coreset, or of a newer format."""
-    pa = needed("pyarrow", "load_coreset", "frames")
-    parquet = needed("pyarrow.parquet", "load_coreset", "frames")
-    raw = source.read_bytes()  # errors of the file system come first, unchanged
-    if not raw.startswith(_MAGIC):
-        raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
-    try:
-        # an anchor may be large, but no text in a file is larger than the file
-        table = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw)).read()
-        table = table.combine_chunks()  # into one chunk per column
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(source, str(error).partition("\n")[0]) from None
-    text = (table.schema.metadata or {}).get(_KEY)
-    if text is None:
-        raise ValueError(
-            f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
-            "and dm.robust_coreset builds a coreset from data"
-        )
-    try:
-        state = dict(json.loads(text))
-        form = int(state["format"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(source, f"its metadata cannot be read ({type(error).__name__})") from None
-    if form > FORMAT:
-        raise ValueError(
-            f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
-        )
-    return table, state
-
-
-def _damaged(source: Path, why: str) -> ValueError:
-    return ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again")
