@@ -146,28 +146,27 @@ def certify(
     n_probes = check_count("n_probes", n_probes)
     ascent_steps = check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
-    sides = _Sides(core, _points_of(core, X, y, sample_weight))
-    found = [sides.probe(ball.theta, "anchor")]  # raises if refused: something is wrong with the data
+    search = _Search(core, _points_of(core, X, y, sample_weight), ball)
+    found = [search.probe(ball.theta, "anchor")]  # raises if refused: something is wrong with the data
     n_spheres = n_probes // 2  # as a ball in many dimensions is nearly all surface
     uniform = ball.sample(n_probes - n_spheres, rng)
     spheres = ball.sample(n_spheres, rng, np.resize(_SPHERES, n_spheres))
-    kinds = ["random"] * len(uniform) + ["sphere"] * len(spheres)
+    kinds = ["random"] * len(uniform) + ["sphere"] * n_spheres
     with np.errstate(all="ignore"):  # the loss may overflow at a probe: what is not finite is refused
         for kind, theta in zip(kinds, [*uniform, *spheres], strict=True):
             with suppress(ValueError):
-                found.append(sides.probe(theta, kind))
-        climbed, search = _search(sides, found, ball, ascent_steps)
-    covered = [probe.covered for probe in found if probe.covered is not None]
+                found.append(search.probe(theta, kind))
+        climbed, how = search.climb(found, ascent_steps)
     probes = found + climbed
     return Certificate(
         errors=np.abs([probe.error for probe in probes]),
         probes=np.stack([probe.theta for probe in probes]),
         kinds=np.array([probe.kind for probe in probes]),
         radius=ball.radius,
-        n_points=int(np.count_nonzero(sides.data.weights)),
+        n_points=int(np.count_nonzero(search.data.weights)),
         n_refused=1 + n_probes - len(found),
-        covered=float(np.mean(covered)) if covered else math.nan,
-        search=search,
+        covered=float(np.mean([probe.covered for probe in found])),
+        search=how,
     )
 
 
@@ -177,15 +176,16 @@ class _Probe(NamedTuple):
     theta: Array
     kind: str
     error: float
-    covered: bool | None
+    covered: float  # 0 or 1; NaN without a standard error
 
 
 @dataclass(frozen=True)
-class _Sides:
-    """The two sides of the comparison: a coreset, and all the data."""
+class _Search:
+    """A search for parameters in a ball at which a coreset and all the data differ."""
 
     core: Coreset
     data: WeightedPoints
+    ball: Ball
 
     def probe(self, theta: Array, kind: str) -> _Probe:
         """Measure the error at theta; ValueError where the loss refuses it."""
@@ -195,11 +195,39 @@ class _Sides:
         if not math.isfinite(truth):
             raise ValueError(f"f_z(theta, X) is {truth}: a relative error is not defined")
         slack = _SAME_VALUE * truth
-        covered = estimate.low - slack <= truth <= estimate.high + slack
+        covered = float(estimate.low - slack <= truth <= estimate.high + slack)
         error = estimate.value / truth - 1 if truth else math.inf if estimate.value else 0.0
-        return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else covered)
+        return _Probe(theta, kind, error, math.nan if math.isnan(estimate.std_error) else covered)
 
-    def uphill(self, here: _Probe) -> Array:
+    def climb(self, found: list[_Probe], steps: int) -> tuple[list[_Probe], str]:
+        """Climb from the worst probe of each sign; also describe what was done."""
+        if not (steps and self.ball.radius):
+            return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
+        highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
+        starts = [highest] * (0 < highest.error < math.inf) + [lowest] * (lowest.error < 0)
+        try:
+            climbed = [probe for start in starts for probe in self._ascent(start, steps)]
+        except MissingPropertyError:
+            return [], f"none adversarial: {type(self.core.loss).__name__} has no gradients"
+        return climbed, f"gradient ascents: {len(starts)}"
+
+    def _ascent(self, here: _Probe, steps: int) -> Iterator[_Probe]:
+        """Follow the error's gradient inside the ball, and yield every step that made the error larger."""
+        share, uphill = _FIRST_STEP, self._uphill(here)
+        for _ in range(steps):
+            if share < _LAST_STEP or not uphill.any() or math.isinf(here.error):
+                return
+            theta = self.ball.project(here.theta + share * self.ball.radius * uphill)
+            there = here
+            with suppress(ValueError):  # outside the loss's domain: counts as no growth
+                there = self.probe(theta, "adversarial")
+            if there.error / here.error > 1:
+                yield there
+                here, uphill = there, self._uphill(there)
+            else:
+                share /= 2
+
+    def _uphill(self, here: _Probe) -> Array:
         """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre."""
         # the quotient rule, less the factor 1 / f_z(theta, X)
         core, data = (self._slope(side, here.theta) for side in (self.core.points, self.data))
@@ -208,40 +236,9 @@ class _Sides:
         return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
     def _slope(self, side: WeightedPoints, theta: Array) -> Array:
-        loss = self.core.loss
-        losses, cache = loss.values_and_cache(theta, side.X, side.y)
+        losses = self.core.loss.values(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
-        known = {} if cache is None else {"cache": cache}  # a custom loss may not take a cache
-        return loss.gradient_sum(theta, side.X, side.y, kept, **known)
-
-
-def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple[list[_Probe], str]:
-    """Climb from the worst probe of each sign; also describe what was done."""
-    if not (steps and ball.radius):
-        return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
-    highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
-    starts = [highest] * (0 < highest.error < math.inf) + [lowest] * (lowest.error < 0)
-    try:
-        climbed = [probe for start in starts for probe in _ascend(sides, start, ball, steps)]
-    except MissingPropertyError:
-        return [], f"none adversarial: {type(sides.core.loss).__name__} has no gradients"
-    return climbed, f"gradient ascents: {len(starts)}"
-
-
-def _ascend(sides: _Sides, here: _Probe, ball: Ball, steps: int) -> Iterator[_Probe]:
-    """Follow the error's gradient inside the ball, and yield every step that made the error larger."""
-    share, uphill = _FIRST_STEP, sides.uphill(here)
-    for _ in range(steps):
-        if share < _LAST_STEP or not uphill.any() or math.isinf(here.error):
-            return
-        there = None
-        with suppress(ValueError):  # outside the loss's domain: counts as no growth
-            there = sides.probe(ball.project(here.theta + share * ball.radius * uphill), "adversarial")
-        if there is not None and there.error / here.error > 1:
-            yield there
-            here, uphill = there, sides.uphill(there)
-        else:
-            share /= 2
+        return self.core.loss.gradient_sum(theta, side.X, side.y, kept)
 
 
 def _ball_of(core: Any, radius: Any) -> Ball:

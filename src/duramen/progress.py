@@ -88,7 +88,7 @@ class Bar:
 def solver_progress(
     callback: Callable[[Any], Any] | None, progress: bool, n_starts: int, max_iter: int
 ) -> Iterator[Callable[[Any], Any] | None]:
-    """Yield the function to call at each step of a solver: the user's callback, the progress bar's, or both."""
+    """Yield the function to call at each step of a solver, for the user's callback and the progress bar."""
     if not progress:
         yield callback
         return
@@ -98,9 +98,8 @@ def solver_progress(
 
         def report(step: Any) -> Any:
             starts = max(n_starts, step.start + 1)  # a further one may be tried
-            start = f"start {step.start + 1} of {starts}"
-            iteration = f"iteration {step.n_iter} of at most {max_iter}, objective {step.objective:,.6g}"
-            bar.update(task, completed=step.n_iter, description=f"{start}, {iteration}")
+            text = f"start {step.start + 1} of {starts}, iteration {step.n_iter} of at most {max_iter}"
+            bar.update(task, completed=step.n_iter, description=f"{text}, objective {step.objective:,.6g}")
             return None if callback is None else callback(step)
 
         yield report

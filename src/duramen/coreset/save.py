@@ -30,8 +30,6 @@ FORMAT = 1
 _KEY = b"duramen"
 _KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
-# what reading one that is damaged may raise
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 _BUILT_IN: dict[str, type[Loss]] = {
     name: kind
     for name, kind in vars(losses).items()
@@ -237,12 +235,10 @@ def _reading(source: Path, why: str = "") -> Iterator[None]:
         yield
     except LossMismatchError as error:
         raise ValueError(f"{source} {error}") from None
-    except _DAMAGE as error:
+    except Exception as error:  # a damaged file may fail in any way
         missing = f"{error} is missing in its metadata" if isinstance(error, KeyError) else str(error)
         why = why or missing.partition("\n")[0]
-        raise ValueError(
-            f"{source} is damaged: {why}; copy it again, or save the coreset again"
-        ) from None
+        raise ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again") from None
 
 
 def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:

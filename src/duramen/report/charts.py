@@ -100,10 +100,9 @@ class Axis(NamedTuple):
 
     def place(self, values: Any) -> Any:
         """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
-        inside = np.clip(values, self.low, self.high)
         scale = np.log10 if self.log else np.asarray
-        low, high = scale(self.low), scale(self.high)
-        return np.clip((scale(inside) - low) / (high - low), 0.0, 1.0)
+        ends = scale([self.low, self.high])
+        return np.interp(scale(np.maximum(values, self.low)), ends, [0.0, 1.0])
 
     def edges(self, n: int) -> Array:
         """Split the axis into n parts of equal width."""
@@ -151,11 +150,6 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
 
 
-def chart(kind: str, **shown: Any) -> Markup:
-    """Render a chart; the template decides where things are on the page."""
-    return Markup(getattr(environment().get_template("charts.html").module, kind)(**shown))
-
-
 def histogram(
     values: Array,
     weights: Array | None,
@@ -186,5 +180,6 @@ def histogram(
     bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
     shares = bars / (float(weights.sum()) or 1.0)
     tallest = float(shares.sum(axis=1).max()) or 1.0
-    shown = {"title": title, "name": name, "threshold": limit, "grid": linear_ticks(0.0, tallest, 3)}
-    return chart("histogram", axis=axis, edges=edges, shares=shares.tolist(), tallest=tallest, **shown)
+    grid = linear_ticks(0.0, tallest, 3)
+    draw = vars(environment().get_template("charts.html").module)["histogram"]
+    return Markup(draw(axis, edges, shares.tolist(), tallest, title, name, grid, limit))

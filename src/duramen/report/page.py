@@ -10,16 +10,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from scipy import sparse
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.display import feature_names
 from duramen.coreset.estimate import Estimate
-from duramen.coreset.plot import FAR, dense, few_labels, scene_of, usual_rows
+from duramen.coreset.plot import FAR, Scene, dense, few_labels, scene_of, usual_rows
 from duramen.losses.base import Explanation
-from duramen.report.charts import chart, environment, short
+from duramen.report.charts import environment, short
 from duramen.text import shorten
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def report_html(
     template = environment().get_template("page.html")
     return template.render(
         title=title,
-        style=Markup(files("duramen.report").joinpath("style.css").read_text("utf-8")),
+        style=files("duramen.report").joinpath("style.css").read_text("utf-8"),
         found=Findings(core, encoding, names or {}),
         core=core,
         live=live,
@@ -142,19 +141,18 @@ class Findings:
         rows = largest_losses(self.losses, self.core.ids, _SUSPECTS)
         return rows.tolist(), reasons_of(self.core, rows, self.columns, self.label)
 
-    def picture(self) -> tuple[Markup | None, str]:
-        """Draw the rows, or explain why that is not possible."""
+    def describe(self, row: int) -> str:
+        """Describe a row in a line."""
+        loss = "" if self.losses is None else f", loss {short(self.losses[row])}"
+        return f"{self.ids[row]}{loss}, weight {short(self.core.weights[row])}"
 
-        def describe(row: int) -> str:
-            loss = "" if self.losses is None else f", loss {short(self.losses[row])}"
-            return f"{self.ids[row]}{loss}, weight {short(self.core.weights[row])}"
-
+    def scene(self) -> tuple[Scene | None, str]:
+        """Choose what a picture shows, or explain why that is not possible."""
         columns = [shorten(name, 60) for name in self.columns]
         try:
-            scene = scene_of(self.core, _DOTS, 0, columns, self.label, self.label_text)
+            return scene_of(self.core, _DOTS, 0, columns, self.label, self.label_text), ""
         except ValueError as error:  # sparse rows of too many columns
             return None, shorten(error, 300)
-        return chart("scatter", scene=scene, describe=describe), ""
 
 
 class Reasons(NamedTuple):
