@@ -356,7 +356,7 @@ class Coreset:
 
         The standard error is NaN where only that would take long.
         """
-        if self.anchor is None or not len(self) or len(self) * self.anchor.theta.size > _QUICK:
+        if self.anchor is None or len(self) * self.anchor.theta.size > _QUICK:
             return None
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):

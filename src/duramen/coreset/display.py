@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,7 @@ from scipy import sparse
 
 from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
-from duramen.text import shorten
-
-_TABLE = "margin:0;border-collapse:collapse;border:0;color:inherit;background:none;font-size:inherit"
-_CAPTION = "caption-side:top;text-align:left;color:inherit;padding:0 0 .3em 0"
-_ROW = "background:none;border:0;border-top:1px solid rgba(128,128,128,.35)"
-_HEAD = "text-align:left;vertical-align:top;font-weight:normal;opacity:.7;padding:.2em 1.5em .2em 0;border:0"
-_CELL = "text-align:left;vertical-align:top;padding:.2em 0;border:0"
-
+from duramen.text import plural, shorten
 
 def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
@@ -33,22 +25,16 @@ def summary(core: Any) -> str:
 
 
 def table(core: Any) -> str:
-    """Describe a coreset in a small HTML table that takes its colours from the page."""
-    rows = "".join(
-        f'<tr style="{_ROW}"><th scope="row" style="{_HEAD}">{escape(name)}</th>'
-        f'<td style="{_CELL}">{escape(text)}</td></tr>'
-        for name, text in facts(core).items()
-    )
-    title = f"<b>Coreset</b>: {escape(_size(core))}"
-    return (
-        f'<table style="{_TABLE}"><caption style="{_CAPTION}">{title}</caption><tbody>{rows}</tbody></table>'
-    )
+    """Describe a coreset in a small HTML table."""
+    from jinja2 import Environment, PackageLoader  # imported here, as that takes a while
+
+    templates = Environment(loader=PackageLoader("duramen", "coreset"), autoescape=True)
+    return templates.get_template("table.html").render(size=_size(core), facts=facts(core))
 
 
 def _size(core: Any) -> str:
-    rows, columns = len(core), core.points.n_columns
-    size = f"{rows:,} weighted row{'s' * (rows != 1)} x {columns:,} column{'s' * (columns != 1)}"
-    return f"{size} for {core.n_points:,} points"
+    shape = f"{plural(len(core), 'weighted row')} x {plural(core.points.n_columns, 'column')}"
+    return f"{shape} for {core.n_points:,} points"
 
 
 def _sampler(core: Any) -> str:
@@ -58,28 +44,21 @@ def _sampler(core: Any) -> str:
 def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
-    known = {
+    low, middle, high = map(number, np.quantile(core.weights, [0, 0.5, 1]))
+    meaning, value = "the loss at the anchor from which points are suspected", "not computed"
+    if there is not None:
+        bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
+        value = f"{interval(there)}{bar if math.isfinite(there.std_error) else ', error bar not known'}"
+    return {
         "loss": short_repr(core.loss),
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
-        "threshold": "none",
+        "threshold": "none" if math.isinf(core.threshold) else f"{number(core.threshold)}: {meaning}",
         "sampler": _sampler(core),
-        "weights": "none",
+        "weights": f"{low} / {middle} / {high} (min / median / max), total {number(core.weights.sum())}",
         "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
-        "f_z at the anchor": "not computed",
+        "f_z at the anchor": value,
     }
-    if math.isfinite(core.threshold):
-        meaning = "the loss at the anchor from which points are suspected"
-        known["threshold"] = f"{number(core.threshold)}: {meaning}"
-    if len(core):
-        low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
-        known["weights"] = f"{low} / {middle} / {high} (min / median / max), total {total}"
-    if there is not None:
-        bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
-        known["f_z at the anchor"] = interval(there) + (
-            bar if math.isfinite(there.std_error) else ", error bar not known"
-        )
-    return known
 
 
 def number(value: float, digits: int = 6) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from duramen.arrays import Array
 from duramen.coreset.display import facts, interval, number, short_repr
 from duramen.coreset.plot import weighted_quantiles
-from duramen.text import shorten
+from duramen.text import plural, shorten
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear axis would be empty
@@ -66,17 +66,6 @@ def percent(share: float) -> str:
     if 0 < share < 1e-4:
         return "< 0.01%"
     return f"{100 * share:,.0f}%" if share >= 0.0995 else f"{100 * share:.2g}%"
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun or verb.
-
-    Examples
-    --------
-    >>> plural(1, "row"), plural(2500, "row"), plural(2, "has", "have")
-    ('1 row', '2,500 rows', '2 have')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 @cache
