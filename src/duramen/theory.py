@@ -27,7 +27,7 @@ import math
 import sys
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from duramen.losses.base import Loss, check_loss
 
@@ -44,20 +44,14 @@ __all__ = [
     "vc_dimension",
 ]
 
-DELTA_SAMPLE_FACTOR: Final = 1.0  # Theorems 1 and 2: see delta_sample_size
-THEOREM_4_FACTOR: Final = 2.0  # importance sampling by the VC dimension: see importance_size
-# (a, b) in min(epsilon / a, epsilon inf f / (b n xi)), the epsilon that a proof works with
-THEOREM_2_SHARES: Final = (16, 16)
-THEOREM_5_SHARES: Final = (2, 6)  # importance sampling by the doubling dimension: see importance_size
-THEOREM_6_SHARES: Final = (4, 14)  # layers: see layered_size
-LOG2_HALF_BALLS: Final = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
+_LOG2_HALF_BALLS = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
 
-_ABOVE_ZERO: Final = math.nextafter(0, 1)
-_BELOW_ONE: Final = math.nextafter(1, 0)
-_LARGEST: Final = sys.float_info.max
-_UNIT: Final = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
-_WHOLE: Final = (1, _LARGEST, "a whole number, 1 or more")
-_RANGES: Final[dict[str, tuple[float, float, str]]] = {  # the smallest value, the largest, and both in words
+_ABOVE_ZERO = math.nextafter(0, 1)
+_BELOW_ONE = math.nextafter(1, 0)
+_LARGEST = sys.float_info.max
+_UNIT = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
+_WHOLE = (1, _LARGEST, "a whole number, 1 or more")
+_RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the largest, and both in words
     "beta": _UNIT,
     "delta": _UNIT,
     "deviation": (0, math.inf, "0 or more; Loss.deviation bounds it"),
@@ -81,22 +75,20 @@ def _check(name: str, value: Any) -> float:
     smallest, largest, expected = _RANGES[name]
     real = isinstance(value, Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan  # NaN lies in no range
-    broken = _RANGES[name] is _WHOLE and number % 1
-    if broken or not smallest <= number <= largest:
+    if not smallest <= number <= largest or (_RANGES[name] is _WHOLE and number % 1):
         raise ValueError(f"{name}={value!r} must be {expected}")
     return number
 
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
 
-def _checked(formula: Callable[_P, _R]) -> Callable[_P, _R]:
+def _checked(formula: _Formula) -> _Formula:
     """Check the arguments of a formula by their names; None is allowed where it is the default."""
     signature = inspect.signature(formula)
 
     @functools.wraps(formula)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         for name, value in given.arguments.items():
             absent = value is None and signature.parameters[name].default is None
@@ -104,7 +96,7 @@ def _checked(formula: Callable[_P, _R]) -> Callable[_P, _R]:
                 given.arguments[name] = _check(name, value)
         return formula(*given.args, **given.kwargs)
 
-    return call
+    return cast(_Formula, call)
 
 
 def _check_outliers(n_points: float, n_outliers: float) -> None:
@@ -127,7 +119,7 @@ def epsilon0(
     0.005
     """
     _check_outliers(n_points, n_outliers)
-    return _inner_epsilon(epsilon, THEOREM_2_SHARES, lowest_objective, n_points - n_outliers, deviation)
+    return _inner_epsilon(epsilon, 16, 16, lowest_objective, n_points - n_outliers, deviation)
 
 
 @_checked
@@ -175,7 +167,7 @@ def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> fl
     >>> delta_sample_size(0.05, vc_dimension=3), delta_sample_size(0.0, vc_dimension=3)
     (2122, inf)
     """
-    return _size(DELTA_SAMPLE_FACTOR * (vc_dimension + math.log(1 / eta)), delta)
+    return _size(vc_dimension + math.log(1 / eta), delta)
 
 
 @_checked
@@ -238,10 +230,10 @@ def importance_size(
     total = max(1.0, total_sensitivity)  # it is, up to rounding: at any theta the shares add up to 1
     if vc_dimension is not None and doubling_dimension is None:
         spread = vc_dimension * max(1.0, math.log(total)) + math.log(1 / eta)
-        return _size(THEOREM_4_FACTOR * total * spread, epsilon)
+        return _size(2 * total * spread, epsilon)
     if doubling_dimension is not None and vc_dimension is None:
         known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
-        inner = _inner_epsilon(epsilon, THEOREM_5_SHARES, **_all_or_none(known))
+        inner = _inner_epsilon(epsilon, 2, 6, **_all_or_none(known))
         return _size(total * total * _log_net(doubling_dimension, inner, eta) / 2, inner)
     raise ValueError(
         f"vc_dimension={vc_dimension} and doubling_dimension={doubling_dimension}; pass exactly one"
@@ -277,7 +269,7 @@ def layered_size(
     3030
     """
     known = _all_or_none({"lowest_objective": lowest_objective, "deviation": deviation})
-    inner = _inner_epsilon(epsilon, THEOREM_6_SHARES, n_points=n_points, **known)
+    inner = _inner_epsilon(epsilon, 4, 14, n_points=n_points, **known)
     layers = math.floor(math.log2(n_points + 1)) + 1
     return layers * _size(_log_net(doubling_dimension, inner, eta / layers) / 2, inner)
 
@@ -296,14 +288,14 @@ def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     >>> round(doubling_dimension(1000)), round(doubling_dimension(1000, sparsity=5))
     (2322, 55)
     """
-    full = n_parameters * LOG2_HALF_BALLS
+    full = n_parameters * _LOG2_HALF_BALLS
     if sparsity is None:
         return full
     if sparsity > n_parameters:
         raise ValueError(f"sparsity={sparsity:g} must not exceed n_parameters={n_parameters:g}; leave it out")
     among, chosen = (math.lgamma(n + 1) for n in (n_parameters, sparsity))
     supports = (among - chosen - math.lgamma(n_parameters - sparsity + 1)) / math.log(2)
-    return min(full, supports + sparsity * LOG2_HALF_BALLS)
+    return min(full, supports + sparsity * _LOG2_HALF_BALLS)
 
 
 @_checked
@@ -356,11 +348,11 @@ def solution_quality(epsilon: float) -> float:
 
 
 def _inner_epsilon(
-    epsilon: float, shares: tuple[int, int], lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
+    epsilon: float, a: int, b: int, lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
 ) -> float:
-    """Compute min(epsilon / a, epsilon inf f / (b n xi)); the first where nothing deviates."""
-    spread = shares[1] * n_points * deviation
-    return min(epsilon / shares[0], epsilon * lowest_objective / spread) if spread else epsilon / shares[0]
+    """Compute min(epsilon / a, epsilon inf f / (b n xi)), that a proof works with; the first if xi is 0."""
+    spread = b * n_points * deviation
+    return min(epsilon / a, epsilon * lowest_objective / spread) if spread else epsilon / a
 
 
 def _log_net(dimension: float, inner: float, eta: float) -> float:
