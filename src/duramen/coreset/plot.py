@@ -26,11 +26,7 @@ _INK = 3e4  # points squared that all rows cover together, about a third of a us
 _AREAS = (3.0, 220.0)
 _TAIL = 0.005  # of the weight on each side; the frame holds the rest, and what is near it
 _BEYOND = 0.3  # of that range, which the frame may add on each side for rows that lie there
-_LOOKS = {  # of rows, suspected rows, rows beyond the frame; a smaller cross is just a dot
-    "o": {"least": 0.0, "linewidths": 0.0, "alpha": 0.5},
-    "x": {"least": 14.0, "linewidths": 1.1, "alpha": 0.8},
-    "s": {"least": 28.0, "linewidths": 0.0, "alpha": 0.5},
-}
+_LEAST_AREA = {"o": 0.0, "x": 14.0, "s": 28.0}  # of rows, suspected rows, rows beyond the frame
 
 
 class Plane(NamedTuple):
@@ -70,8 +66,8 @@ def dense(rows: Rows) -> Array:
     if sparse.issparse(rows):
         if n * d > _MAX_NUMBERS:
             raise ValueError(
-                f"{n:,} sparse rows x {d:,} columns are {n * d:,} numbers, too many to draw; pass "
-                f"max_points={max(int(_MAX_NUMBERS // d), 1):,} or less, or reduce the columns first"
+                f"{n:,} sparse rows x {d:,} columns are too many numbers to draw; pass "
+                f"max_points={int(_MAX_NUMBERS // d) or 1:,} or less, or reduce the columns first"
             )
         rows = rows.toarray()
     return np.clip(np.asarray(rows, dtype=np.float64), -FAR, FAR)
@@ -205,15 +201,24 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
     scene = scene_of(core, max_points, random_state)
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
-    for group, colour in zip(scene.groups, colours, strict=False):
-        _draw_rows(axes, scene, group, colour, "o")
-    _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
-    if beyond := int(np.count_nonzero(scene.beyond)):
-        axes.scatter([], [], marker="s", color="#7f7f7f", label=f"beyond the frame ({beyond:,})")
+    layers = [(*group, colour, "o") for group, colour in zip(scene.groups, colours, strict=False)]
+    layers.append((scene.suspected, "suspected outliers", _SUSPECT, "x"))
+    for rows, name, colour, marker in layers:
+        if not rows.any():
+            continue
+        label = f"{name} ({np.count_nonzero(rows):,})"
+        for shape, some in ((marker, rows & ~scene.beyond), ("s", rows & scene.beyond)):
+            places = np.clip(scene.places[some], scene.low, scene.high)
+            areas = np.maximum(scene.areas[some], _LEAST_AREA[shape])  # a smaller cross is just a dot
+            look = {"color": colour, "marker": shape, "linewidths": 1.1 if shape == "x" else 0.0}
+            axes.scatter(*places.T, s=areas, alpha=0.6, label=label, **look)
+            label = "_beyond"  # not in the legend
+    if scene.beyond.any():
+        label = f"beyond the frame ({np.count_nonzero(scene.beyond):,})"
+        axes.scatter([], [], marker="s", color="#7f7f7f", label=label)
     if len(scene.centres):
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
-        axes.scatter(*scene.centres.T, s=150, label=name, **look)
+        axes.scatter(*scene.centres.T, 150, "black", "*", edgecolors="white", zorder=3, label=name)
     margin = 0.04 * (scene.high - scene.low)
     xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
     some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
@@ -225,17 +230,3 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
     for handle in axes.legend(fontsize="small", framealpha=0.9).legend_handles:
         handle.set(sizes=[60], alpha=1)
     return axes
-
-
-def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> None:
-    """Draw rows, those beyond the frame as squares."""
-    rows = np.flatnonzero(group.rows)
-    if not len(rows):
-        return
-    label = f"{group.label} ({len(rows):,})"
-    for shape, some in ((marker, rows[~scene.beyond[rows]]), ("s", rows[scene.beyond[rows]])):
-        look = dict(_LOOKS[shape])
-        places = np.clip(scene.places[some], scene.low, scene.high)
-        areas = np.maximum(scene.areas[some], look.pop("least"))
-        axes.scatter(*places.T, s=areas, color=colour, marker=shape, label=label, **look)
-        label = "_beyond"  # not in the legend
