@@ -218,7 +218,8 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
         axes.scatter([], [], marker="s", color="#7f7f7f", label=label)
     if len(scene.centres):
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        axes.scatter(*scene.centres.T, 150, "black", "*", edgecolors="white", zorder=3, label=name)
+        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
+        axes.scatter(*scene.centres.T, s=150, label=name, **look)
     margin = 0.04 * (scene.high - scene.low)
     xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
     some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
