@@ -73,9 +73,7 @@ def for_each_chunk(
     side_by_side(work, [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)])
 
 
-def join_chunks(
-    work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
-) -> list[Any]:
+def join_chunks(work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS) -> list[Any]:
     """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
     if n_rows <= rows:
         return list(work(slice(0, n_rows)))
@@ -90,7 +88,7 @@ def join_chunks(
         for whole, part in zip(joined, parts, strict=True):
             whole[chunk] = part
 
-    for_each_chunk(write, n_rows, rows, fixed=fixed)
+    for_each_chunk(write, n_rows, rows)
     return joined
 
 

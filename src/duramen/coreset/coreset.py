@@ -28,7 +28,7 @@ _REACH = _MOST - _LEAST
 _RATE = _REACH / ((1 - _LEAST) * (_MOST - 1))
 _RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
 _CHANCE = 5.0  # standard errors
-_STEPS = 50
+_STEPS, _LENGTHS = 50, [0.5**halvings for halvings in range(21)]
 _STEP = 2.0**32  # totals are rounded to multiples of the spread over it
 _CONSTANT = 1e-6  # a column that varies by less is met anyway, and only rounding would show in it
 _TOO_LIGHT = 1e-70  # a column that varies only among points of next to no weight: its fourth power vanishes
@@ -106,12 +106,10 @@ class Calibration:
             gain = -float(slope @ step)
             if not gain > _ENOUGH:
                 break
-            length = 1.0
-            while True:
+            for length in _LENGTHS:
                 there, new_factors, new_bends = self._dual(tilt + length * step, goal)
-                if there <= height - 1e-4 * length * gain or length < 1e-6:
+                if there <= height - 1e-4 * length * gain:
                     break
-                length /= 2
             stale = length < 1 or gain > last / 10
             last = gain
             tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends

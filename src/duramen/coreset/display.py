@@ -84,10 +84,9 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
     value, error = estimate.value, estimate.std_error
     if not (math.isfinite(value) and math.isfinite(error)):
         return number(value)
-    digits = 1 - math.floor(math.log10(error)) if error > 0 else 7
+    digits = max(1 - math.floor(math.log10(error)), 0) if error > 0 else 7
     if digits > 6 or abs(value) >= 1e15:
         return f"{number(value)}{sign}{error:.2g}"
-    digits = max(digits, 0)
     return f"{value:,.{digits}f}{sign}{error:,.{digits}f}"
 
 

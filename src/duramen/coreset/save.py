@@ -277,13 +277,12 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
 
 
 def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
-    lists = {name: _column(table, OURS + name) for name in ("features", "values")}
-    lengths = lists["features"].value_lengths()
-    if not lengths.equals(lists["values"].value_lengths()):
+    features, values = (_column(table, OURS + name) for name in ("features", "values"))
+    if not features.offsets.equals(values.offsets):
         raise ValueError("its lists of features and of values differ in length")
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(state["index_type"])
-    indices = _flat(lists["features"].flatten(), OURS + "features", state["index_type"])
-    data = _flat(lists["values"].flatten(), OURS + "values", state["types"]["X"])
+    starts = np.asarray(features.offsets).astype(state["index_type"])
+    indices = _flat(features.flatten(), OURS + "features", state["index_type"])
+    data = _flat(values.flatten(), OURS + "values", state["types"]["X"])
     rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
     rows.check_format(full_check=True)
     return rows
