@@ -80,8 +80,10 @@ class RowError(ValueError):
 
     def moved(self, before: int) -> RowError:
         """Add ``before`` to the numbers of rows; change and return the error."""
-        self.row = None if self.row is None else self.row + before
-        self.earlier = None if self.earlier is None else self.earlier + before
+        if self.row is not None:
+            self.row += before
+        if self.earlier is not None:
+            self.earlier += before
         return self
 
     def at(self, place: Callable[[int], str]) -> RowError:

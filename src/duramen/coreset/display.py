@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
 from duramen.text import plural, shorten
+
+if TYPE_CHECKING:
+    from duramen.coreset.coreset import Estimate
 
 def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
@@ -78,6 +80,7 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
 
     Examples
     --------
+    >>> from duramen import Estimate
     >>> interval(Estimate.of(265123.4, 412.3)), interval(Estimate.of(1.23456, 0.0321))
     ('265,123 ± 412', '1.235 ± 0.032')
     """

@@ -13,9 +13,8 @@ import numpy as np
 from scipy import sparse
 
 from duramen.arrays import Array
-from duramen.coreset.coreset import Coreset
+from duramen.coreset.coreset import Coreset, Estimate
 from duramen.coreset.display import feature_names
-from duramen.coreset.estimate import Estimate
 from duramen.coreset.plot import FAR, Scene, dense, few_labels, scene_of, usual_rows
 from duramen.losses.base import Explanation
 from duramen.report.charts import environment, short
