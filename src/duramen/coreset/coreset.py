@@ -173,38 +173,28 @@ class Estimate(NamedTuple):
         )
 
 
-# With c the loss above which weight is set aside, f_z is the sum of weight times min(f, c), less c z; and to
-# first order in the sample it does not matter that c depends on the sample too. So the error of f_z(theta, C) is
-# that of a plain sum over a sample with known inclusion probabilities: a textbook variance, of the residuals
-# where weights were calibrated.
-def standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
-    """Estimate the standard error of the sum of weight times value over a sample.
+def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
+    """Estimate the standard error of the sum of weight times value over a sample; NaN where it is not known.
 
-    Parameters
-    ----------
-    values, weights, inclusion, groups : arrays (m,)
-        ``values`` are residuals where weights were calibrated; ``weights`` are as sampled, with
-        the exact sum in each group. ``inclusion`` is NaN where it is not known, and so is the result then.
+    With c the loss above which weight is set aside, f_z is the sum of weight times
+    min(f, c), less c z; and to first order in the sample it does not matter that c
+    depends on the sample too. So the error of f_z(theta, C) is that of a plain sum
+    over a sample with known inclusion probabilities: a textbook variance. ``values``
+    are residuals where weights were calibrated; ``weights`` are as sampled, with the
+    exact sum in each group.
     """
-    if np.isnan(inclusion).any():
-        return math.nan
-    errors = []
-    for group in np.unique(groups):
-        mine = np.flatnonzero((groups == group) & ~(inclusion >= 1))
-        if len(mine):
-            errors.append(_group_error(values[mine], weights[mine], inclusion[mine]))
-    return math.hypot(*errors)
-
-
-def _group_error(values: Array, weights: Array, inclusion: Array) -> float:
-    """Estimate the standard error of a sum over points of one group, none of them certain."""
-    if not np.isfinite(values).all():
-        return math.inf
-    n, size, heaviest = len(values), float(np.abs(values).max()) or 1.0, float(weights.max())
-    apart = values / size
-    if n > 1:  # a single point has no spread to estimate its error from: its value is used
-        apart = (apart - np.average(apart, weights=weights)) * math.sqrt(n / (n - 1))
-    squares = (1 - inclusion) * np.square(weights / heaviest * apart)
+    mine = ~(inclusion >= 1)
+    if not mine.any():
+        return 0.0
+    if not np.isfinite(values[mine]).all():
+        return math.nan if np.isnan(inclusion).any() else math.inf
+    size, heaviest = float(np.abs(values[mine]).max()) or 1.0, float(weights[mine].max())
+    values, weights = values[mine] / size, weights[mine] / heaviest
+    _, group, counts = np.unique(groups[mine], return_inverse=True, return_counts=True)
+    means = np.bincount(group, weights * values) / np.bincount(group, weights)
+    means[counts == 1] = 0.0  # a single point has no spread to estimate its error from: its value is used
+    factors = counts / np.maximum(counts - 1, 1)
+    squares = (1 - inclusion[mine]) * np.square(weights * (values - means[group])) * factors[group]
     return math.sqrt(squares.sum()) * heaviest * size
 
 
@@ -348,7 +338,7 @@ class Coreset:
         values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
-        error = standard_error(values, self._sampled, self.inclusion, self.groups)
+        error = _standard_error(values, self._sampled, self.inclusion, self.groups)
         return Estimate.of(kept_sum(losses, kept), error)
 
     def to_pandas(self) -> Any:
