@@ -151,11 +151,11 @@ def certify(
     n_spheres = n_probes // 2  # as a ball in many dimensions is nearly all surface
     uniform = ball.sample(n_probes - n_spheres, rng)
     spheres = ball.sample(n_spheres, rng, np.resize(_SPHERES, n_spheres))
-    kinds = ["random"] * len(uniform) + ["sphere"] * n_spheres
     with np.errstate(all="ignore"):  # the loss may overflow at a probe: what is not finite is refused
-        for kind, theta in zip(kinds, [*uniform, *spheres], strict=True):
-            with suppress(ValueError):
-                found.append(search.probe(theta, kind))
+        for kind, thetas in (("random", uniform), ("sphere", spheres)):
+            for theta in thetas:
+                with suppress(ValueError):
+                    found.append(search.probe(theta, kind))
         climbed, how = search.climb(found, ascent_steps)
     probes = found + climbed
     return Certificate(

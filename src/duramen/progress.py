@@ -10,8 +10,6 @@ from typing import Any, final
 
 from duramen.extras import needed
 
-__all__ = ["Bar", "solver_progress"]
-
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 
 

@@ -101,10 +101,9 @@ class Axis(NamedTuple):
         """List the values to label on the axis."""
         if not self.log:
             return linear_ticks(self.low, self.high, _TICKS)
-        powers = 10.0 ** np.arange(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        ticks = powers if len(powers) > 4 else np.outer(powers, [1, 2, 5]).ravel()
-        ticks = ticks[(ticks >= self.low * 0.999) & (ticks <= self.high * 1.001)]
-        return ticks[:: len(ticks) // (_TICKS + 1) + 1].tolist() or [self.low, self.high]
+        exponents = linear_ticks(math.log10(self.low), math.log10(self.high), _TICKS)
+        ticks = [float(f"{10.0**exponent:.0e}") for exponent in exponents]
+        return [tick for tick in ticks if self.low <= tick <= self.high] or [self.low, self.high]
 
 
 def axis_of(values: Array, also: float | None = None) -> Axis:
@@ -117,9 +116,7 @@ def axis_of(values: Array, also: float | None = None) -> Axis:
     if len(above) and high > _LOG_FROM * float(np.median(above)):
         return Axis(max(float(np.quantile(above, _LEAST)), high / 10**_DECADES), high, True)
     low = float(ends.min(initial=high))
-    if low == high:
-        return Axis(high / 2 or -1.0, 1.5 * high or 1.0, False)
-    return Axis(low if low > 0.3 * high else 0.0, high, False)
+    return Axis(low if 0.3 * high < low < high else 0.0, high or 1.0, False)
 
 
 def linear_ticks(low: float, high: float, n: int) -> list[float]:

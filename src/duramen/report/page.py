@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,8 +21,6 @@ from duramen.text import shorten
 if TYPE_CHECKING:
     from duramen.certificate import Certificate
 
-_LONGEST = 300  # characters of a note's value
-_PRIVATE_NOTES = ("encoding", "columns")  # that the command line keeps for itself
 _SUSPECTS = 20  # rows listed
 _DOTS = 3000  # of the picture, at most
 
@@ -70,24 +66,9 @@ def report_html(
     >>> page[:15], "<h1>Three points</h1>" in page
     ('<!DOCTYPE html>', True)
     """
-    notes = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in getattr(live, "notes", {}).items()
-        if name not in _PRIVATE_NOTES
-    }
-    template = environment().get_template("page.html")
-    return template.render(
-        title=title,
-        style=files("duramen.report").joinpath("style.css").read_text("utf-8"),
-        found=Findings(core, encoding, names or {}),
-        core=core,
-        live=live,
-        report=None if live is None else live.anchor_report(),
-        certificate=certificate,
-        notes=[(shorten(name, 60), shorten(text, _LONGEST)) for name, text in notes.items()],
-        events=getattr(live, "history", ()),
-        version=version("duramen"),
-    )
+    found, template = Findings(core, encoding, names or {}), environment().get_template("page.html")
+    shown = {"title": title, "live": live, "certificate": certificate, "version": version("duramen")}
+    return template.render(core=core, found=found, **shown)
 
 
 class Findings:
