@@ -17,12 +17,7 @@ _PATIENCE = 1.0  # seconds before a bar is worth showing
 class Bar:
     """A progress bar on standard error, with rate and time left; it appears after one second.
 
-    Parameters
-    ----------
-    shown : bool
-        Whether to draw it at all.
-    each : function, optional
-        Called at every step.
+    It is not drawn at all if not ``shown``; ``each`` is called at every step.
     """
 
     def __init__(self, *, shown: bool, each: Callable[[], Any] | None = None) -> None:

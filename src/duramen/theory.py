@@ -91,8 +91,7 @@ def _checked(formula: _Formula) -> _Formula:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         for name, value in given.arguments.items():
-            absent = value is None and signature.parameters[name].default is None
-            if name in _RANGES and not absent:
+            if name in _RANGES and (value is not None or signature.parameters[name].default is not None):
                 given.arguments[name] = _check(name, value)
         return formula(*given.args, **given.kwargs)
 

@@ -39,24 +39,18 @@ _ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a 
 class Calibration:
     """An adjustment of sampled weights, so that they reproduce totals that are known exactly.
 
-    At the anchor a few features of every point are known, and so are their totals
-    over all points: the loss f, its gradient, and for centres how many points are
-    nearest to each. Among all weights near the sampled ones, calibration takes
-    those that come close to the totals (Deville and Saerndal 1992, their bounded
-    distance): the coreset's objective then agrees with the data's to first order
-    around the anchor.
+    Of the features of every point at the anchor (the loss f, its gradient, and for
+    centres how many points are nearest to each) the totals over all points are known.
+    Among all weights near the sampled ones, calibration takes those that come close
+    to the totals (Deville and Saerndal 1992, their bounded distance): the coreset's
+    objective then agrees with the data's to first order around the anchor.
 
     Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
     together they keep their sum. Totals that only a few sampled points contribute
     to (a rare one-hot column, in the sample twice) are met less closely, by a ridge
     in inverse proportion to the number of those points.
 
-    Parameters
-    ----------
-    columns : array (m, q)
-        The features of each sampled point.
-    weights : array (m,)
-        As sampled.
+    ``columns`` (m, q) are the features of each sampled point, ``weights`` (m,) as sampled.
     """
 
     def __init__(self, columns: Array, weights: Array) -> None:

@@ -30,16 +30,7 @@ _LEAST_AREA = {"o": 0.0, "x": 14.0, "s": 28.0}  # of rows, suspected rows, rows 
 
 
 class Plane(NamedTuple):
-    """Two directions through a point.
-
-    Attributes
-    ----------
-    middle : array (d,)
-    directions : array (d, 2)
-        Unit vectors; the second means nothing if there is one column.
-    shares : array (2,)
-        The share of the variance along each; zero if there is none.
-    """
+    """Two directions through a point, unit vectors (d, 2), and the share of the variance along each."""
 
     middle: Array
     directions: Array
@@ -47,17 +38,17 @@ class Plane(NamedTuple):
 
 
 def principal_plane(rows: Array, weights: Array) -> Plane:
-    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them."""
+    """Find the plane of the largest weighted variance of rows of two or more columns, made :func:`dense`."""
     from sklearn.utils.extmath import randomized_svd  # imported here, as that takes a second
 
     share = weights / weights.sum()
     middle = share @ rows
     spread = (rows - middle) * np.sqrt(share)[:, None]
     spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
-    spread = np.pad(spread, [(0, max(0, 2 - length)) for length in spread.shape])
+    spread = np.vstack([spread, np.zeros_like(spread[:1])])  # two rows at least
     _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
     variance = float(np.square(spread).sum()) or 1.0
-    return Plane(middle, rights.T[: rows.shape[1]], np.square(lengths) / variance)
+    return Plane(middle, rights.T, np.square(lengths) / variance)
 
 
 def dense(rows: Rows) -> Array:
@@ -82,35 +73,17 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is drawn: some rows of a coreset, and where each is.
+    """What is drawn: some rows of a coreset, and where each is."""
 
-    Attributes
-    ----------
-    shown : array (n,)
-        The numbers of the rows.
-    suspected : array (n,), bool
-    places : array (n, 2)
-    low, high : arrays (2,)
-        The corners of the frame.
-    areas : array (n,)
-        How large to draw each row: in proportion to its weight, within limits.
-    groups : list of Group
-        The rows that are not suspected, by label where labels are few.
-    centres : array (m, 2)
-        The anchor's centres inside the frame.
-    axes : tuple of str
-        The labels of the two axes.
-    """
-
-    shown: Array
+    shown: Array  # the numbers of the rows
     suspected: Array
-    places: Array
-    low: Array
-    high: Array
-    areas: Array
-    groups: list[Group]
-    centres: Array
-    axes: tuple[str, str]
+    places: Array  # (n, 2)
+    low: Array  # a corner of the frame
+    high: Array  # the opposite one
+    areas: Array  # in proportion to weight, within limits
+    groups: list[Group]  # the rows that are not suspected, by label where labels are few
+    centres: Array  # of the anchor, inside the frame
+    axes: tuple[str, str]  # the labels of the two axes
 
     @property
     def beyond(self) -> Array:
@@ -141,13 +114,13 @@ def scene_of(
         shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
     shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first, below the others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
-    labels, classes = None if core.y is None else core.y[shown], few_labels(core)
+    classes = few_labels(core)
     centres = np.empty((0, rows.shape[1]))
     if core.anchor is not None and core.loss.has_centres:
         centres = dense(np.atleast_2d(core.anchor.theta))
     usual = usual_rows(suspected, weights)
     if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
-        jittered = labels is None or classes is not None
+        jittered = core.y is None or classes is not None
         heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(core.y[shown, None])
         places, centres = np.hstack([rows, heights]), centres * [1.0, 0.0]
         axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
@@ -157,9 +130,9 @@ def scene_of(
         first, second = (f"{share:.0%} of variance" for share in plane.shares)
         axes = f"first principal direction ({first})", f"second ({second})"
     low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
-    if classes is None or labels is None:
-        groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
-    else:
+    groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
+    if classes is not None:
+        labels = core.y[shown]
         groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
     areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
     centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
@@ -18,7 +17,7 @@ from scipy import sparse
 
 from duramen import losses
 from duramen.arrays import Array, Rows
-from duramen.coreset.display import OURS, feature_names
+from duramen.coreset.display import OURS, feature_names, short_repr
 from duramen.extras import needed
 from duramen.files import checksum, json_types, replacing
 from duramen.losses import Loss
@@ -33,7 +32,7 @@ _MAGIC = b"PAR1"  # how a Parquet file begins and ends
 _BUILT_IN: dict[str, type[Loss]] = {
     name: kind
     for name, kind in vars(losses).items()
-    if inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
+    if isinstance(kind, type) and issubclass(kind, Loss)
 }
 _COLUMNS = {  # beside the features, without the prefix: the fields of a coreset, in the order of the checksum
     "y": "y",
@@ -66,9 +65,7 @@ def loss_state(loss: Loss) -> dict[str, Any]:
         with suppress(ValueError):
             state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
             return {"class": name, "fields": state}
-    with suppress(Exception):  # saving must not fail because of it: it is only for a message
-        name = " ".join(repr(loss).split())[:300]
-    return {"class": None, "repr": name}
+    return {"class": None, "repr": short_repr(loss)}
 
 
 def _field_state(value: Any) -> Any:
@@ -83,13 +80,7 @@ def _field_state(value: Any) -> Any:
 def loss_of(
     state: dict[str, Any], given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)"
 ) -> Loss:
-    """Restore a loss from its state, or return the one given if it is a custom loss.
-
-    Raises
-    ------
-    LossMismatchError
-        If the loss given differs from that of the file, or one is needed.
-    """
+    """Restore a loss from its state, or return the one given if it is a custom loss."""
     name = state["class"]
     if name is None:
         if given is None:

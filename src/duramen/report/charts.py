@@ -137,26 +137,12 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
 
 
 def histogram(
-    values: Array,
-    weights: Array | None,
-    marked: Array,
-    title: str,
-    name: str,
-    threshold: float = math.inf,
+    values: Array, weights: Array | None, marked: Array, title: str, name: str, threshold: float = math.inf
 ) -> Markup:
     """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
 
-    Parameters
-    ----------
-    values : array (n,)
-        Shown where finite, and zero or more.
-    weights : array (n,) or None
-        Bars show shares of their sum.
-    marked : array (n,), bool
-    title, name : str
-        Of the chart, for a screen reader, and of the axis.
-    threshold : float
-        Where to draw a line.
+    Values that are negative or not finite are left out. ``name`` is that of the axis; a line is drawn at
+    ``threshold``.
     """
     valid = (values >= 0) & (values < math.inf)
     values, weights = values[valid], np.ones(np.sum(valid)) if weights is None else weights[valid]

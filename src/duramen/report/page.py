@@ -42,21 +42,14 @@ def report_html(
     ----------
     core : Coreset
     title : str
-        The heading.
     live : DynamicCoreset, optional
-        What the coreset is of: how well its anchor fits is shown, and what a store
-        keeps besides: the history of the anchor, and notes.
+        What the coreset is of: how well its anchor fits is shown, and what a store keeps besides.
     certificate : Certificate, optional
         Of :func:`duramen.certify`, for this coreset.
     encoding : Encoding, optional
         How columns became numbers: its ``label`` and ``classes`` are used.
     names : mapping of int to str, optional
         What the ids stand for.
-
-    Returns
-    -------
-    str
-        HTML, to be written as UTF-8.
 
     Examples
     --------
@@ -74,18 +67,9 @@ def report_html(
 class Findings:
     """What a page shows of a coreset; a failure of a custom loss becomes a reason.
 
-    Attributes
-    ----------
-    losses : array (m,) or None
-        Of the coreset's rows at the anchor; None for the reason ``no_losses``.
-    estimate, mean_loss : Estimate or None
-        Of f_z at the anchor, in total and per unit of kept weight.
-    columns, ids : sequences of str
-        Of the coreset.
-    label : str
-        What the labels are called.
-    labels : list of float, or None
-        Their values, where these are few.
+    ``losses`` are those of the coreset's rows at the anchor, or None for the reason
+    ``no_losses``; ``estimate`` and ``mean_loss`` are of f_z at the anchor, in total and
+    per unit of kept weight; ``labels`` are listed where they are few.
     """
 
     def __init__(self, core: Coreset, encoding: Any, names: Mapping[int, str]) -> None:
