@@ -99,7 +99,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     """
     if n_rows <= rows:
         return tuple(work(slice(0, n_rows)))
-    waiting: dict[int, tuple[int, tuple[Any, ...]]] = {}
+    waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
     lock = threading.Lock()
     reached = 0
@@ -108,10 +108,11 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
         nonlocal reached
         parts = work(chunk)
         with lock:
-            waiting[chunk.start] = chunk.stop, parts
+            waiting[chunk.start] = parts
             while reached in waiting:
-                reached, parts = waiting.pop(reached)
+                parts = waiting.pop(reached)
                 total[:] = map(add, total, parts) if total else parts
+                reached += rows
 
     for_each_chunk(add_work, n_rows, rows, fixed=True)
     return tuple(total)

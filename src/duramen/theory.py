@@ -118,7 +118,8 @@ def epsilon0(
     0.005
     """
     _check_outliers(n_points, n_outliers)
-    return _inner_epsilon(epsilon, 16, 16, lowest_objective, n_points - n_outliers, deviation)
+    weight = n_points - n_outliers
+    return _inner_epsilon(epsilon, 16, 16 * weight, lowest_objective=lowest_objective, deviation=deviation)
 
 
 @_checked
@@ -232,7 +233,7 @@ def importance_size(
         return _size(2 * total * spread, epsilon)
     if doubling_dimension is not None and vc_dimension is None:
         known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
-        inner = _inner_epsilon(epsilon, 2, 6, **_all_or_none(known))
+        inner = _inner_epsilon(epsilon, 2, 6, **known)
         return _size(total * total * _log_net(doubling_dimension, inner, eta) / 2, inner)
     raise ValueError(
         f"vc_dimension={vc_dimension} and doubling_dimension={doubling_dimension}; pass exactly one"
@@ -267,8 +268,8 @@ def layered_size(
     >>> layered_size(1000, 0.5, doubling_dimension=2)
     3030
     """
-    known = _all_or_none({"lowest_objective": lowest_objective, "deviation": deviation})
-    inner = _inner_epsilon(epsilon, 4, 14, n_points=n_points, **known)
+    known = {"lowest_objective": lowest_objective, "deviation": deviation}
+    inner = _inner_epsilon(epsilon, 4, 14 * n_points, **known)
     layers = math.floor(math.log2(n_points + 1)) + 1
     return layers * _size(_log_net(doubling_dimension, inner, eta / layers) / 2, inner)
 
@@ -346,12 +347,16 @@ def solution_quality(epsilon: float) -> float:
     return 1 + 3 * epsilon
 
 
-def _inner_epsilon(
-    epsilon: float, a: int, b: int, lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
-) -> float:
-    """Compute min(epsilon / a, epsilon inf f / (b n xi)), that a proof works with; the first if xi is 0."""
-    spread = b * n_points * deviation
-    return min(epsilon / a, epsilon * lowest_objective / spread) if spread else epsilon / a
+def _inner_epsilon(epsilon: float, a: int, b: float, **known: Any) -> float:
+    """Compute min(epsilon / a, epsilon inf f / (b n xi)), that a proof works with; the first if xi is 0.
+
+    All of inf f, n and xi are given, or none of them, as where nothing deviates; n may also be in ``b``.
+    """
+    missing = [name for name, value in known.items() if value is None]
+    if 0 < len(missing) < len(known):
+        raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")
+    spread = 0 if missing else b * known.get("n_points", 1) * known["deviation"]
+    return min(epsilon / a, epsilon * known["lowest_objective"] / spread) if spread else epsilon / a
 
 
 def _log_net(dimension: float, inner: float, eta: float) -> float:
@@ -362,11 +367,3 @@ def _log_net(dimension: float, inner: float, eta: float) -> float:
 def _size(spread: float, error: float) -> float:
     size = spread / error / error if error else math.inf
     return math.ceil(size) if size < math.inf else math.inf
-
-
-def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments if all are given, and none if none is."""
-    missing = [name for name, value in known.items() if value is None]
-    if 0 < len(missing) < len(known):
-        raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")
-    return {} if missing else known

@@ -157,7 +157,7 @@ class Estimate(NamedTuple):
     def of(value: float, std_error: float) -> Estimate:
         """Compute the interval from a value and its standard error; losses are not negative."""
         reach = _QUANTILE * std_error
-        low = 0.0 if reach == math.inf else float(np.maximum(value - reach, 0.0))
+        low = 0.0 if math.isinf(reach) else max(value - reach, 0.0)  # NaN stays NaN
         return Estimate(value, std_error, low, value + reach)
 
     def __repr__(self) -> str:

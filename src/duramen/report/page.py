@@ -150,7 +150,7 @@ class Reasons(NamedTuple):
         """Whether parts can be negative."""
         return self.kind in ("margin", "residual", "predictor", "classes")
 
-    def why(self, row: int, n: int) -> tuple[list[tuple[str, float, float, float]], float | None]:
+    def why(self, row: int, n: int) -> tuple[list[Any], float | None]:
         """List the n features with the largest parts of a row, and sum up the rest; None if nothing is left.
 
         Each is a name, a value, what that is compared with, and the part. Parts of zero are left out.
@@ -158,8 +158,8 @@ class Reasons(NamedTuple):
         parts = self.parts[row]
         top = np.argsort(-np.abs(parts), kind="stable")[:n]
         top = top[np.abs(parts[top]) > 0]
-        columns = (self.values[row], self.usual[row], parts)
-        features = [(self.features[k], *(float(column[k]) for column in columns)) for k in top.tolist()]
+        columns = (self.features, self.values[row], self.usual[row], parts)
+        features = [tuple(column[k] for column in columns) for k in top.tolist()]
         if len(top) == len(parts) and not self.signed:
             return features, None
         return features, float(np.delete(parts, top).sum() + self.rest[row])
@@ -186,7 +186,7 @@ def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = 
     numbers = ordinary.data if sparse.issparse(ordinary) else ordinary
     np.clip(numbers, -FAR, FAR, out=numbers)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        scaler = StandardScaler(with_mean=False).fit(ordinary, sample_weight=weights / weights.sum())
+        scaler = StandardScaler(with_mean=False).fit(ordinary, sample_weight=weights)
         y, means = None, scaler.mean_
         if core.y is not None:
             y, means = core.y[rows], np.append(means, np.average(core.y[usual], weights=weights))
