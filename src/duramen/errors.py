@@ -119,16 +119,7 @@ def prefixed(prefix: str, error: Exception) -> Exception:
 
 @contextmanager
 def rows_from(before: int) -> Iterator[None]:
-    """Add ``before``, the number of rows before a batch, to the row in an error about it.
-
-    Examples
-    --------
-    >>> with rows_from(1000):
-    ...     raise RowError("X has NaN in {row}", 3)
-    Traceback (most recent call last):
-    ...
-    duramen.errors.RowError: X has NaN in row 1003
-    """
+    """Add ``before``, the number of rows before a batch, to the row in an error about it."""
     try:
         yield
     except RowError as error:

@@ -56,15 +56,13 @@ def for_each_chunk(
 ) -> None:
     """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
 
-    The slices have equal sizes, so that all threads end together; with ``fixed``
-    they have ``rows`` rows for any number of threads, for work whose rounding
-    depends on where a slice ends. Nested calls run on the caller's thread, as
-    the cores are already busy.
+    The slices have equal sizes, so that all threads end together; with ``fixed`` they have ``rows`` rows for
+    any number of threads, for work whose rounding depends on where a slice ends. Nested calls run on the
+    caller's thread, as the cores are already busy.
 
-    After an error in a chunk no further chunk is started; once those under way
-    have ended, the error of the earliest is raised, so that it does not depend
-    on the threads. The caller's thread works too, and the others live as long
-    as the call: a forked process never inherits a pool whose threads are gone.
+    After an error in a chunk no further chunk is started; once those under way have ended, the error of the
+    earliest is raised, so that it does not depend on the threads. The caller's thread works too, and the
+    others live as long as the call: a forked process never inherits a pool whose threads are gone.
     """
     if n_rows > rows and not fixed:
         threads = 1 if _inside.get() else n_threads()

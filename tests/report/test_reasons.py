@@ -170,8 +170,8 @@ def test_a_constant_column_and_huge_numbers_give_numbers():
 
 def test_usual_rows_are_all_where_none_is_left():
     core = kmeans_core(n_outliers=20)
-    np.testing.assert_array_equal(usual_rows(core.suspected, core.weights), ~core.suspected)
-    assert usual_rows(np.ones(len(core), dtype=bool), core.weights).all()
+    np.testing.assert_array_equal(usual_rows(core.suspected), ~core.suspected)
+    assert usual_rows(np.ones(len(core), dtype=bool)).all()
 
 
 LOSSES = st.sampled_from([0.0, 1.0, 2.5, math.inf, math.nan])

@@ -64,13 +64,6 @@ def dense(rows: Rows) -> Array:
     return np.clip(np.asarray(rows, dtype=np.float64), -FAR, FAR)
 
 
-class Group(NamedTuple):
-    """Rows that look alike, and their name in the legend."""
-
-    rows: Array
-    label: str
-
-
 @dataclass(frozen=True, eq=False)
 class Scene:
     """What is drawn: some rows of a coreset, and where each is."""
@@ -81,7 +74,7 @@ class Scene:
     low: Array  # a corner of the frame
     high: Array  # the opposite one
     areas: Array  # in proportion to weight, within limits
-    groups: list[Group]  # the rows that are not suspected, by label where labels are few
+    groups: list[tuple[Array, str]]  # the rows that are not suspected, by label where labels are few
     centres: Array  # of the anchor, inside the frame
     axes: tuple[str, str]  # the labels of the two axes
 
@@ -109,16 +102,14 @@ def scene_of(
     """
     check_count("max_points", max_points)
     rng = generator(random_state)
-    shown = np.arange(len(core))
-    if len(core) > max_points:
-        shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
+    shown = rng.permutation(len(core))[: int(max_points)]
     shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first, below the others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
     classes = few_labels(core)
     centres = np.empty((0, rows.shape[1]))
     if core.anchor is not None and core.loss.has_centres:
         centres = dense(np.atleast_2d(core.anchor.theta))
-    usual = usual_rows(suspected, weights)
+    usual = usual_rows(suspected)
     if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
         jittered = core.y is None or classes is not None
         heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(core.y[shown, None])
@@ -130,10 +121,10 @@ def scene_of(
         first, second = (f"{share:.0%} of variance" for share in plane.shares)
         axes = f"first principal direction ({first})", f"second ({second})"
     low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
-    groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
+    groups = [(~suspected, "not suspected" if suspected.any() else "rows")]
     if classes is not None:
         labels = core.y[shown]
-        groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
+        groups = [(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
     areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
     centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
     return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
@@ -154,10 +145,9 @@ def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
     return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def usual_rows(suspected: Array, weights: Array) -> Array:
+def usual_rows(suspected: Array) -> Array:
     """Mark the rows that others are compared with: those not suspected, or all where there are none."""
-    usual = ~suspected & (weights > 0)
-    return usual if usual.any() else np.ones(len(usual), dtype=bool)
+    return suspected if suspected.all() else ~suspected
 
 
 def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:

@@ -181,7 +181,7 @@ def reasons_of(core: Coreset, rows: Array, columns: Sequence[str], label: str = 
     from sklearn.preprocessing import StandardScaler  # imported here, as that takes a second
 
     assert core.anchor is not None
-    X, usual = dense(core.X[rows]), usual_rows(core.suspected, core.weights)
+    X, usual = dense(core.X[rows]), usual_rows(core.suspected)
     weights, ordinary = core.weights[usual], core.X[usual].astype(np.float64)
     numbers = ordinary.data if sparse.issparse(ordinary) else ordinary
     np.clip(numbers, -FAR, FAR, out=numbers)
