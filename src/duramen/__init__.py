@@ -59,6 +59,7 @@ else:
 
 __version__ = _version("duramen")
 
+
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 

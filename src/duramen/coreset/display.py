@@ -14,6 +14,7 @@ from duramen.text import plural, shorten
 if TYPE_CHECKING:
     from duramen.coreset.coreset import Estimate
 
+
 def summary(core: Any) -> str:
     """Describe a coreset in two lines."""
     suspected = int(np.count_nonzero(core.suspected))

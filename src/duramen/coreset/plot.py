@@ -70,7 +70,7 @@ class Scene:
 
     shown: Array  # the numbers of the rows
     suspected: Array
-    places: Array  # (n, 2)
+    places: Array  # of shape (n, 2)
     low: Array  # a corner of the frame
     high: Array  # the opposite one
     areas: Array  # in proportion to weight, within limits
@@ -92,13 +92,13 @@ def scene_of(
     core: Any,
     max_points: Any,
     random_state: Any,
-    columns: Sequence[str] | None = None,
+    column: str = "",
     label: str = "y",
     label_text: Callable[[float], str] = "{:g}".format,
 ) -> Scene:
     """Choose the rows to draw, a frame, and the principal plane.
 
-    ``columns``, ``label`` and ``label_text`` are names for axes and legend.
+    ``column``, for a single one, ``label`` and ``label_text`` are names for axes and legend.
     """
     check_count("max_points", max_points)
     rng = generator(random_state)
@@ -114,7 +114,7 @@ def scene_of(
         jittered = core.y is None or classes is not None
         heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(core.y[shown, None])
         places, centres = np.hstack([rows, heights]), centres * [1.0, 0.0]
-        axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
+        axes = column or feature_names(core)[0], "spread out at random" if jittered else label
     else:
         plane = principal_plane(rows[usual], weights[usual])
         places, centres = ((some - plane.middle) @ plane.directions for some in (rows, centres))
@@ -133,7 +133,7 @@ def scene_of(
 def few_labels(core: Any) -> list[float] | None:
     """List the labels, if they are few whole numbers."""
     found = np.unique([0.5] if core.y is None else core.y)
-    few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()
+    few = len(found) <= len(_COLOURS) and (found % 1 == 0).all()
     return found.tolist() if few else None
 
 
@@ -185,8 +185,8 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
         axes.scatter(*scene.centres.T, s=150, label=name, **look)
     margin = 0.04 * (scene.high - scene.low)
     xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
-    some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
-    title = f"{some}{len(core):,} rows for {core.n_points:,} points, area by weight"
+    drawn = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
+    title = f"{drawn}{len(core):,} rows for {core.n_points:,} points, area by weight"
     xlabel, ylabel = scene.axes
     axes.set(xlim=xlim, ylim=ylim, xlabel=xlabel, ylabel=ylabel, title=title)
     if ylabel == "spread out at random":

@@ -30,9 +30,7 @@ _KEY = b"duramen"
 _KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
 _BUILT_IN: dict[str, type[Loss]] = {
-    name: kind
-    for name, kind in vars(losses).items()
-    if isinstance(kind, type) and issubclass(kind, Loss)
+    name: kind for name, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, Loss)
 }
 _COLUMNS = {  # beside the features, without the prefix: the fields of a coreset, in the order of the checksum
     "y": "y",

@@ -76,7 +76,7 @@ def environment() -> Environment:
     )
     filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
-    found.globals |= {"histogram": histogram, "weighted_quantiles": weighted_quantiles, "infinity": math.inf}
+    found.globals.update(histogram=histogram, weighted_quantiles=weighted_quantiles, infinity=math.inf)
     return found
 
 
@@ -145,7 +145,8 @@ def histogram(
     ``threshold``.
     """
     valid = (values >= 0) & (values < math.inf)
-    values, weights = values[valid], np.ones(np.sum(valid)) if weights is None else weights[valid]
+    values = values[valid]
+    weights = np.ones(len(values)) if weights is None else weights[valid]
     limit = threshold if 0 <= threshold < math.inf else None
     axis = axis_of(values, limit)
     edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)

@@ -112,9 +112,9 @@ class Findings:
 
     def scene(self) -> tuple[Scene | None, str]:
         """Choose what a picture shows, or explain why that is not possible."""
-        columns = [shorten(name, 60) for name in self.columns]
+        column = shorten(self.columns[0], 60)
         try:
-            return scene_of(self.core, _DOTS, 0, columns, self.label, self.label_text), ""
+            return scene_of(self.core, _DOTS, 0, column, self.label, self.label_text), ""
         except ValueError as error:  # sparse rows of too many columns
             return None, shorten(error, 300)
 
