@@ -2,9 +2,6 @@
 
 import subprocess
 import sys
-from importlib import import_module
-
-import pytest
 
 import duramen as dm
 
@@ -20,21 +17,6 @@ def test_public_names():
         "trimmed_objective",
     ]  # fmt: skip
     assert all(hasattr(dm, name) for name in dm.__all__)
-
-
-def test_renamed_names_stay_as_aliases():
-    with pytest.warns(DeprecationWarning, match="duramen.AnchoredPoints"):
-        assert dm.Seen is dm.AnchoredPoints
-
-
-@pytest.mark.parametrize(
-    "old, name", [("tables", "open_table"), ("scanning", "Scan"), ("sampling.ranks", "smallest")]
-)
-def test_old_names_of_modules_stay_as_aliases(old, name):
-    with pytest.warns(DeprecationWarning, match=f"^duramen.{old} is now duramen.{dm._MOVED[old]}$"):
-        found = getattr(import_module(f"duramen.{old}"), name)
-    assert found is getattr(import_module(f"duramen.{dm._MOVED[old]}"), name)
-    assert not hasattr(import_module(f"duramen.{old}"), "absent")  # without a warning
 
 
 def test_importing_brings_in_no_extra():

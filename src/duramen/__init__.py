@@ -2,11 +2,8 @@
 
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
-from sys import modules as _modules
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
-from warnings import warn as _warn
 
 from duramen import theory
 from duramen.certificate import Certificate, certify
@@ -51,46 +48,16 @@ if _TYPE_CHECKING:
     from duramen.estimators.clustering import RobustBregmanClustering, RobustKMeans, RobustKMedians
     from duramen.estimators.regression import RobustLinearRegression
     from duramen.estimators.truth import TruthDiscovery
-
-__version__ = _version("duramen")
-
-_RENAMED = {"Seen": "AnchoredPoints"}  # old names, kept as aliases
-_MOVED = {  # and old names of modules that the documentation imported from
-    "ball": "losses.base",
-    "sampling": "samplers",
-    "sampling.calibration": "coreset.coreset",
-    "sampling.ranks": "samplers.base",
-    "sampling.sensitivity": "samplers.sensitivity",
-    "scanning": "io.scan",
-    "tables": "io",
-}
-
-
-class _Moved(_ModuleType):
-    """A module under its old name, which looks names up in the new one."""
-
-    def __getattr__(self, name: str) -> _Any:
-        if name.startswith("__"):  # the import system asks for these
-            raise AttributeError(name)
-        place = f"duramen.{_MOVED[self.__name__[8:]]}"
-        found = getattr(_import_module(place), name)  # pickle asks every module for names it does not have
-        _warn(f"{self.__name__} is now {place}", DeprecationWarning, stacklevel=2)
-        return found
-
-
-for _old in _MOVED:
-    _modules[f"duramen.{_old}"] = globals()[_old] = _Moved(f"duramen.{_old}")
-
-if not _TYPE_CHECKING:
+else:
 
     def __getattr__(name: str) -> _Any:
-        if name in _RENAMED:
-            _warn(f"duramen.{name} is now duramen.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
-            return globals()[_RENAMED[name]]
         if name not in __all__:
             raise AttributeError(f"module 'duramen' has no attribute {name!r}")
         # on demand, as it imports scikit-learn, which takes a second
         return getattr(_import_module("duramen.estimators"), name)
+
+
+__version__ = _version("duramen")
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -145,24 +146,27 @@ def certify(
     n_probes = check_count("n_probes", n_probes)
     ascent_steps = check_count("ascent_steps", ascent_steps, 0)
     rng = generator(random_state)
-    sides = _Sides(core, _points_of(core, X, y, sample_weight))
-    found = [sides.probe(ball.theta, "anchor")]  # raises if refused: something is wrong with the data
+    search = _Search(core, _points_of(core, X, y, sample_weight), ball)
+    found = [search.probe(ball.theta, "anchor")]  # raises if refused: something is wrong with the data
+    n_spheres = n_probes // 2  # as a ball in many dimensions is nearly all surface
+    uniform = ball.sample(n_probes - n_spheres, rng)
+    spheres = ball.sample(n_spheres, rng, np.resize(_SPHERES, n_spheres))
     with np.errstate(all="ignore"):  # the loss may overflow at a probe: what is not finite is refused
-        for kind, theta in _random_parameters(ball, n_probes, rng):
-            with suppress(ValueError):
-                found.append(sides.probe(theta, kind))
-        climbed, search = _search(sides, found, ball, ascent_steps)
-    covered = [probe.covered for probe in found if probe.covered is not None]
+        for kind, thetas in (("random", uniform), ("sphere", spheres)):
+            for theta in thetas:
+                with suppress(ValueError):
+                    found.append(search.probe(theta, kind))
+        climbed, how = search.climb(found, ascent_steps)
     probes = found + climbed
     return Certificate(
         errors=np.abs([probe.error for probe in probes]),
         probes=np.stack([probe.theta for probe in probes]),
         kinds=np.array([probe.kind for probe in probes]),
         radius=ball.radius,
-        n_points=int(np.count_nonzero(sides.data.weights)),
+        n_points=int(np.count_nonzero(search.data.weights)),
         n_refused=1 + n_probes - len(found),
-        covered=float(np.mean(covered)) if covered else math.nan,
-        search=search,
+        covered=float(np.mean([probe.covered for probe in found])),
+        search=how,
     )
 
 
@@ -172,91 +176,69 @@ class _Probe(NamedTuple):
     theta: Array
     kind: str
     error: float
-    covered: bool | None = None
+    covered: float  # 0 or 1; NaN without a standard error
 
 
 @dataclass(frozen=True)
-class _Sides:
-    """The two sides of the comparison: a coreset, and all the data."""
+class _Search:
+    """A search for parameters in a ball at which a coreset and all the data differ."""
 
     core: Coreset
     data: WeightedPoints
+    ball: Ball
 
     def probe(self, theta: Array, kind: str) -> _Probe:
         """Measure the error at theta; ValueError where the loss refuses it."""
         estimate = self.core.estimate(theta)
         losses = self.core.loss.values(theta, self.data.X, self.data.y)
         truth = trimmed_sum(losses, self.data.weights, self.core.n_outliers)
+        if not math.isfinite(truth):
+            raise ValueError(f"f_z(theta, X) is {truth}: a relative error is not defined")
         slack = _SAME_VALUE * truth
-        covered = estimate.low - slack <= truth <= estimate.high + slack
-        error = _signed_error(estimate.value, truth)
-        return _Probe(theta, kind, error, None if math.isnan(estimate.std_error) else covered)
+        covered = float(estimate.low - slack <= truth <= estimate.high + slack)
+        error = estimate.value / truth - 1 if truth else math.inf if estimate.value else 0.0
+        return _Probe(theta, kind, error, math.nan if math.isnan(estimate.std_error) else covered)
 
-    def uphill(self, here: _Probe) -> Array:
-        """Compute the direction in which the error grows, whatever its sign."""
+    def climb(self, found: list[_Probe], steps: int) -> tuple[list[_Probe], str]:
+        """Climb from the worst probe of each sign; also describe what was done."""
+        if not (steps and self.ball.radius):
+            return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
+        highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
+        starts = [highest] * (0 < highest.error < math.inf) + [lowest] * (lowest.error < 0)
+        try:
+            climbed = [probe for start in starts for probe in self._ascent(start, steps)]
+        except MissingPropertyError:
+            return [], f"none adversarial: {type(self.core.loss).__name__} has no gradients"
+        return climbed, f"gradient ascents: {len(starts)}"
+
+    def _ascent(self, here: _Probe, steps: int) -> Iterator[_Probe]:
+        """Follow the error's gradient inside the ball, and yield every step that made the error larger."""
+        share, uphill = _FIRST_STEP, self._uphill(here)
+        for _ in range(steps):
+            if share < _LAST_STEP or not uphill.any() or math.isinf(here.error):
+                return
+            theta = self.ball.project(here.theta + share * self.ball.radius * uphill)
+            there = here
+            with suppress(ValueError):  # outside the loss's domain: counts as no growth
+                there = self.probe(theta, "adversarial")
+            if there.error / here.error > 1:
+                yield there
+                here, uphill = there, self._uphill(there)
+            else:
+                share /= 2
+
+    def _uphill(self, here: _Probe) -> Array:
+        """Compute the steepest ascent of the error's size, in the ball's distance: of length 1 per centre."""
         # the quotient rule, less the factor 1 / f_z(theta, X)
-        slope = self._slope(self.core.points, here.theta) - (1 + here.error) * self._slope(
-            self.data, here.theta
-        )
-        return _direction(math.copysign(1.0, here.error) * slope)
+        core, data = (self._slope(side, here.theta) for side in (self.core.points, self.data))
+        slope = math.copysign(1.0, here.error) * (core - (1 + here.error) * data)
+        length = lengths(slope)[..., None]
+        return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
 
     def _slope(self, side: WeightedPoints, theta: Array) -> Array:
-        loss = self.core.loss
-        losses, cache = loss.values_and_cache(theta, side.X, side.y)
+        losses = self.core.loss.values(theta, side.X, side.y)
         kept = kept_weights(losses, side.weights, self.core.n_outliers, side.ids)
-        known = {} if cache is None else {"cache": cache}  # a custom loss may not take a cache
-        return loss.gradient_sum(theta, side.X, side.y, kept, **known)
-
-
-def _signed_error(value: float, truth: float) -> float:
-    if not math.isfinite(truth):
-        raise ValueError(f"f_z(theta, X) is {truth}: a relative error is not defined")
-    return value / truth - 1 if truth else 0.0 if value == 0 else math.inf
-
-
-def _random_parameters(ball: Ball, n: int, rng: np.random.Generator) -> list[tuple[str, Array]]:
-    """Draw from the ball, and from spheres in it: a ball in many dimensions is nearly all surface."""
-    uniform = ball.sample(n - n // 2, rng)
-    spheres = ball.sample(n // 2, rng, np.resize(_SPHERES, n // 2))
-    return [("random", theta) for theta in uniform] + [("sphere", theta) for theta in spheres]
-
-
-def _search(sides: _Sides, found: list[_Probe], ball: Ball, steps: int) -> tuple[list[_Probe], str]:
-    """Climb from the worst probe of each sign; also describe what was done."""
-    if not (steps and ball.radius):
-        return [], f"none adversarial: {'the radius' if steps else 'ascent_steps'} is 0"
-    highest, lowest = (pick(found, key=lambda probe: probe.error) for pick in (max, min))
-    starts = [highest] * (0 < highest.error < math.inf) + [lowest] * (lowest.error < 0)
-    try:
-        climbed = [probe for start in starts for probe in _ascend(sides, start, ball, steps)]
-    except MissingPropertyError:
-        return [], f"none adversarial: {type(sides.core.loss).__name__} has no gradients"
-    return climbed, f"gradient ascents: {len(starts)}"
-
-
-def _ascend(sides: _Sides, start: _Probe, ball: Ball, steps: int) -> list[_Probe]:
-    """Follow the error's gradient inside the ball, and return every step that made the error larger."""
-    sign, share, here = math.copysign(1.0, start.error), _FIRST_STEP, start
-    climbed: list[_Probe] = []
-    uphill = sides.uphill(here)
-    while steps and share >= _LAST_STEP and uphill.any() and math.isfinite(here.error):
-        steps -= 1
-        try:
-            there = sides.probe(ball.project(here.theta + share * ball.radius * uphill), "adversarial")
-        except ValueError:  # outside the loss's domain: counts as no growth
-            there = start
-        if sign * there.error > sign * here.error:
-            climbed.append(there)
-            here, uphill = there, sides.uphill(there)
-        else:
-            share /= 2
-    return climbed
-
-
-def _direction(slope: Array) -> Array:
-    """Scale a gradient to length 1, centre by centre: the steepest ascent in the ball's distance."""
-    length = lengths(slope)[..., None]
-    return np.divide(slope, length, out=np.zeros_like(slope), where=(length > 0) & np.isfinite(length))
+        return self.core.loss.gradient_sum(theta, side.X, side.y, kept)
 
 
 def _ball_of(core: Any, radius: Any) -> Ball:
@@ -271,11 +253,10 @@ def _ball_of(core: Any, radius: Any) -> Ball:
 
 def _points_of(core: Coreset, X: Any, y: Any, sample_weight: Any) -> WeightedPoints:
     """Convert the data to points, and refuse what cannot be the data of this coreset."""
-    if (y is None) != (core.y is None):
-        found = (
-            "no labels; leave y out" if core.y is None else "labels, and y is None; pass y, one label per row"
-        )
-        raise ValueError(f"the coreset has {found}")
+    if y is not None and core.y is None:
+        raise ValueError("the coreset has no labels; leave y out")
+    if y is None and core.y is not None:
+        raise ValueError("the coreset has labels, and y is None; pass y, one label per row")
     data = points(X, y, weights=sample_weight)
     width, weight = core.points.n_columns, core.total_weight
     if data.n_columns != width:

@@ -8,8 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import Any
 
 HINTS = {
@@ -42,10 +41,6 @@ class RowError(ValueError):
         A key of :data:`HINTS`, whose advice ends the message; as an attribute, the advice itself.
     earlier : int, optional
         Another row that the message names, such as the first of two equal ids.
-    prefix : str
-        What the message begins with, such as the file.
-    places : dict
-        How rows are shown, by default as "row 3".
     values
         What the places in the text stand for.
     """
@@ -58,18 +53,12 @@ class RowError(ValueError):
         column: Any = None,
         hint: str = "",
         earlier: int | None = None,
-        prefix: str = "",
-        places: Mapping[str, str] | None = None,
         **values: Any,
     ) -> None:
-        self.text, self.row, self.column, self._hint = text, row, column, hint
-        self.earlier, self.prefix, self.places, self.values = earlier, prefix, places or {}, values
-        super().__init__(self.message())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        names = ("row", "column", "earlier", "prefix", "places")
-        state = {name: getattr(self, name) for name in names}
-        return partial(type(self), self.text, hint=self._hint, **state, **self.values), ()
+        super().__init__(text)  # the state of a pickle has the rest
+        self.row, self.column, self._hint, self.earlier = row, column, hint, earlier
+        self.places: dict[str, str] = {}  # how rows are shown, other than as "row 3"
+        self.prefix, self.values = "", values
 
     @property
     def hint(self) -> str:
@@ -79,33 +68,34 @@ class RowError(ValueError):
     def _advice(self, hints: Mapping[str, str]) -> str:
         return hints[self._hint].format(column=self.column) if self._hint else ""
 
-    def message(self, hints: Mapping[str, str] = HINTS) -> str:
+    def __str__(self) -> str:
+        return self.message(HINTS)
+
+    def message(self, hints: Mapping[str, str]) -> str:
         """Return the message with the advice of ``hints``, in whose texts ``{column}`` is the column."""
         rows = {"row": f"row {self.row}", "earlier": f"row {self.earlier}", **self.places}
-        rows["column"] = self.column
+        text = self.args[0].format(**rows, column=self.column, **self.values)
         advice = self._advice(hints)
-        return self.prefix + self.text.format(**rows, **self.values) + (f"; {advice}" if advice else "")
-
-    def _changed(self) -> RowError:
-        self.args = (self.message(),)
-        return self
+        return f"{self.prefix}{text}; {advice}" if advice else f"{self.prefix}{text}"
 
     def moved(self, before: int) -> RowError:
         """Add ``before`` to the numbers of rows; change and return the error."""
-        self.row = None if self.row is None else self.row + before
-        self.earlier = None if self.earlier is None else self.earlier + before
-        return self._changed()
+        if self.row is not None:
+            self.row += before
+        if self.earlier is not None:
+            self.earlier += before
+        return self
 
     def at(self, place: Callable[[int], str]) -> RowError:
         """Show rows by a function of their numbers; change and return the error."""
         rows = {"row": self.row, "earlier": self.earlier}
         self.places = {name: place(row) for name, row in rows.items() if row is not None}
-        return self._changed()
+        return self
 
     def inside(self, prefix: str) -> RowError:
         """Begin the message with ``prefix``; change and return the error."""
         self.prefix = prefix + self.prefix
-        return self._changed()
+        return self
 
 
 def prefixed(prefix: str, error: Exception) -> Exception:
@@ -120,27 +110,16 @@ def prefixed(prefix: str, error: Exception) -> Exception:
         return error.inside(prefix)
     text = f"{prefix}{error.args[0] if len(error.args) == 1 else error}"
     for kind in type(error).__mro__:
-        try:
+        with suppress(Exception):
             made = kind(text)
-        except Exception:
-            continue
-        if isinstance(made, Exception) and str(made) in (text, repr(text)):
-            return made
+            if str(made) in (text, repr(text)):
+                return made
     return RuntimeError(text)
 
 
 @contextmanager
 def rows_from(before: int) -> Iterator[None]:
-    """Add ``before``, the number of rows before a batch, to the row in an error about it.
-
-    Examples
-    --------
-    >>> with rows_from(1000):
-    ...     raise RowError("X has NaN in {row}", 3)
-    Traceback (most recent call last):
-    ...
-    duramen.errors.RowError: X has NaN in row 1003
-    """
+    """Add ``before``, the number of rows before a batch, to the row in an error about it."""
     try:
         yield
     except RowError as error:

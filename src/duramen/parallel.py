@@ -56,15 +56,13 @@ def for_each_chunk(
 ) -> None:
     """Call ``work(chunk)`` for consecutive slices of at most ``rows`` rows, on all cores.
 
-    The slices have equal sizes, so that all threads end together; with ``fixed``
-    they have ``rows`` rows for any number of threads, for work whose rounding
-    depends on where a slice ends. Nested calls run on the caller's thread, as
-    the cores are already busy.
+    The slices have equal sizes, so that all threads end together; with ``fixed`` they have ``rows`` rows for
+    any number of threads, for work whose rounding depends on where a slice ends. Nested calls run on the
+    caller's thread, as the cores are already busy.
 
-    After an error in a chunk no further chunk is started; once those under way
-    have ended, the error of the earliest is raised, so that it does not depend
-    on the threads. The caller's thread works too, and the others live as long
-    as the call: a forked process never inherits a pool whose threads are gone.
+    After an error in a chunk no further chunk is started; once those under way have ended, the error of the
+    earliest is raised, so that it does not depend on the threads. The caller's thread works too, and the
+    others live as long as the call: a forked process never inherits a pool whose threads are gone.
     """
     if n_rows > rows and not fixed:
         threads = 1 if _inside.get() else n_threads()
@@ -73,9 +71,7 @@ def for_each_chunk(
     side_by_side(work, [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)])
 
 
-def join_chunks(
-    work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS, *, fixed: bool = False
-) -> list[Any]:
+def join_chunks(work: Callable[[slice], Sequence[Any]], n_rows: int, rows: int = _MOST_ROWS) -> list[Any]:
     """Call ``work(chunk)`` as :func:`for_each_chunk` does, and join the arrays that it returns."""
     if n_rows <= rows:
         return list(work(slice(0, n_rows)))
@@ -90,7 +86,7 @@ def join_chunks(
         for whole, part in zip(joined, parts, strict=True):
             whole[chunk] = part
 
-    for_each_chunk(write, n_rows, rows, fixed=fixed)
+    for_each_chunk(write, n_rows, rows)
     return joined
 
 
@@ -101,7 +97,7 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
     """
     if n_rows <= rows:
         return tuple(work(slice(0, n_rows)))
-    waiting: dict[int, tuple[int, tuple[Any, ...]]] = {}
+    waiting: dict[int, tuple[Any, ...]] = {}
     total: list[Any] = []
     lock = threading.Lock()
     reached = 0
@@ -110,10 +106,11 @@ def sum_over_chunks(work: Callable[[slice], tuple[Any, ...]], n_rows: int, rows:
         nonlocal reached
         parts = work(chunk)
         with lock:
-            waiting[chunk.start] = chunk.stop, parts
+            waiting[chunk.start] = parts
             while reached in waiting:
-                reached, parts = waiting.pop(reached)
+                parts = waiting.pop(reached)
                 total[:] = map(add, total, parts) if total else parts
+                reached += rows
 
     for_each_chunk(add_work, n_rows, rows, fixed=True)
     return tuple(total)

@@ -10,8 +10,6 @@ from typing import Any, final
 
 from duramen.extras import needed
 
-__all__ = ["Bar", "solver_progress"]
-
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 
 
@@ -19,12 +17,7 @@ _PATIENCE = 1.0  # seconds before a bar is worth showing
 class Bar:
     """A progress bar on standard error, with rate and time left; it appears after one second.
 
-    Parameters
-    ----------
-    shown : bool
-        Whether to draw it at all.
-    each : function, optional
-        Called at every step.
+    It is not drawn at all if not ``shown``; ``each`` is called at every step.
     """
 
     def __init__(self, *, shown: bool, each: Callable[[], Any] | None = None) -> None:
@@ -44,12 +37,11 @@ class Bar:
         if self._each is not None:
             self._each()
         now = time.monotonic()
-        if not self._shown or now - self._begun < _PATIENCE:
-            return
-        if self._rich is None and not self._start():
-            return
-        rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
-        self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
+        if self._shown and self._rich is None and now - self._begun >= _PATIENCE:
+            self._start()
+        if self._rich is not None:
+            rate = f"{rows / max(now - self._since, 1e-9):,.0f} rows/s" if rows else ""
+            self._rich.update(self._task, completed=min(share, 1.0), rate=rate)
 
     def at_pass(self, number: int, share: float, rows: int) -> None:
         """Move to a share of a pass over data, each of which is another part of the work."""
@@ -62,53 +54,45 @@ class Bar:
         if self._rich is not None:
             self._rich.stop()
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         try:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+            from rich import console, progress
         except ImportError:
-            print(
-                "(no progress bar: rich is not installed; pip install 'duramen[progress]')", file=sys.stderr
-            )
+            text = "(no progress bar: rich is not installed; pip install 'duramen[progress]')"
+            print(text, file=sys.stderr)
             self._shown = False
-            return False
-        shown = ("{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[rate]}")
-        left = (TimeRemainingColumn(), "left")
-        console = Console(stderr=True)
-        self._rich = Progress(*shown, *left, console=console, transient=True, redirect_stdout=False)
+            return
+        self._rich = progress.Progress(
+            "{task.description}",
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            "{task.fields[rate]}",
+            progress.TimeRemainingColumn(),
+            "left",
+            console=console.Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+        )
         self._rich.start()
         self._task = self._rich.add_task(self._name, total=1.0, rate="")
-        return True
 
 
 @contextmanager
 def solver_progress(
     callback: Callable[[Any], Any] | None, progress: bool, n_starts: int, max_iter: int
 ) -> Iterator[Callable[[Any], Any] | None]:
-    """Yield the function to call at each step of a solver: the user's callback, the progress bar's, or both.
-
-    Raises
-    ------
-    ImportError
-        If a bar is requested and rich is not installed; the message names the extra.
-    """
+    """Yield the function to call at each step of a solver, for the user's callback and the progress bar."""
     if not progress:
         yield callback
         return
     rich = needed("rich.progress", "progress=True", "progress")
-    columns = (
-        "start {task.fields[number]} of {task.fields[starts]}",
-        rich.BarColumn(),
-        "iteration {task.completed} of at most {task.total}, objective {task.fields[objective]}",
-        rich.TimeElapsedColumn(),
-    )
-    with rich.Progress(*columns) as bar:
-        task = bar.add_task("solving", total=max_iter, number=1, starts=n_starts, objective="…")
+    with rich.Progress("{task.description}", rich.BarColumn(), rich.TimeElapsedColumn()) as bar:
+        task = bar.add_task("solving", total=max_iter)
 
         def report(step: Any) -> Any:
-            number, objective = step.start + 1, f"{step.objective:,.6g}"
-            starts = max(n_starts, number)  # a further one may be tried
-            bar.update(task, completed=step.n_iter, number=number, starts=starts, objective=objective)
-            return callback(step) if callback is not None else None
+            starts = max(n_starts, step.start + 1)  # a further one may be tried
+            text = f"start {step.start + 1} of {starts}, iteration {step.n_iter} of at most {max_iter}"
+            bar.update(task, completed=step.n_iter, description=f"{text}, objective {step.objective:,.6g}")
+            return None if callback is None else callback(step)
 
         yield report

@@ -28,3 +28,14 @@ def few(names: Sequence[Any], most: int = 8) -> str:
     """
     shown = ", ".join(repr(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun or verb.
+
+    Examples
+    --------
+    >>> plural(1, "row"), plural(2500, "row"), plural(2, "has", "have")
+    ('1 row', '2,500 rows', '2 have')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

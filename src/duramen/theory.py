@@ -24,9 +24,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeVar, cast
 
 from duramen.losses.base import Loss, check_loss
 
@@ -43,64 +44,58 @@ __all__ = [
     "vc_dimension",
 ]
 
-DELTA_SAMPLE_FACTOR: Final = 1.0  # Theorems 1 and 2: see delta_sample_size
-THEOREM_4_FACTOR: Final = 2.0  # importance sampling by the VC dimension: see importance_size
-# (a, b) in min(epsilon / a, epsilon inf f / (b n xi)), the epsilon that a proof works with
-THEOREM_2_SHARES: Final = (16, 16)
-THEOREM_5_SHARES: Final = (2, 6)  # importance sampling by the doubling dimension: see importance_size
-THEOREM_6_SHARES: Final = (4, 14)  # layers: see layered_size
-LOG2_HALF_BALLS: Final = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
+_LOG2_HALF_BALLS = math.log2(5)  # a ball in R^p is covered by 5^p of half the radius
 
-_Range: TypeAlias = "tuple[Callable[[float], bool], str]"
-_BELOW_ONE: Final[_Range] = (lambda v: 0 <= v < 1, "0 or more and below 1, such as 0.1")
-_WHOLE: Final[_Range] = (lambda v: v >= 1 and v.is_integer(), "a whole number, 1 or more")
-_RANGES: Final[dict[str, _Range]] = {
-    "beta": _BELOW_ONE,
-    "delta": _BELOW_ONE,
-    "deviation": (lambda v: v >= 0, "0 or more; Loss.deviation bounds it"),
-    "doubling_dimension": (lambda v: v >= 0, "0 or more; theory.doubling_dimension gives it"),
-    "epsilon": (lambda v: 0 < v < 1, "above 0 and below 1, such as 0.1"),
-    "epsilon0": (lambda v: 0 <= v < 1, "0 or more and below 1; theory.epsilon0 gives it"),
-    "eta": (lambda v: 0 < v < 1, "a probability above 0 and below 1, such as 0.1"),
-    "lowest_objective": (lambda v: 0 <= v < math.inf, "0 or more and finite; a lower bound will do"),
+_ABOVE_ZERO = math.nextafter(0, 1)
+_BELOW_ONE = math.nextafter(1, 0)
+_LARGEST = sys.float_info.max
+_UNIT = (0, _BELOW_ONE, "0 or more and below 1, such as 0.1")
+_WHOLE = (1, _LARGEST, "a whole number, 1 or more")
+_RANGES: dict[str, tuple[float, float, str]] = {  # the smallest value, the largest, and both in words
+    "beta": _UNIT,
+    "delta": _UNIT,
+    "deviation": (0, math.inf, "0 or more; Loss.deviation bounds it"),
+    "doubling_dimension": (0, math.inf, "0 or more; theory.doubling_dimension gives it"),
+    "epsilon": (_ABOVE_ZERO, _BELOW_ONE, "above 0 and below 1, such as 0.1"),
+    "epsilon0": (0, _BELOW_ONE, "0 or more and below 1; theory.epsilon0 gives it"),
+    "eta": (_ABOVE_ZERO, _BELOW_ONE, "a probability above 0 and below 1, such as 0.1"),
+    "lowest_objective": (0, _LARGEST, "0 or more and finite; a lower bound will do"),
     "n_columns": _WHOLE,
-    "n_outliers": (lambda v: 0 <= v < math.inf, "a weight, 0 or more and finite"),
+    "n_outliers": (0, _LARGEST, "a weight, 0 or more and finite"),
     "n_parameters": _WHOLE,
-    "n_points": (lambda v: 0 < v < math.inf, "a total weight, above 0 and finite"),
+    "n_points": (_ABOVE_ZERO, _LARGEST, "a total weight, above 0 and finite"),
     "sparsity": _WHOLE,
-    "total_sensitivity": (lambda v: v >= 1 - 1e-6, "1 or more: the sum of all points' sensitivities"),
-    "vc_dimension": (lambda v: v >= 1, "1 or more; where it is not known, use a doubling dimension"),
+    "total_sensitivity": (1 - 1e-6, math.inf, "1 or more: the sum of all points' sensitivities"),
+    "vc_dimension": (1, math.inf, "1 or more; where it is not known, use a doubling dimension"),
 }
 
 
 def _check(name: str, value: Any) -> float:
     """Convert an argument to a float; refuse it if it is not in the range of its name."""
-    fits, expected = _RANGES[name]
+    smallest, largest, expected = _RANGES[name]
     real = isinstance(value, Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan  # NaN lies in no range
-    if not fits(number):
+    if not smallest <= number <= largest or (_RANGES[name] is _WHOLE and number % 1):
         raise ValueError(f"{name}={value!r} must be {expected}")
     return number
 
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
 
-def _checked(formula: Callable[_P, _R]) -> Callable[_P, _R]:
+def _checked(formula: _Formula) -> _Formula:
     """Check the arguments of a formula by their names; None is allowed where it is the default."""
     signature = inspect.signature(formula)
 
     @functools.wraps(formula)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         for name, value in given.arguments.items():
-            absent = value is None and signature.parameters[name].default is None
-            if name in _RANGES and not absent:
+            if name in _RANGES and (value is not None or signature.parameters[name].default is not None):
                 given.arguments[name] = _check(name, value)
         return formula(*given.args, **given.kwargs)
 
-    return call
+    return cast(_Formula, call)
 
 
 def _check_outliers(n_points: float, n_outliers: float) -> None:
@@ -123,7 +118,8 @@ def epsilon0(
     0.005
     """
     _check_outliers(n_points, n_outliers)
-    return _inner_epsilon(epsilon, THEOREM_2_SHARES, lowest_objective, n_points - n_outliers, deviation)
+    weight = n_points - n_outliers
+    return _inner_epsilon(epsilon, 16, 16 * weight, lowest_objective=lowest_objective, deviation=deviation)
 
 
 @_checked
@@ -171,7 +167,7 @@ def delta_sample_size(delta: float, vc_dimension: float, eta: float = 0.1) -> fl
     >>> delta_sample_size(0.05, vc_dimension=3), delta_sample_size(0.0, vc_dimension=3)
     (2122, inf)
     """
-    return _size(DELTA_SAMPLE_FACTOR * (vc_dimension + math.log(1 / eta)), delta)
+    return _size(vc_dimension + math.log(1 / eta), delta)
 
 
 @_checked
@@ -234,10 +230,10 @@ def importance_size(
     total = max(1.0, total_sensitivity)  # it is, up to rounding: at any theta the shares add up to 1
     if vc_dimension is not None and doubling_dimension is None:
         spread = vc_dimension * max(1.0, math.log(total)) + math.log(1 / eta)
-        return _size(THEOREM_4_FACTOR * total * spread, epsilon)
+        return _size(2 * total * spread, epsilon)
     if doubling_dimension is not None and vc_dimension is None:
         known = {"lowest_objective": lowest_objective, "n_points": n_points, "deviation": deviation}
-        inner = _inner_epsilon(epsilon, THEOREM_5_SHARES, **_all_or_none(known))
+        inner = _inner_epsilon(epsilon, 2, 6, **known)
         return _size(total * total * _log_net(doubling_dimension, inner, eta) / 2, inner)
     raise ValueError(
         f"vc_dimension={vc_dimension} and doubling_dimension={doubling_dimension}; pass exactly one"
@@ -272,8 +268,8 @@ def layered_size(
     >>> layered_size(1000, 0.5, doubling_dimension=2)
     3030
     """
-    known = _all_or_none({"lowest_objective": lowest_objective, "deviation": deviation})
-    inner = _inner_epsilon(epsilon, THEOREM_6_SHARES, n_points=n_points, **known)
+    known = {"lowest_objective": lowest_objective, "deviation": deviation}
+    inner = _inner_epsilon(epsilon, 4, 14 * n_points, **known)
     layers = math.floor(math.log2(n_points + 1)) + 1
     return layers * _size(_log_net(doubling_dimension, inner, eta / layers) / 2, inner)
 
@@ -292,16 +288,14 @@ def doubling_dimension(n_parameters: int, sparsity: int | None = None) -> float:
     >>> round(doubling_dimension(1000)), round(doubling_dimension(1000, sparsity=5))
     (2322, 55)
     """
-    full = n_parameters * LOG2_HALF_BALLS
+    full = n_parameters * _LOG2_HALF_BALLS
     if sparsity is None:
         return full
     if sparsity > n_parameters:
         raise ValueError(f"sparsity={sparsity:g} must not exceed n_parameters={n_parameters:g}; leave it out")
-    fewest = min(sparsity, n_parameters - sparsity)
-    if fewest > 10**6:
-        return full
-    supports = math.fsum(math.log2((n_parameters - i) / (i + 1)) for i in range(int(fewest)))
-    return min(full, supports + sparsity * LOG2_HALF_BALLS)
+    among, chosen = (math.lgamma(n + 1) for n in (n_parameters, sparsity))
+    supports = (among - chosen - math.lgamma(n_parameters - sparsity + 1)) / math.log(2)
+    return min(full, supports + sparsity * _LOG2_HALF_BALLS)
 
 
 @_checked
@@ -353,12 +347,16 @@ def solution_quality(epsilon: float) -> float:
     return 1 + 3 * epsilon
 
 
-def _inner_epsilon(
-    epsilon: float, shares: tuple[int, int], lowest_objective: Any = 0, n_points: Any = 1, deviation: Any = 0
-) -> float:
-    """Compute min(epsilon / a, epsilon inf f / (b n xi)); the first where nothing deviates."""
-    spread = shares[1] * n_points * deviation
-    return min(epsilon / shares[0], epsilon * lowest_objective / spread) if spread else epsilon / shares[0]
+def _inner_epsilon(epsilon: float, a: int, b: float, **known: Any) -> float:
+    """Compute min(epsilon / a, epsilon inf f / (b n xi)), that a proof works with; the first if xi is 0.
+
+    All of inf f, n and xi are given, or none of them, as where nothing deviates; n may also be in ``b``.
+    """
+    missing = [name for name, value in known.items() if value is None]
+    if 0 < len(missing) < len(known):
+        raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")
+    spread = 0 if missing else b * known.get("n_points", 1) * known["deviation"]
+    return min(epsilon / a, epsilon * known["lowest_objective"] / spread) if spread else epsilon / a
 
 
 def _log_net(dimension: float, inner: float, eta: float) -> float:
@@ -369,11 +367,3 @@ def _log_net(dimension: float, inner: float, eta: float) -> float:
 def _size(spread: float, error: float) -> float:
     size = spread / error / error if error else math.inf
     return math.ceil(size) if size < math.inf else math.inf
-
-
-def _all_or_none(known: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments if all are given, and none if none is."""
-    missing = [name for name, value in known.items() if value is None]
-    if 0 < len(missing) < len(known):
-        raise ValueError(f"{missing[0]}=None; pass all of {', '.join(known)}, or none of them")
-    return {} if missing else known

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import duramen as dm
+from duramen.coreset.coreset import Estimate
 from duramen.coreset.display import interval, number
-from duramen.coreset.estimate import Estimate
 from tests.coreset.cores import CityBlock, kmeans_core, logistic_core, own_loss_core, sparse_core
 from tests.report.cores import Page
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.coreset.plot import usual_rows
-from duramen.report.reasons import largest_losses, reasons_of
+from duramen.report.page import largest_losses, reasons_of
 from tests.conformance.cases import CASES
 from tests.coreset.cores import kmeans_core, sparse_core
 from tests.report.cores import case_of, core_of
@@ -138,7 +138,7 @@ def test_a_residual_names_the_label_that_made_it():
     core = dm.robust_coreset(X, y, loss=dm.SquaredLoss(), size=100, n_outliers=2, random_state=0)
     rows = np.searchsorted(core.ids, [0, 1])
     reasons = reasons_of(core, rows, ("a", "b", "c", "d"), "price")
-    assert [reasons.features[reasons.top(row, 1)[0]] for row in (0, 1)] == ["price", "b"]
+    assert [reasons.why(row, 1)[0][0][0] for row in (0, 1)] == ["price", "b"]
 
 
 def test_sparse_rows_are_taken_apart_as_dense_ones():
@@ -170,8 +170,8 @@ def test_a_constant_column_and_huge_numbers_give_numbers():
 
 def test_usual_rows_are_all_where_none_is_left():
     core = kmeans_core(n_outliers=20)
-    np.testing.assert_array_equal(usual_rows(core.suspected, core.weights), ~core.suspected)
-    assert usual_rows(np.ones(len(core), dtype=bool), core.weights).all()
+    np.testing.assert_array_equal(usual_rows(core.suspected), ~core.suspected)
+    assert usual_rows(np.ones(len(core), dtype=bool)).all()
 
 
 LOSSES = st.sampled_from([0.0, 1.0, 2.5, math.inf, math.nan])

@@ -29,7 +29,7 @@ from duramen.text import few
 
 if TYPE_CHECKING:
     from duramen.arrays import Array, Rows
-    from duramen.coreset.estimate import Estimate
+    from duramen.coreset.coreset import Estimate
     from duramen.io import Encoding, Table
     from duramen.losses import Loss
     from duramen.solvers.solve import Solution

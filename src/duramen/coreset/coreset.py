@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -13,20 +15,23 @@ from scipy.special import expit
 
 from duramen.arrays import Array, Rows, read_only
 from duramen.coreset import display, plot, save
-from duramen.coreset.display import frame_of
-from duramen.coreset.estimate import Estimate, capped, standard_error
 from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum, kept_weights, outlier_weight
 
+_QUICK = 2e8  # products that take about a tenth of a second
 _MOST = 3.0  # the largest factor, and its inverse the smallest; docs/sampling.md has the measurement
+_LEAST = 1 / _MOST
+_REACH = _MOST - _LEAST
+_RATE = _REACH / ((1 - _LEAST) * (_MOST - 1))
 _RIDGE = 10.0  # in points: a total that ten points contribute to is met halfway
 _CHANCE = 5.0  # standard errors
-_STEPS = 50
+_STEPS, _LENGTHS = 50, [0.5**halvings for halvings in range(21)]
 _STEP = 2.0**32  # totals are rounded to multiples of the spread over it
 _CONSTANT = 1e-6  # a column that varies by less is met anyway, and only rounding would show in it
 _TOO_LIGHT = 1e-70  # a column that varies only among points of next to no weight: its fourth power vanishes
+_QUANTILE = 1.959963984540054  # of the normal distribution: 95% lie within this many standard errors
 _ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a total, in units of spread
 
 
@@ -34,24 +39,18 @@ _ENOUGH = 1e-12  # gain of a step in the dual: about a squared deviation from a 
 class Calibration:
     """An adjustment of sampled weights, so that they reproduce totals that are known exactly.
 
-    At the anchor a few features of every point are known, and so are their totals
-    over all points: the loss f, its gradient, and for centres how many points are
-    nearest to each. Among all weights near the sampled ones, calibration takes
-    those that come close to the totals (Deville and Saerndal 1992, their bounded
-    distance): the coreset's objective then agrees with the data's to first order
-    around the anchor.
+    Of the features of every point at the anchor (the loss f, its gradient, and for
+    centres how many points are nearest to each) the totals over all points are known.
+    Among all weights near the sampled ones, calibration takes those that come close
+    to the totals (Deville and Saerndal 1992, their bounded distance): the coreset's
+    objective then agrees with the data's to first order around the anchor.
 
     Each weight is multiplied by a factor between 1/3 and 3, so none vanishes, and
     together they keep their sum. Totals that only a few sampled points contribute
     to (a rare one-hot column, in the sample twice) are met less closely, by a ridge
     in inverse proportion to the number of those points.
 
-    Parameters
-    ----------
-    columns : array (m, q)
-        The features of each sampled point.
-    weights : array (m,)
-        As sampled.
+    ``columns`` (m, q) are the features of each sampled point, ``weights`` (m,) as sampled.
     """
 
     def __init__(self, columns: Array, weights: Array) -> None:
@@ -62,19 +61,17 @@ class Calibration:
         self.design[:, 0] = 1.0
         apart = np.subtract(columns, self.means, out=self.design[:, 1:])
         largest = np.abs(apart).max(axis=0)
-        self.used = (largest > _CONSTANT * np.abs(self.means)) & np.isfinite(largest)
-        largest = np.where(self.used, largest, 1.0)
-        apart *= np.where(self.used, 1 / largest, 0.0)  # now no square overflows or vanishes
+        largest[largest <= _CONSTANT * np.abs(self.means)] = np.inf  # so that the column becomes zero
+        apart *= 1 / largest  # now no square overflows or vanishes
         squares = np.square(apart)
         spread = np.sqrt(self.shares @ squares)
-        self.used &= spread > _TOO_LIGHT
-        spread = np.where(self.used, spread, 1.0)
+        spread[spread <= _TOO_LIGHT] = np.inf
         apart /= spread
         self.spread = largest * spread
         self.errors = np.sqrt(np.square(self.shares) @ squares) / spread  # of a mean, in units of its spread
         # fourth moments measure how few points a column depends on: one over their effective number
         fourth = np.square(self.shares) @ np.square(squares, out=squares)
-        self.ridge = np.append(0.0, _RIDGE * np.where(self.used, fourth / spread**4, 1.0))
+        self.ridge = np.append(0.0, _RIDGE * (fourth / spread**4))
 
     def weights(self, totals: Array) -> Array:
         """Compute the calibrated weights, for ``totals`` (q,) over all points that the sample represents.
@@ -88,7 +85,7 @@ class Calibration:
             off = np.rint(off * _STEP) / _STEP  # so that the rounding of totals hardly matters
         goal = np.ones(len(self.ridge))
         reach = _CHANCE * self.errors
-        goal[1:] = np.where(self.used & np.isfinite(off), np.clip(off, -reach, reach), 0.0)
+        goal[1:] = np.where(np.isfinite(off), np.clip(off, -reach, reach), 0.0)
         tilt = np.zeros(len(goal))
         height, factors, bends = self._dual(tilt, goal)
         stale, last, factor = True, np.inf, None
@@ -103,12 +100,10 @@ class Calibration:
             gain = -float(slope @ step)
             if not gain > _ENOUGH:
                 break
-            length = 1.0
-            while True:
+            for length in _LENGTHS:
                 there, new_factors, new_bends = self._dual(tilt + length * step, goal)
-                if there <= height - 1e-4 * length * gain or length < 1e-6:
+                if there <= height - 1e-4 * length * gain:
                     break
-                length /= 2
             stale = length < 1 or gain > last / 10
             last = gain
             tilt, height, factors, bends = tilt + length * step, there, new_factors, new_bends
@@ -117,14 +112,12 @@ class Calibration:
 
     def _dual(self, tilt: Array, goal: Array) -> tuple[float, Array, Array]:
         """Evaluate the dual, the factors that belong to it, and their derivatives."""
-        low, high = 1 / _MOST, _MOST
-        rate = (high - low) / ((1 - low) * (high - 1))
         score = self.design @ tilt
-        inner = rate * score + np.log((1 - low) / (high - 1))
+        inner = _RATE * score + math.log((1 - _LEAST) / (_MOST - 1))
         part = expit(inner)
-        height = float(self.shares @ (low * score + (high - low) / rate * np.logaddexp(0, inner)))
+        height = float(self.shares @ (_LEAST * score + _REACH / _RATE * np.logaddexp(0, inner)))
         height += float(self.ridge @ tilt**2) / 2 - float(goal @ tilt)
-        return height, low + (high - low) * part, (high - low) * rate * part * (1 - part)
+        return height, _LEAST + _REACH * part, _REACH * _RATE * part * (1 - part)
 
     def residuals(self, values: Array) -> Array:
         """Regress values on the features, with the same ridge; return the residual of each point.
@@ -139,6 +132,64 @@ class Calibration:
             left = values - self.design @ (inverse @ (weighted.T @ values))
         own = np.einsum("ij,ij->i", weighted @ inverse, self.design)
         return np.asarray(left / np.maximum(1 - own, 0.1))
+
+
+class Estimate(NamedTuple):
+    """An objective, and its 95% interval.
+
+    Attributes
+    ----------
+    value : float
+        f_z(theta, C).
+    std_error : float
+        Of ``value`` as an estimate of f_z(theta, X). NaN where the inclusion
+        probabilities of the sampler are not known.
+    low, high : float
+        The interval that contains f_z(theta, X) for about 95% of all seeds.
+    """
+
+    value: float
+    std_error: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(value: float, std_error: float) -> Estimate:
+        """Compute the interval from a value and its standard error; losses are not negative."""
+        reach = _QUANTILE * std_error
+        low = 0.0 if math.isinf(reach) else max(value - reach, 0.0)  # NaN stays NaN
+        return Estimate(value, std_error, low, value + reach)
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate: {self.value:,.6g} +- {self.std_error:,.3g}, "
+            f"95% between {self.low:,.6g} and {self.high:,.6g}"
+        )
+
+
+def _standard_error(values: Array, weights: Array, inclusion: Array, groups: Array) -> float:
+    """Estimate the standard error of the sum of weight times value over a sample; NaN where it is not known.
+
+    With c the loss above which weight is set aside, f_z is the sum of weight times
+    min(f, c), less c z; and to first order in the sample it does not matter that c
+    depends on the sample too. So the error of f_z(theta, C) is that of a plain sum
+    over a sample with known inclusion probabilities: a textbook variance. ``values``
+    are residuals where weights were calibrated; ``weights`` are as sampled, with the
+    exact sum in each group.
+    """
+    mine = ~(inclusion >= 1)
+    if not mine.any():
+        return 0.0
+    if not np.isfinite(values[mine]).all():
+        return math.nan if np.isnan(inclusion).any() else math.inf
+    size, heaviest = float(np.abs(values[mine]).max()) or 1.0, float(weights[mine].max())
+    values, weights = values[mine] / size, weights[mine] / heaviest
+    _, group, counts = np.unique(groups[mine], return_inverse=True, return_counts=True)
+    means = np.bincount(group, weights * values) / np.bincount(group, weights)
+    means[counts == 1] = 0.0  # a single point has no spread to estimate its error from: its value is used
+    factors = counts / np.maximum(counts - 1, 1)
+    squares = (1 - inclusion[mine]) * np.square(weights * (values - means[group])) * factors[group]
+    return math.sqrt(squares.sum()) * heaviest * size
 
 
 @final
@@ -255,8 +306,7 @@ class Coreset:
         n_outliers : float, optional
             A different number of outliers: a count, or a fraction.
         """
-        losses, kept = self._trimmed(theta, n_outliers)
-        return kept_sum(losses, kept)
+        return kept_sum(*self._trimmed(theta, n_outliers))
 
     def estimate(self, theta: Any, n_outliers: float | None = None) -> Estimate:
         """Estimate f_z(theta, X) with error bars, without looking at the data.
@@ -278,10 +328,11 @@ class Coreset:
         (True, True)
         """
         losses, kept = self._trimmed(theta, n_outliers)
-        values, inner = np.array(capped(losses, kept), dtype=np.float64), self.groups >= 0
+        level = losses[kept > 0].max(initial=0.0)  # above which weight is set aside
+        values, inner = np.minimum(losses, level).astype(np.float64), self.groups >= 0
         if self._calibration is not None:
             values[inner] = self._calibration.residuals(values[inner])
-        error = standard_error(values, self._sampled, self.inclusion, self.groups)
+        error = _standard_error(values, self._sampled, self.inclusion, self.groups)
         return Estimate.of(kept_sum(losses, kept), error)
 
     def to_pandas(self) -> Any:
@@ -301,7 +352,7 @@ class Coreset:
         0   0.0  0     1.0      False
         1   1.0  1     1.0      False
         """
-        return frame_of(self)
+        return display.frame_of(self)
 
     def plot(self, ax: Any = None, *, max_points: int = 5000, random_state: Any = 0) -> Any:
         """Draw the rows in their principal plane: needs the extra ``duramen[plot]``.
@@ -351,8 +402,21 @@ class Coreset:
 
     @cached_property
     def _at_anchor(self) -> Estimate | None:
-        """The estimate at the anchor, for the repr."""
-        return display.at_anchor(self)
+        """The estimate at the anchor, for the repr: None where it would take long, or the loss fails.
+
+        The standard error is NaN where only that would take long.
+        """
+        if self.anchor is None or len(self) * self.anchor.theta.size > _QUICK:
+            return None
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                calibration = self._calibration
+                if calibration is not None and len(self) * calibration.design.shape[1] ** 2 > _QUICK:
+                    return Estimate.of(self.objective(self.anchor.theta), math.nan)
+                return self.estimate(self.anchor.theta)
+        except Exception:  # a custom loss may fail in any way, and a repr must not
+            return None
 
     @cached_property
     def _sampled(self) -> Array:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
-from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from duramen.coreset.estimate import Estimate
 from duramen.extras import needed
-from duramen.text import shorten
+from duramen.text import plural, shorten
 
-_QUICK = 2e8  # products that take about a tenth of a second
-
-_TABLE = "margin:0;border-collapse:collapse;border:0;color:inherit;background:none;font-size:inherit"
-_CAPTION = "caption-side:top;text-align:left;color:inherit;padding:0 0 .3em 0"
-_ROW = "background:none;border:0;border-top:1px solid rgba(128,128,128,.35)"
-_HEAD = "text-align:left;vertical-align:top;font-weight:normal;opacity:.7;padding:.2em 1.5em .2em 0;border:0"
-_CELL = "text-align:left;vertical-align:top;padding:.2em 0;border:0"
+if TYPE_CHECKING:
+    from duramen.coreset.coreset import Estimate
 
 
 def summary(core: Any) -> str:
@@ -36,22 +28,16 @@ def summary(core: Any) -> str:
 
 
 def table(core: Any) -> str:
-    """Describe a coreset in a small HTML table that takes its colours from the page."""
-    rows = "".join(
-        f'<tr style="{_ROW}"><th scope="row" style="{_HEAD}">{escape(name)}</th>'
-        f'<td style="{_CELL}">{escape(text)}</td></tr>'
-        for name, text in facts(core).items()
-    )
-    title = f"<b>Coreset</b>: {escape(_size(core))}"
-    return (
-        f'<table style="{_TABLE}"><caption style="{_CAPTION}">{title}</caption><tbody>{rows}</tbody></table>'
-    )
+    """Describe a coreset in a small HTML table."""
+    from jinja2 import Environment, PackageLoader  # imported here, as that takes a while
+
+    templates = Environment(loader=PackageLoader("duramen", "coreset"), autoescape=True)
+    return templates.get_template("table.html").render(size=_size(core), facts=facts(core))
 
 
 def _size(core: Any) -> str:
-    rows, columns = len(core), core.points.n_columns
-    size = f"{rows:,} weighted row{'s' * (rows != 1)} x {columns:,} column{'s' * (columns != 1)}"
-    return f"{size} for {core.n_points:,} points"
+    shape = f"{plural(len(core), 'weighted row')} x {plural(core.points.n_columns, 'column')}"
+    return f"{shape} for {core.n_points:,} points"
 
 
 def _sampler(core: Any) -> str:
@@ -61,61 +47,33 @@ def _sampler(core: Any) -> str:
 def facts(core: Any) -> dict[str, str]:
     """Describe a coreset fact by fact: names and values."""
     suspected, there = int(np.count_nonzero(core.suspected)), core._at_anchor
-    known = {
+    low, middle, high = map(number, np.quantile(core.weights, [0, 0.5, 1]))
+    meaning, value = "the loss at the anchor from which points are suspected", "not computed"
+    if there is not None:
+        bar = f" (standard error; 95% between {number(there.low)} and {number(there.high)})"
+        value = f"{interval(there)}{bar if math.isfinite(there.std_error) else ', error bar not known'}"
+    return {
         "loss": short_repr(core.loss),
         "outliers to set aside, z": number(core.n_outliers),
         "suspected outliers": f"{suspected:,} rows for {core.n_suspected:,} points" if suspected else "none",
-        "threshold": "none",
+        "threshold": "none" if math.isinf(core.threshold) else f"{number(core.threshold)}: {meaning}",
         "sampler": _sampler(core),
-        "weights": "none",
+        "weights": f"{low} / {middle} / {high} (min / median / max), total {number(core.weights.sum())}",
         "anchor": "none" if core.anchor is None else repr(core.anchor).removeprefix("Anchor: "),
-        "f_z at the anchor": "not computed",
+        "f_z at the anchor": value,
     }
-    if math.isfinite(core.threshold):
-        known["threshold"] = (
-            f"{number(core.threshold)}: the loss at the anchor from which points are suspected"
-        )
-    if len(core):
-        low, middle, high, total = map(number, (*np.quantile(core.weights, [0, 0.5, 1]), core.weights.sum()))
-        known["weights"] = f"{low} / {middle} / {high} (min / median / max), total {total}"
-    if there is not None:
-        bar = f"(standard error; 95% between {number(there.low)} and {number(there.high)})"
-        error = f" {bar}" if math.isfinite(there.std_error) else ", error bar not known"
-        known["f_z at the anchor"] = f"{interval(there)}{error}"
-    return known
 
 
-def at_anchor(core: Any) -> Estimate | None:
-    """Estimate f_z at the anchor; None where there is no anchor, where it would take long, or where it fails.
-
-    The standard error is NaN where only it would take long.
-    """
-    if core.anchor is None or not len(core) or len(core) * core.anchor.theta.size > _QUICK:
-        return None
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            if len(core) * _n_regressors(core) ** 2 > _QUICK:
-                return Estimate.of(core.objective(core.anchor.theta), math.nan)
-            return core.estimate(core.anchor.theta)
-    except Exception:  # a custom loss may fail in any way, and a repr must not
-        return None
-
-
-def _n_regressors(core: Any) -> int:
-    """Count the columns that the error bar regresses on."""
-    return 1 if core._calibration is None else core._calibration.design.shape[1] - 1
-
-
-def number(value: float) -> str:
-    """Format a number: about six digits, with thousands separators.
+def number(value: float, digits: int = 6) -> str:
+    """Format a number: about so many digits, with thousands separators.
 
     Examples
     --------
     >>> number(265123.4), number(12.5), number(1e-7), number(float("inf"))
     ('265,123', '12.5', '1e-07', 'inf')
     """
-    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:,.6g}"
+    whole = 10 ** (digits - 1) <= abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
 
 
 def interval(estimate: Estimate, sign: str = " ± ") -> str:
@@ -123,16 +81,16 @@ def interval(estimate: Estimate, sign: str = " ± ") -> str:
 
     Examples
     --------
+    >>> from duramen import Estimate
     >>> interval(Estimate.of(265123.4, 412.3)), interval(Estimate.of(1.23456, 0.0321))
     ('265,123 ± 412', '1.235 ± 0.032')
     """
     value, error = estimate.value, estimate.std_error
     if not (math.isfinite(value) and math.isfinite(error)):
         return number(value)
-    digits = 1 - math.floor(math.log10(error)) if error > 0 else 7
+    digits = max(1 - math.floor(math.log10(error)), 0) if error > 0 else 7
     if digits > 6 or abs(value) >= 1e15:
         return f"{number(value)}{sign}{error:.2g}"
-    digits = max(digits, 0)
     return f"{value:,.{digits}f}{sign}{error:,.{digits}f}"
 
 
@@ -153,6 +111,10 @@ def feature_names(core: Any) -> list[str]:
     return list(core.columns) if core.columns else [f"x{place}" for place in range(core.points.n_columns)]
 
 
+def _free_name(name: str, names: list[str]) -> str:
+    return _free_name(OURS + name, names) if name in names else name
+
+
 def frame_of(core: Any) -> Any:
     """Build a pandas data frame that shares no memory with the coreset."""
     pd = needed("pandas", "Coreset.to_pandas", "frames")
@@ -162,11 +124,7 @@ def frame_of(core: Any) -> Any:
         frame = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(core.X), index=index, columns=names)
     else:
         frame = pd.DataFrame(np.array(core.X), index=index, columns=names)
-    ours = {"y": core.y, "weight": core.weights, "suspected": core.suspected}
-    beside = {}
-    for name, column in ours.items():
-        while name in names:
-            name = OURS + name
+    for name, column in (("y", core.y), ("weight", core.weights), ("suspected", core.suspected)):
         if column is not None:
-            beside[name] = np.array(column)
-    return pd.concat([frame, pd.DataFrame(beside, index=index)], axis=1)
+            frame[_free_name(name, names)] = np.array(column)
+    return frame

@@ -26,108 +26,57 @@ _INK = 3e4  # points squared that all rows cover together, about a third of a us
 _AREAS = (3.0, 220.0)
 _TAIL = 0.005  # of the weight on each side; the frame holds the rest, and what is near it
 _BEYOND = 0.3  # of that range, which the frame may add on each side for rows that lie there
-_LOOKS = {  # of rows, suspected rows, rows beyond the frame; a smaller cross is just a dot
-    "o": {"least": 0.0, "linewidths": 0.0, "alpha": 0.5},
-    "x": {"least": 14.0, "linewidths": 1.1, "alpha": 0.8},
-    "s": {"least": 28.0, "linewidths": 0.0, "alpha": 0.5},
-}
+_LEAST_AREA = {"o": 0.0, "x": 14.0, "s": 28.0}  # of rows, suspected rows, rows beyond the frame
 
 
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """Two directions through a point.
-
-    Attributes
-    ----------
-    middle : array (d,)
-    directions : array (d, 2)
-        For a principal plane, unit vectors; the second means nothing if there is one column.
-    shares : array (2,)
-        The share of the variance along each; zero if there is none.
-    """
+class Plane(NamedTuple):
+    """Two directions through a point, unit vectors (d, 2), and the share of the variance along each."""
 
     middle: Array
     directions: Array
     shares: Array
 
-    def project(self, rows: Array) -> Array:
-        """Project rows (n, d): (n, 2)."""
-        return np.asarray((rows - self.middle) @ self.directions)
-
 
 def principal_plane(rows: Array, weights: Array) -> Plane:
-    """Find the plane of the largest weighted variance of rows (n, d), as :func:`dense` returns them."""
+    """Find the plane of the largest weighted variance of rows of two or more columns, made :func:`dense`."""
     from sklearn.utils.extmath import randomized_svd  # imported here, as that takes a second
 
     share = weights / weights.sum()
     middle = share @ rows
     spread = (rows - middle) * np.sqrt(share)[:, None]
     spread /= float(np.abs(spread).max(initial=0.0)) or 1.0
-    spread = np.pad(spread, [(0, max(0, 2 - length)) for length in spread.shape])
+    spread = np.vstack([spread, np.zeros_like(spread[:1])])  # two rows at least
     _, lengths, rights = randomized_svd(spread, 2, n_iter=20, random_state=0)
-    directions = rights.T[: rows.shape[1]]
-    largest = np.abs(directions).argmax(axis=0)  # of two opposite directions, the one that is positive there
-    directions = directions * np.where(directions[largest, [0, 1]] < 0, -1.0, 1.0)
-    return Plane(middle, directions, np.square(lengths) / (float(np.square(spread).sum()) or 1.0))
+    variance = float(np.square(spread).sum()) or 1.0
+    return Plane(middle, rights.T, np.square(lengths) / variance)
 
 
 def dense(rows: Rows) -> Array:
-    """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow.
-
-    Raises
-    ------
-    ValueError
-        If sparse rows would become too large.
-    """
+    """Return rows, sparse or not, as a float64 array of numbers whose squares do not overflow."""
     n, d = rows.shape
     if sparse.issparse(rows):
         if n * d > _MAX_NUMBERS:
             raise ValueError(
-                f"{n:,} sparse rows x {d:,} columns are {n * d:,} numbers, too many to draw; pass "
-                f"max_points={max(int(_MAX_NUMBERS // d), 1):,} or less, or reduce the columns first"
+                f"{n:,} sparse rows x {d:,} columns are too many numbers to draw; pass "
+                f"max_points={int(_MAX_NUMBERS // d) or 1:,} or less, or reduce the columns first"
             )
         rows = rows.toarray()
     return np.clip(np.asarray(rows, dtype=np.float64), -FAR, FAR)
 
 
-class Group(NamedTuple):
-    """Rows that look alike, and their name in the legend."""
-
-    rows: Array
-    label: str
-
-
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is drawn: some rows of a coreset, and where each is.
+    """What is drawn: some rows of a coreset, and where each is."""
 
-    Attributes
-    ----------
-    shown : array (n,)
-        The numbers of the rows.
-    suspected : array (n,), bool
-    places : array (n, 2)
-    low, high : arrays (2,)
-        The corners of the frame.
-    areas : array (n,)
-        How large to draw each row: in proportion to its weight, within limits.
-    groups : list of Group
-        The rows that are not suspected, by label where labels are few.
-    centres : array (m, 2)
-        The anchor's centres inside the frame.
-    axes : tuple of str
-        The labels of the two axes.
-    """
-
-    shown: Array
+    shown: Array  # the numbers of the rows
     suspected: Array
-    places: Array
-    low: Array
-    high: Array
-    areas: Array
-    groups: list[Group]
-    centres: Array
-    axes: tuple[str, str]
+    places: Array  # of shape (n, 2)
+    low: Array  # a corner of the frame
+    high: Array  # the opposite one
+    areas: Array  # in proportion to weight, within limits
+    groups: list[tuple[Array, str]]  # the rows that are not suspected, by label where labels are few
+    centres: Array  # of the anchor, inside the frame
+    axes: tuple[str, str]  # the labels of the two axes
 
     @property
     def beyond(self) -> Array:
@@ -143,86 +92,70 @@ def scene_of(
     core: Any,
     max_points: Any,
     random_state: Any,
-    columns: Sequence[str] | None = None,
+    column: str = "",
     label: str = "y",
     label_text: Callable[[float], str] = "{:g}".format,
 ) -> Scene:
     """Choose the rows to draw, a frame, and the principal plane.
 
-    ``columns``, ``label`` and ``label_text`` are names for axes and legend.
+    ``column``, for a single one, ``label`` and ``label_text`` are names for axes and legend.
     """
     check_count("max_points", max_points)
     rng = generator(random_state)
-    shown = np.arange(len(core))
-    if len(core) > max_points:
-        shown = np.sort(rng.choice(len(core), int(max_points), replace=False))
+    shown = rng.permutation(len(core))[: int(max_points)]
+    shown = shown[np.argsort(-core.weights[shown], kind="stable")]  # heavy rows first, below the others
     rows, weights, suspected = dense(core.X[shown]), core.weights[shown], core.suspected[shown]
-    labels = None if core.y is None else core.y[shown]
-    classes = _classes(core)
-    usual = usual_rows(suspected, weights)
-    plane = principal_plane(rows[usual], weights[usual])
-    places, centres = plane.project(rows), plane.project(_centres(core))
-    axes = (
-        f"first principal direction ({plane.shares[0]:.0%} of variance)",
-        f"second ({plane.shares[1]:.0%} of variance)",
-    )
+    classes = few_labels(core)
+    centres = np.empty((0, rows.shape[1]))
+    if core.anchor is not None and core.loss.has_centres:
+        centres = dense(np.atleast_2d(core.anchor.theta))
+    usual = usual_rows(suspected)
     if rows.shape[1] == 1:  # against y, or spread out where there is no y or few different ones
-        jittered = labels is None or classes is not None
-        heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(np.asarray(labels)[:, None])
-        places, centres = np.hstack([rows, heights]), _centres(core) * [1.0, 0.0]
-        axes = (columns or feature_names(core))[0], "spread out at random" if jittered else label
-    low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
-    if classes is None or labels is None:
-        groups = [Group(~suspected, "not suspected" if suspected.any() else "rows")]
+        jittered = core.y is None or classes is not None
+        heights = rng.uniform(-1, 1, (len(shown), 1)) if jittered else dense(core.y[shown, None])
+        places, centres = np.hstack([rows, heights]), centres * [1.0, 0.0]
+        axes = column or feature_names(core)[0], "spread out at random" if jittered else label
     else:
-        groups = [Group(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
-    return Scene(
-        shown,
-        suspected,
-        places,
-        low,
-        high,
-        np.clip(_INK * weights / max(float(weights.sum()), 1e-300), *_AREAS),
-        groups,
-        centres[((centres >= low) & (centres <= high)).all(axis=1)],
-        axes,
-    )
+        plane = principal_plane(rows[usual], weights[usual])
+        places, centres = ((some - plane.middle) @ plane.directions for some in (rows, centres))
+        first, second = (f"{share:.0%} of variance" for share in plane.shares)
+        axes = f"first principal direction ({first})", f"second ({second})"
+    low, high = np.transpose([_limits(places[:, axis], usual, weights) for axis in (0, 1)])
+    groups = [(~suspected, "not suspected" if suspected.any() else "rows")]
+    if classes is not None:
+        labels = core.y[shown]
+        groups = [(~suspected & (labels == one), f"{label} = {label_text(one)}") for one in classes]
+    areas = np.clip(_INK * weights / weights.sum(), *_AREAS)
+    centres = centres[((centres >= low) & (centres <= high)).all(axis=1)]
+    return Scene(shown, suspected, places, low, high, areas, groups, centres, axes)
 
 
-def _classes(core: Any) -> list[float] | None:
+def few_labels(core: Any) -> list[float] | None:
     """List the labels, if they are few whole numbers."""
     found = np.unique([0.5] if core.y is None else core.y)
-    few = len(found) <= len(_COLOURS) and (found == np.round(found)).all()
+    few = len(found) <= len(_COLOURS) and (found % 1 == 0).all()
     return found.tolist() if few else None
-
-
-def _centres(core: Any) -> Array:
-    """Return the anchor's centres, (m, d); none where the loss has none."""
-    if core.anchor is None or not core.loss.has_centres:
-        return np.empty((0, core.points.n_columns))
-    return dense(np.atleast_2d(core.anchor.theta))
 
 
 def _limits(values: Array, usual: Array, weights: Array) -> tuple[float, float]:
     """Choose the limits of one axis: nearly all the usual weight, and what lies not far beyond."""
-    low, high = weighted_quantiles(values[usual], weights[usual], np.array([_TAIL, 1 - _TAIL])).tolist()
+    low, high = weighted_quantiles(values[usual], weights[usual], (_TAIL, 1 - _TAIL)).tolist()
     reach = _BEYOND * (high - low)
     low, high = max(values.min(), low - reach), min(values.max(), high + reach)
     return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def usual_rows(suspected: Array, weights: Array) -> Array:
+def usual_rows(suspected: Array) -> Array:
     """Mark the rows that others are compared with: those not suspected, or all where there are none."""
-    usual = ~suspected & (weights > 0)
-    return usual if usual.any() else np.ones(len(usual), dtype=bool)
+    return suspected if suspected.all() else ~suspected
 
 
-def weighted_quantiles(values: Array, weights: Array, shares: Array) -> Array:
+def weighted_quantiles(values: Array, weights: Array | None, shares: Sequence[float]) -> Array:
     """Find the smallest values with at least a share of the weight up to them."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    places = np.searchsorted(reached, shares * reached[-1] * (1 - 1e-12)).clip(max=len(order) - 1)
-    return values[order[places]]
+    reached = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    places = np.searchsorted(reached, reached[-1] * (1 - 1e-12) * np.array(shares))
+    return values[order[places.clip(max=len(order) - 1)]]
 
 
 def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
@@ -230,43 +163,34 @@ def draw(core: Any, ax: Any, max_points: int, random_state: Any) -> Any:
     pyplot = needed("matplotlib.pyplot", "Coreset.plot", "plot")
     scene = scene_of(core, max_points, random_state)
     axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
-    handles: list[Any] = []
     colours = _COLOURS if len(scene.groups) > 1 else (_PLAIN,)
-    for group, colour in zip(scene.groups, colours, strict=False):
-        handles += _draw_rows(axes, scene, group, colour, "o")
-    handles += _draw_rows(axes, scene, Group(scene.suspected, "suspected outliers"), _SUSPECT, "x")
-    if beyond := int(np.count_nonzero(scene.beyond)):
-        handles += _legend_mark(axes, f"beyond the frame ({beyond:,})", marker="s", color="#7f7f7f")
+    layers = [(*group, colour, "o") for group, colour in zip(scene.groups, colours, strict=False)]
+    layers.append((scene.suspected, "suspected outliers", _SUSPECT, "x"))
+    for rows, name, colour, marker in layers:
+        if not rows.any():
+            continue
+        label = f"{name} ({np.count_nonzero(rows):,})"
+        for shape, some in ((marker, rows & ~scene.beyond), ("s", rows & scene.beyond)):
+            places = np.clip(scene.places[some], scene.low, scene.high)
+            areas = np.maximum(scene.areas[some], _LEAST_AREA[shape])  # a smaller cross is just a dot
+            look = {"color": colour, "marker": shape, "linewidths": 1.1 if shape == "x" else 0.0}
+            axes.scatter(*places.T, s=areas, alpha=0.6, label=label, **look)
+            label = "_beyond"  # not in the legend
+    if scene.beyond.any():
+        label = f"beyond the frame ({np.count_nonzero(scene.beyond):,})"
+        axes.scatter([], [], marker="s", color="#7f7f7f", label=label)
     if len(scene.centres):
-        axes.scatter(*scene.centres.T, s=150, c="black", marker="*", edgecolors="white", zorder=3)
         name = "the anchor's centres" if len(scene.centres) > 1 else "the anchor"
-        handles += _legend_mark(axes, name, marker="*", color="black", markersize=11)
+        look = {"color": "black", "marker": "*", "edgecolors": "white", "zorder": 3}
+        axes.scatter(*scene.centres.T, s=150, label=name, **look)
     margin = 0.04 * (scene.high - scene.low)
-    (left, below), (right, above) = scene.low - margin, scene.high + margin
-    some = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
-    title = f"{some}{len(core):,} rows for {core.n_points:,} points, area by weight"
+    xlim, ylim = np.transpose([scene.low - margin, scene.high + margin])
+    drawn = f"{len(scene.shown):,} of " if len(scene.shown) < len(core) else ""
+    title = f"{drawn}{len(core):,} rows for {core.n_points:,} points, area by weight"
     xlabel, ylabel = scene.axes
-    axes.set(xlim=(left, right), ylim=(below, above), xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.set(xlim=xlim, ylim=ylim, xlabel=xlabel, ylabel=ylabel, title=title)
     if ylabel == "spread out at random":
         axes.set_yticks([])
-    axes.legend(handles=handles, fontsize="small", framealpha=0.9)
+    for handle in axes.legend(fontsize="small", framealpha=0.9).legend_handles:
+        handle.set(sizes=[60], alpha=1)
     return axes
-
-
-def _draw_rows(axes: Any, scene: Scene, group: Group, colour: str, marker: str) -> list[Any]:
-    """Draw rows, the heavy ones below, those beyond the frame as squares; return the legend's mark."""
-    rows = np.flatnonzero(group.rows)
-    if not len(rows):
-        return []
-    rows = rows[np.argsort(-scene.areas[rows], kind="stable")]
-    places = np.clip(scene.places[rows], scene.low, scene.high)
-    for shape, here in ((marker, ~scene.beyond[rows]), ("s", scene.beyond[rows])):
-        look = dict(_LOOKS[shape])
-        areas = np.maximum(scene.areas[rows[here]], look.pop("least"))
-        axes.scatter(*places[here].T, s=areas, c=colour, marker=shape, **look)
-    return _legend_mark(axes, f"{group.label} ({len(rows):,})", marker=marker, color=colour)
-
-
-def _legend_mark(axes: Any, label: str, **look: Any) -> list[Any]:
-    """Make a mark for the legend, which is drawn nowhere else."""
-    return list(axes.plot([], [], ls="none", label=label, **{"markersize": 6, **look}))

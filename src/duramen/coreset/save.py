@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,7 @@ from scipy import sparse
 
 from duramen import losses
 from duramen.arrays import Array, Rows
-from duramen.coreset.display import OURS, feature_names
+from duramen.coreset.display import OURS, feature_names, short_repr
 from duramen.extras import needed
 from duramen.files import checksum, json_types, replacing
 from duramen.losses import Loss
@@ -30,9 +30,7 @@ _KEY = b"duramen"
 _KEY_0_1 = b"duramen-encoding"  # of the metadata that the command line of version 0.1 wrote
 _MAGIC = b"PAR1"  # how a Parquet file begins and ends
 _BUILT_IN: dict[str, type[Loss]] = {
-    name: kind
-    for name, kind in vars(losses).items()
-    if inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
+    name: kind for name, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, Loss)
 }
 _COLUMNS = {  # beside the features, without the prefix: the fields of a coreset, in the order of the checksum
     "y": "y",
@@ -65,9 +63,7 @@ def loss_state(loss: Loss) -> dict[str, Any]:
         with suppress(ValueError):
             state = {one.name: _field_state(getattr(loss, one.name)) for one in fields(loss)}  # type: ignore[arg-type]
             return {"class": name, "fields": state}
-    with suppress(Exception):  # saving must not fail because of it: it is only for a message
-        name = " ".join(repr(loss).split())[:300]
-    return {"class": None, "repr": name}
+    return {"class": None, "repr": short_repr(loss)}
 
 
 def _field_state(value: Any) -> Any:
@@ -82,13 +78,7 @@ def _field_state(value: Any) -> Any:
 def loss_of(
     state: dict[str, Any], given: Loss | None = None, how: str = "dm.load_coreset(path, loss=...)"
 ) -> Loss:
-    """Restore a loss from its state, or return the one given if it is a custom loss.
-
-    Raises
-    ------
-    LossMismatchError
-        If the loss given differs from that of the file, or one is needed.
-    """
+    """Restore a loss from its state, or return the one given if it is a custom loss."""
     name = state["class"]
     if name is None:
         if given is None:
@@ -133,60 +123,49 @@ def _array(state: dict[str, Any]) -> Array:
 
 def write(core: Any, path: Any, metadata: dict[str, Any] | None) -> None:
     """Save a coreset; an existing file is replaced only when all is written."""
+    pa = needed("pyarrow", "Coreset.save", "frames")
     parquet = needed("pyarrow.parquet", "Coreset.save", "frames")
+    X, is_sparse = core.X, sparse.issparse(core.X)
     found = {name: getattr(core, field) for name, field in _COLUMNS.items()}
     beside = {name: part for name, part in found.items() if part is not None}
-    state = _state(core, beside, metadata)
-    state["crc32"] = _checksum(state, core.X, beside)
-    text = json.dumps(state, sort_keys=True, allow_nan=False)
-    table = _table(core.X, beside, state).replace_schema_metadata({_KEY: text})
-    with replacing(Path(path)) as file:
-        # numbers that rarely repeat gain nothing from a dictionary
-        parquet.write_table(table, file, compression="zstd", use_dictionary=False)
-
-
-def _state(core: Any, beside: dict[str, Array], metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Describe the rows, and return all other fields of a coreset, in JSON types."""
-    is_sparse = sparse.issparse(core.X)
     scalars = {name: kind(getattr(core, name)) for name, kind in _SCALARS.items()}
-    for name in ("threshold", "n_outliers"):
-        scalars[name] = scalars[name] if math.isfinite(scalars[name]) else repr(scalars[name])
-    return {
+    if math.isinf(core.threshold):  # which JSON cannot hold
+        scalars["threshold"] = repr(scalars["threshold"])
+    state = {
         "format": FORMAT,
         "version": version("duramen"),
         "n_rows": len(core),
         "n_columns": core.points.n_columns,
         "sparse": is_sparse,
-        "index_type": core.X.indices.dtype.str if is_sparse else None,
+        "index_type": X.indices.dtype.str if is_sparse else None,
         "features": None if is_sparse else file_names(feature_names(core)),
-        "types": {name: part.dtype.str for name, part in {"X": core.X, **beside}.items()},
+        "types": {name: part.dtype.str for name, part in {"X": X, **beside}.items()},
         "loss": loss_state(core.loss),
         "anchor": None if core.anchor is None else anchor_state(core.anchor),
-        "columns": None if core.columns is None else [str(name) for name in core.columns],
+        "columns": None if core.columns is None else list(map(str, core.columns)),
         **scalars,
         **({} if metadata is None else {"metadata": json_types(metadata, "this metadata")}),
     }
+    state["crc32"] = _checksum(state, X, beside)
+    if is_sparse:
+        starts = pa.array(X.indptr.astype(np.int64))
+        lists = {OURS + "features": pa.array(X.indices), OURS + "values": pa.array(X.data)}
+        columns = {name: pa.LargeListArray.from_arrays(starts, part) for name, part in lists.items()}
+    else:
+        columns = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
+    for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
+        wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
+        columns[OURS + name] = pa.array(part.astype(wide))
+    schema = {_KEY: json.dumps(state, sort_keys=True, allow_nan=False)}
+    with replacing(Path(path)) as file:
+        # numbers that rarely repeat gain nothing from a dictionary
+        table = pa.table(columns).replace_schema_metadata(schema)
+        parquet.write_table(table, file, compression="zstd", use_dictionary=False)
 
 
 def _checksum(state: dict[str, Any], X: Rows, beside: dict[str, Array]) -> int:
     rows = [X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data] if sparse.issparse(X) else [X]
     return checksum(state, [*rows, *beside.values()])
-
-
-def _table(X: Rows, beside: dict[str, Array], state: dict[str, Any]) -> Any:
-    pa = needed("pyarrow", "Coreset.save", "frames")
-    if state["sparse"]:
-        starts = pa.array(X.indptr.astype(np.int64))
-        lists = {"features": X.indices, "values": X.data}
-        table = {
-            OURS + name: pa.LargeListArray.from_arrays(starts, pa.array(part)) for name, part in lists.items()
-        }
-    else:
-        table = {name: pa.array(X[:, column].copy()) for column, name in enumerate(state["features"])}
-    for name, part in beside.items():  # in a dtype that every reader knows; the state has its own
-        wide = np.float32 if part.dtype == np.float16 else part.dtype.newbyteorder("=")
-        table[OURS + name] = pa.array(part.astype(wide))
-    return pa.table(table)
 
 
 def file_names(names: list[str]) -> list[str]:
@@ -211,30 +190,61 @@ def read(path: str | os.PathLike[str], loss: Loss | None) -> dict[str, Any]:
     """Read the fields of a coreset that :func:`write` wrote."""
     if loss is not None:
         check_loss(loss)
+    pa = needed("pyarrow", "load_coreset", "frames")
+    parquet = needed("pyarrow.parquet", "load_coreset", "frames")
     source = Path(path)
-    table, state = _read(source)
-    try:
+    raw = source.read_bytes()  # errors of the file system come first, unchanged
+    if not raw.startswith(_MAGIC):
+        raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
+    with _reading(source):
+        # an anchor may be large, but no text in a file is larger than the file
+        file = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw))
+        table = file.read().combine_chunks()  # into one chunk per column
+    text = (table.schema.metadata or {}).get(_KEY)
+    if text is None:
+        raise ValueError(
+            f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
+            "and dm.robust_coreset builds a coreset from data"
+        )
+    with _reading(source, "its metadata cannot be read as JSON"):
+        state = dict(json.loads(text))
+        form = int(state["format"])
+    if form > FORMAT:
+        raise ValueError(
+            f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
+        )
+    with _reading(source):
         return _restore(table, state, loss)
+
+
+@contextmanager
+def _reading(source: Path, why: str = "") -> Iterator[None]:
+    """Say that the file is damaged after any error but that of a loss, for a reason or that of the error."""
+    try:
+        yield
     except LossMismatchError as error:
         raise ValueError(f"{source} {error}") from None
-    except KeyError as error:
-        raise _damaged(source, f"{error} is missing in its metadata") from None
-    except (ValueError, TypeError, IndexError, AttributeError, OverflowError, SyntaxError) as error:
-        raise _damaged(source, str(error)) from None
+    except Exception as error:  # a damaged file may fail in any way
+        missing = f"{error} is missing in its metadata" if isinstance(error, KeyError) else str(error)
+        why = why or missing.partition("\n")[0]
+        raise ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again") from None
 
 
 def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, Any]:
-    types, columns = state["types"], state["columns"]
+    types = state["types"]
     if table.num_rows != state["n_rows"]:
         raise ValueError(f"it has {table.num_rows:,} rows where {state['n_rows']:,} were saved")
-    X = (_sparse_rows if state["sparse"] else _dense_rows)(table, state, np.dtype(types["X"]))
-    beside: Any = {
-        name: _flat(_arrow_column(table, OURS + name), OURS + name, types[name])
-        for name in _COLUMNS
+    if state["sparse"]:
+        X = _sparse_rows(table, state)
+    else:
+        X = np.column_stack([_numbers(table, name, types["X"]) for name in state["features"]])
+    found = {
+        field: _numbers(table, OURS + name, types[name])
+        for name, field in _COLUMNS.items()
         if name in types or name != "y"
     }
-    crc32, y = _checksum(state, X, beside), beside.pop("y", None)
-    points = WeightedPoints(X, y, beside.pop("weight"), beside.pop("id"))
+    crc32 = _checksum(state, X, found)
+    points = WeightedPoints(X, found.pop("y", None), found.pop("weights"), found.pop("ids"))
     if crc32 != state["crc32"]:
         raise ValueError("its content differs from what was saved (checksum mismatch)")
     anchor, known = anchor_of(state["anchor"]), loss_of(state["loss"], loss)
@@ -246,65 +256,35 @@ def _restore(table: Any, state: dict[str, Any], loss: Loss | None) -> dict[str, 
         )
     return {
         "points": points,
-        **{_COLUMNS[name]: part for name, part in beside.items()},
+        **found,
         "loss": known,
         "anchor": anchor,
-        "columns": None if columns is None else tuple(str(name) for name in columns),
+        "columns": None if state["columns"] is None else tuple(map(str, state["columns"])),
         "metadata": state.get("metadata", _metadata_of_0_1(table)),
         **{name: kind(state[name]) for name, kind in _SCALARS.items()},
     }
 
 
-def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
-    """Read the metadata that the command line of version 0.1 wrote, with their own checksum."""
-    text = table.schema.metadata.get(_KEY_0_1)
-    if text is None:
-        return None
-    state = json.loads(text)
-    if checksum(state) != state["crc32"]:
-        raise ValueError("its encoding differs from what was saved (checksum mismatch)")
-    return {name: state[name] for name in ("encoding", "names")}
+def _sparse_rows(table: Any, state: dict[str, Any]) -> Rows:
+    features, values = (_column(table, OURS + name) for name in ("features", "values"))
+    if not features.offsets.equals(values.offsets):
+        raise ValueError("its lists of features and of values differ in length")
+    starts = np.asarray(features.offsets).astype(state["index_type"])
+    indices = _flat(features.flatten(), OURS + "features", state["index_type"])
+    data = _flat(values.flatten(), OURS + "values", state["types"]["X"])
+    rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
+    rows.check_format(full_check=True)
+    return rows
 
 
-def _read(source: Path) -> tuple[Any, dict[str, Any]]:
-    """Read the table and the metadata; refuse a file without a coreset, or of a newer format."""
-    pa = needed("pyarrow", "load_coreset", "frames")
-    parquet = needed("pyarrow.parquet", "load_coreset", "frames")
-    raw = source.read_bytes()  # errors of the file system come first, unchanged
-    if not raw.startswith(_MAGIC):
-        raise ValueError(f"{source} is not a Parquet file; load_coreset reads what Coreset.save wrote")
-    try:
-        # an anchor may be large, but no text in a file is larger than the file
-        table = parquet.ParquetFile(pa.BufferReader(raw), thrift_string_size_limit=len(raw)).read()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(source, str(error).partition("\n")[0]) from None
-    text = (table.schema.metadata or {}).get(_KEY)
-    if text is None:
-        raise ValueError(
-            f"{source} is a Parquet file without a coreset; load_coreset reads what Coreset.save wrote, "
-            "and dm.robust_coreset builds a coreset from data"
-        )
-    try:
-        state = dict(json.loads(text))
-        form = int(state["format"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(source, f"its metadata cannot be read ({type(error).__name__})") from None
-    if form > FORMAT:
-        raise ValueError(
-            f"{source}: format {form} is newer than this library reads ({FORMAT}); upgrade duramen"
-        )
-    return table, state
-
-
-def _damaged(source: Path, why: str) -> ValueError:
-    return ValueError(f"{source} is damaged: {why}; copy it again, or save the coreset again")
-
-
-def _arrow_column(table: Any, name: str) -> Any:
+def _column(table: Any, name: str) -> Any:
     if name not in table.column_names:
         raise ValueError(f"its column {name!r} is missing")
-    column = table[name].combine_chunks()
-    return column.chunk(0) if hasattr(column, "chunk") else column  # pyarrow 14 keeps a single chunk
+    return table[name].chunk(0)
+
+
+def _numbers(table: Any, name: str, dtype: Any) -> Array:
+    return _flat(_column(table, name), name, dtype)
 
 
 def _flat(column: Any, name: str, dtype: Any) -> Array:
@@ -316,25 +296,12 @@ def _flat(column: Any, name: str, dtype: Any) -> Array:
         return values.astype(np.dtype(dtype), casting="same_kind", copy=False)
 
 
-def _dense_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Array:
-    features = state["features"]
-    if len(features) != state["n_columns"]:
-        raise ValueError(f"it names {len(features)} features where {state['n_columns']} were saved")
-    rows = np.empty((state["n_rows"], len(features)), dtype=dtype)
-    for column, name in enumerate(features):
-        rows[:, column] = _flat(_arrow_column(table, name), name, dtype)
-    return rows
-
-
-def _sparse_rows(table: Any, state: dict[str, Any], dtype: np.dtype[Any]) -> Rows:
-    features, values = (_arrow_column(table, OURS + name) for name in ("features", "values"))
-    lengths = features.value_lengths()
-    if not lengths.equals(values.value_lengths()):
-        raise ValueError("its lists of features and of values differ in length")
-    integer = state["index_type"]
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(integer)
-    indices = _flat(features.flatten(), "duramen:features", integer)
-    data = _flat(values.flatten(), "duramen:values", dtype)
-    rows = sparse.csr_array((data, indices, starts), shape=(state["n_rows"], state["n_columns"]))
-    rows.check_format(full_check=True)
-    return rows
+def _metadata_of_0_1(table: Any) -> dict[str, Any] | None:
+    """Read the metadata that the command line of version 0.1 wrote, with their own checksum."""
+    text = table.schema.metadata.get(_KEY_0_1)
+    if text is None:
+        return None
+    state = json.loads(text)
+    if checksum(state) != state["crc32"]:
+        raise ValueError("its encoding differs from what was saved (checksum mismatch)")
+    return {name: state[name] for name in ("encoding", "names")}

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from duramen.arrays import Array, Rows, as_rows, refuse_nonfinite
-from duramen.coreset.estimate import Estimate
+from duramen.coreset.coreset import Estimate
 from duramen.dynamic.dynamic_coreset import DynamicCoreset
 from duramen.estimators.fitting import (
     AllRows,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from duramen.arrays import Array
-from duramen.coreset.display import interval, short_repr
-from duramen.coreset.plot import Scene
-from duramen.text import shorten
+from duramen.coreset.display import facts, interval, number, short_repr
+from duramen.coreset.plot import weighted_quantiles
+from duramen.text import plural, shorten
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LOG_FROM = 20.0  # the largest over the median: beyond this, most of a linear axis would be empty
@@ -51,9 +50,7 @@ def short(value: float, digits: int = 4) -> str:
     """
     if math.isnan(value):
         return "unknown"
-    whole = 10 ** (digits - 1) <= abs(value) < 1e15
-    text = f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
-    return text.replace("-", "−", 1) if value < 0 else text
+    return f"{'−' if value < 0 else ''}{number(abs(value), digits)}"
 
 
 def percent(share: float) -> str:
@@ -71,25 +68,15 @@ def percent(share: float) -> str:
     return f"{100 * share:,.0f}%" if share >= 0.0995 else f"{100 * share:.2g}%"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun or verb.
-
-    Examples
-    --------
-    >>> plural(1, "row"), plural(2500, "row"), plural(2, "has", "have")
-    ('1 row', '2,500 rows', '2 have')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 @cache
 def environment() -> Environment:
     """Return the environment of all templates, which escapes everything."""
     found = Environment(
         loader=PackageLoader("duramen", "report"), autoescape=True, undefined=StrictUndefined, finalize=escape
     )
-    filters = (shorten, short, percent, plural, short_repr, interval)
+    filters = (shorten, short, percent, plural, short_repr, interval, facts)
     found.filters |= {function.__name__: function for function in filters}
+    found.globals.update(histogram=histogram, weighted_quantiles=weighted_quantiles, infinity=math.inf)
     return found
 
 
@@ -102,10 +89,9 @@ class Axis(NamedTuple):
 
     def place(self, values: Any) -> Any:
         """Compute where values are on the axis, from 0 to 1; those beyond it, at its end."""
-        inside = np.clip(values, self.low, self.high)
         scale = np.log10 if self.log else np.asarray
-        low, high = scale(self.low), scale(self.high)
-        return np.clip((scale(inside) - low) / (high - low), 0.0, 1.0)
+        ends = scale([self.low, self.high])
+        return np.interp(scale(np.maximum(values, self.low)), ends, [0.0, 1.0])
 
     def edges(self, n: int) -> Array:
         """Split the axis into n parts of equal width."""
@@ -115,10 +101,9 @@ class Axis(NamedTuple):
         """List the values to label on the axis."""
         if not self.log:
             return linear_ticks(self.low, self.high, _TICKS)
-        powers = 10.0 ** np.arange(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        ticks = powers if len(powers) > 4 else np.outer(powers, [1, 2, 5]).ravel()
-        ticks = ticks[(ticks >= self.low * 0.999) & (ticks <= self.high * 1.001)]
-        return ticks[:: len(ticks) // (_TICKS + 1) + 1].tolist() or [self.low, self.high]
+        exponents = linear_ticks(math.log10(self.low), math.log10(self.high), _TICKS)
+        ticks = [float(f"{10.0**exponent:.0e}") for exponent in exponents]
+        return [tick for tick in ticks if self.low <= tick <= self.high] or [self.low, self.high]
 
 
 def axis_of(values: Array, also: float | None = None) -> Axis:
@@ -131,9 +116,7 @@ def axis_of(values: Array, also: float | None = None) -> Axis:
     if len(above) and high > _LOG_FROM * float(np.median(above)):
         return Axis(max(float(np.quantile(above, _LEAST)), high / 10**_DECADES), high, True)
     low = float(ends.min(initial=high))
-    if low == high:
-        return Axis(high / 2 or -1.0, 1.5 * high or 1.0, False)
-    return Axis(low if low > 0.3 * high else 0.0, high, False)
+    return Axis(low if 0.3 * high < low < high else 0.0, high or 1.0, False)
 
 
 def linear_ticks(low: float, high: float, n: int) -> list[float]:
@@ -153,47 +136,23 @@ def linear_ticks(low: float, high: float, n: int) -> list[float]:
     return [float(f"{k * step:.15g}") for k in range(first, last + 1)] or [low, high]
 
 
-def _chart(kind: str, **shown: Any) -> Markup:
-    """Render a chart; the template decides where things are on the page."""
-    return Markup(getattr(environment().get_template("charts.html").module, kind)(**shown))
-
-
 def histogram(
-    values: Array, weights: Array, marked: Array, title: str, name: str, threshold: float | None = None
+    values: Array, weights: Array | None, marked: Array, title: str, name: str, threshold: float = math.inf
 ) -> Markup:
     """Draw the distribution of weight over values, with ``marked`` rows on top, in another colour.
 
-    Parameters
-    ----------
-    values : array (n,)
-        Finite, zero or more.
-    weights : array (n,)
-        Bars show shares of their sum.
-    marked : array (n,), bool
-    title, name : str
-        Of the chart, for a screen reader, and of the axis.
-    threshold : float, optional
-        Where to draw a line.
+    Values that are negative or not finite are left out. ``name`` is that of the axis; a line is drawn at
+    ``threshold``.
     """
-    axis = axis_of(values, threshold)
+    valid = (values >= 0) & (values < math.inf)
+    values = values[valid]
+    weights = np.ones(len(values)) if weights is None else weights[valid]
+    limit = threshold if 0 <= threshold < math.inf else None
+    axis = axis_of(values, limit)
     edges, inside = axis.edges(_BARS), np.clip(values, axis.low, axis.high)
-    bars = np.histogram2d(inside, marked, (edges, [0, 0.5, 1]), weights=weights)[0]
+    bars = np.histogram2d(inside, marked[valid], (edges, [0, 0.5, 1]), weights=weights)[0]
     shares = bars / (float(weights.sum()) or 1.0)
     tallest = float(shares.sum(axis=1).max()) or 1.0
-    shown = {"title": title, "name": name, "threshold": threshold, "grid": linear_ticks(0.0, tallest, 3)}
-    return _chart("histogram", axis=axis, edges=edges, shares=shares.tolist(), tallest=tallest, **shown)
-
-
-def scatter(scene: Scene, describe: Callable[[int], str]) -> Markup:
-    """Draw a scene as Coreset.plot does; ``describe`` is shown when the pointer is over a suspected row."""
-    order = np.argsort(-scene.areas, kind="stable")  # heavy ones at the back
-    rows = list(zip(scene.shares(scene.places).tolist(), scene.areas.tolist(), strict=True))
-    return _chart(
-        "scatter",
-        groups=[(group.label, [rows[k] for k in order[group.rows[order]]]) for group in scene.groups],
-        suspected=[
-            (*rows[k], "beyond" if scene.beyond[k] else "cross", describe(int(scene.shown[k])))
-            for k in order[scene.suspected[order]]
-        ],
-        scene=scene,
-    )
+    grid = linear_ticks(0.0, tallest, 3)
+    draw = vars(environment().get_template("charts.html").module)["histogram"]
+    return Markup(draw(axis, edges, shares.tolist(), tallest, title, name, grid, limit))
