@@ -19,6 +19,10 @@ def test_public_names():
     assert all(hasattr(dm, name) for name in dm.__all__)
 
 
+def test_the_old_name_of_anchored_points_stays():
+    assert dm.Seen is dm.AnchoredPoints
+
+
 def test_importing_brings_in_no_extra():
     code = (
         "import sys, duramen; "

@@ -58,6 +58,8 @@ else:
 
 
 __version__ = _version("duramen")
+Seen = AnchoredPoints
+"""The old name of AnchoredPoints."""
 
 
 def __dir__() -> list[str]:
