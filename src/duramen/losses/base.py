@@ -45,7 +45,7 @@ from duramen.arrays import (
     refuse_nonfinite,
     to_dense,
 )
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 
 def lengths(vectors: Array) -> Array:
@@ -85,8 +85,6 @@ def dual_norms(gradients: Array) -> Array:
     Inside a ball of radius l a loss with gradient g changes by at most l times
     this, to first order: the Euclidean norm, and its sum over centres.
     """
-    if sparse.issparse(gradients):
-        return np.asarray(sparse.linalg.norm(gradients, axis=1))
     with np.errstate(over="ignore"):  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
@@ -262,7 +260,7 @@ class Neighbourhood:
         By kind of continuity; for "hessian" ``|H| + alpha l / 3``. Also "deviation", a bound itself.
     norms : array (n,)
         Of the gradients at the middle of the ball.
-    gradients : array (n, p) or CSR, or None
+    gradients : array or LinearOperator (n, p), or None
     """
 
     radius: Any
@@ -272,8 +270,10 @@ class Neighbourhood:
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
-        if kind in ("lipschitz", "deviation"):
-            return constant * (self.radius if kind == "lipschitz" else 1.0)
+        if kind == "deviation":
+            return constant
+        if kind == "lipschitz":
+            return constant * self.radius
         return slope * self.radius + constant * (self.radius**2 / 2)
 
     def rises(self) -> dict[str, Array]:
@@ -282,7 +282,7 @@ class Neighbourhood:
 
     def products(self, gradient: Array) -> Array:
         """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
+        return np.asarray(self.gradients @ gradient.ravel())
 
     def gradient_sum(self, weights: Array) -> Array:
         """Sum weight times gradient."""
@@ -379,7 +379,7 @@ class Loss(ABC):
         """Compute the values for another theta on rows and labels that were checked before."""
         return self.values(theta, X, y)
 
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Any]:
         """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
 
         The cache is one number per row: the slope of a linear loss, or the
@@ -406,9 +406,9 @@ class Loss(ABC):
         """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
         return None
 
-    def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array | None:
-        """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,); or None."""
-        return None
+    def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
+        raise self._missing("hessian_norms", "theta, X, y")
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
@@ -462,23 +462,19 @@ class Loss(ABC):
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
-        bounds = np.empty(rows.shape[0])
 
-        def work(chunk: slice) -> None:
-            part = None if labels is None else labels[chunk]
-            rises = self._continuity(ball, rows[chunk], part).rises()
+        def work(chunk: slice) -> tuple[Array]:
+            rises = self._continuity(ball, rows[chunk], None if labels is None else labels[chunk]).rises()
             if not rises:
                 name = type(self).__name__
                 raise MissingPropertyError(
                     f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
                     f"needs one of them; define {name}.lipschitz(X, y) or another"
                 )
-            bounds[chunk] = np.min([*rises.values()], axis=0)
+            return (np.min([*rises.values()], axis=0),)
 
-        for_each_chunk(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        if rows.dtype == bounds.dtype:
-            return bounds
-        return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
+        (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
+        return np.asarray(bounds)
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
         """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
@@ -512,34 +508,23 @@ class Loss(ABC):
         """Compute all that bounds each f in a ball, the best bound on its change included."""
         around = self._continuity(ball, X, y)
         if type(self).deviation is not Loss.deviation:
-            best = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
+            around.constants["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
         elif around.constants:
-            best = np.min([*around.rises().values()], axis=0)
-        else:
-            return around
-        return replace(around, constants={**around.constants, "deviation": best})
+            around.constants["deviation"] = np.min([*around.rises().values()], axis=0)
+        return around
 
     def _continuity(self, ball: Ball, X: Any, y: Any) -> Neighbourhood:
         """Collect the constants of each kind of continuity, and the gradients that they go with."""
-        radius, found = np.float64(ball.radius), {}
-        for kind, method in METHODS.items():
-            constant = getattr(self, method)(X, y)
-            if constant is not None:
-                found[kind] = np.asarray(constant, dtype=np.float64)
+        radius = np.float64(ball.radius)
+        found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
+        found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
-            norms = self.hessian_norms(ball.theta, X, y)
-            if norms is None:
-                raise self._missing("hessian_norms", "theta, X, y")
-            found["hessian"] = norms + found["hessian"] * (radius / 3)
-        if not (
-            {"smooth", "hessian"} & set(found) or (self.convex and type(self).gradients is not Loss.gradients)
-        ):
+            found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
+        known_convex = self.convex and type(self).gradients is not Loss.gradients
+        if not (known_convex or "smooth" in found or "hessian" in found):
             return Neighbourhood(radius, found)
-        gradients = self.gradients(ball.theta, X, y)
-        norms = np.asarray(dual_norms(gradients), dtype=np.float64)
-        if not sparse.issparse(gradients):
-            gradients = gradients.reshape(len(norms), ball.theta.size)
-        return Neighbourhood(radius, found, norms, gradients)
+        gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
+        return Neighbourhood(radius, found, dual_norms(gradients), gradients.reshape(-1, ball.theta.size))
 
     def _missing(self, method: str, arguments: str) -> MissingPropertyError:
         name = type(self).__name__
@@ -603,6 +588,12 @@ class BuiltInLoss(Loss):
     @abstractmethod
     def reach(self, X: Any) -> Array:
         """Compute how far a unit of theta moves the number, row by row."""
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        gradients = np.zeros((rows.shape[0], *self._parameters(theta, rows).shape), dtype=rows.dtype)
+        self.put_gradients(gradients.reshape(len(gradients), np.size(theta)), theta, rows, y, None)
+        return gradients
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._constants(self.reach(X)).get("lipschitz")

@@ -60,10 +60,6 @@ class CentreLoss(BuiltInLoss):
     def anchor_rows(self, n_columns: int) -> int:
         return max(600, 10 * self.n_centres)
 
-    @abstractmethod
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        """Return the shape of theta for rows of ``n_columns`` columns."""
-
     def reach(self, X: Any) -> Array:
         rows = self._rows(X)
         return np.ones(len(rows), dtype=rows.dtype)
@@ -75,10 +71,6 @@ class CentreLoss(BuiltInLoss):
     def inside(self, centres: Array) -> Array:
         """Move centres on the edge of the loss's domain just inside."""
         return centres
-
-    @abstractmethod
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        """Compute the values, and the numbers of the nearest centres."""
 
     @abstractmethod
     def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
@@ -103,12 +95,6 @@ class CentreLoss(BuiltInLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         cost, cluster = self.values_and_cache(theta, X)
         return {"cluster": cluster, "distance": cost}
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        gradients = np.zeros((len(rows), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(rows), np.size(theta)), theta, rows, y, None)
-        return gradients
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
         centres = self._centres(theta, X)

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit
 
 from duramen.arrays import (
@@ -51,22 +53,6 @@ from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-@dataclass(frozen=True, eq=False)
-class _LinearNeighbourhood(Neighbourhood):
-    """The same for one predictor: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
-
-    slopes: Any = None
-    fit_intercept: bool = True
-
-    def products(self, gradient: Array) -> Array:
-        with ignore_overflow():
-            predictors = super().products(gradient[: self.gradients.shape[1]])
-            return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
-
-    def gradient_sum(self, weights: Array) -> Array:
-        return _weighted_sum(self.gradients, self.slopes * weights, self.fit_intercept)
-
-
 class PredictorLoss(BuiltInLoss):
     """A convex loss psi of a label and of linear predictors of the row: one, or one per class."""
 
@@ -83,10 +69,6 @@ class PredictorLoss(BuiltInLoss):
     @property
     def convex(self) -> bool:
         return True
-
-    @abstractmethod
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        """Return the shape of theta for rows of ``n_columns`` columns."""
 
     @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:
@@ -137,29 +119,17 @@ class PredictorLoss(BuiltInLoss):
             )
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y)[0]
+        return self._over_rows(theta, X, y, self.pointwise)[0]
 
     def values_again(self, theta: Any, X: Any, y: Any) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y, check=False)[0]
+        return self._over_rows(theta, X, y, self.pointwise, check=False)[0]
 
     def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
-        return self._over_rows(self.slope, theta, X, y)[0]
-
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        slopes = _finite(self.slopes(theta, rows, y))
-        if sparse.issparse(rows) and slopes.ndim == 1:
-            with ignore_overflow():
-                scaled = rows.multiply(slopes[:, None])
-            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
-            return sparse.hstack([scaled, *column], format="csr")
-        gradients = np.empty((len(slopes), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(slopes), np.size(theta)), theta, rows, y, slopes)
-        return gradients
+        return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        slopes = _finite(self.slopes(theta, X, y)) if cache is None else cache
+        slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
         gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
         with ignore_overflow():
@@ -172,7 +142,7 @@ class PredictorLoss(BuiltInLoss):
         self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
     ) -> Array:
         rows = self._rows(X)
-        slopes = _finite(self.slopes(theta, rows, y)) if cache is None else cache
+        slopes = self.slopes(theta, rows, y) if cache is None else cache
         slopes = slopes.astype(np.float64, copy=False)
         if weights is not None:
             slopes = (slopes.T * as_column(weights, rows.shape[0], "weights")).T
@@ -180,7 +150,7 @@ class PredictorLoss(BuiltInLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        return self._over_rows(self._change, ball.theta, rows, y, _reach(ball, rows, self.reach(rows)))[0]
+        return self._over_rows(ball.theta, rows, y, reach=_reach(ball, rows, self.reach(rows)))[0]
 
     def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
         assert y is not None
@@ -199,11 +169,17 @@ class PredictorLoss(BuiltInLoss):
         return np.asarray(X @ theta[..., :-1].T + theta[..., -1] if self.fit_intercept else X @ theta.T)
 
     def _over_rows(
-        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, check: bool = True
+        self,
+        theta: Any,
+        X: Any,
+        y: Any,
+        *functions: Callable[[Array, Array], Array],
+        reach: Array | None = None,
+        check: bool = True,
     ) -> list[Array]:
-        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores.
+        """Evaluate each ``function(m, y)`` on all rows, by chunks on all cores.
 
-        m is (b,), or (b, n_classes). The kernel returns an array with one entry per row, or a tuple of them.
+        m is (b,), or (b, n_classes). With ``reach``, by which predictors may move, the change follows.
         """
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
@@ -212,7 +188,7 @@ class PredictorLoss(BuiltInLoss):
         weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
         nonfinite: list[slice] = []
 
-        def work(chunk: slice) -> tuple[Array, ...]:
+        def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow():
                 if sparse.issparse(rows):
@@ -221,12 +197,11 @@ class PredictorLoss(BuiltInLoss):
                     m = linear_predictors(dense_block(rows, chunk), weights)
                 if self.fit_intercept:
                     m += parameters[..., d]
-                if (
-                    not m.max(initial=0.0) - m.min(initial=0.0) < limit
-                ):  # as on every row with NaN or infinity
+                spread = m.max(initial=0.0) - m.min(initial=0.0)
+                if not spread < limit:  # as on every row with NaN or infinity
                     nonfinite.append(chunk)
-                found = kernel(m, encoded, *(column[chunk] for column in columns))
-            return found if isinstance(found, tuple) else (found,)
+                found = [function(m, encoded) for function in functions]
+                return found if reach is None else [*found, self._change(m, encoded, reach[chunk])]
 
         few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
         found = join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
@@ -318,12 +293,21 @@ class LinearLoss(PredictorLoss):
         return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        values, slopes = self._over_rows(lambda m, y: (self.pointwise(m, y), self.slope(m, y)), theta, X, y)
+        values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
         return values, _finite(slopes)
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        if not sparse.issparse(rows):
+            return super().gradients(theta, rows, y)
+        slopes = self.slopes(theta, rows, y)[:, None]
+        with ignore_overflow():
+            columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
+        return sparse.hstack(columns[: 1 + self.fit_intercept], format="csr")
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
-        return self._over_rows(self.curvature, theta, X, y)[0]
+        return self._over_rows(theta, X, y, self.curvature)[0]
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
@@ -333,23 +317,28 @@ class LinearLoss(PredictorLoss):
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
-        norms = self.reach(rows)
-
-        def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
-            return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
-
-        found = self._over_rows(kernel, ball.theta, rows, y, _reach(ball, rows, norms))
+        norms, radius, d = self.reach(rows), np.float64(ball.radius), rows.shape[1]
+        reach = _reach(ball, rows, norms)
+        found = self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)
         norms, slopes, curvatures, deviation = (
             part.astype(np.float64, copy=False) for part in (norms, *found)
         )
-        slopes, constants = _finite(slopes), self._constants(norms)
+        slopes, constants = _finite(slopes), {**self._constants(norms), "deviation": deviation}
         with ignore_overflow():
             if "hessian" in constants:
-                constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (ball.radius / 3)
+                constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (radius / 3)
             steep = np.abs(slopes) * norms
-        constants["deviation"] = deviation
-        radius = np.float64(ball.radius)
-        return _LinearNeighbourhood(radius, constants, steep, rows, slopes, self.fit_intercept)
+
+        def products(gradient: Array) -> Array:
+            with ignore_overflow():
+                return slopes * (rows @ gradient[:d] + (gradient[d] if self.fit_intercept else 0.0))
+
+        def weighted_sum(weights: Array) -> Array:
+            return _weighted_sum(rows, slopes * weights, self.fit_intercept)
+
+        shape = (len(slopes), ball.theta.size)
+        gradients = LinearOperator(shape, matvec=products, rmatvec=weighted_sum, dtype=np.float64)
+        return Neighbourhood(radius, constants, steep, gradients)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         limits = np.finfo(m.dtype)
