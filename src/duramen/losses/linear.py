@@ -389,6 +389,13 @@ def _weighted_sum(rows: Rows, slopes: Array, intercept: bool) -> Array:
         return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1) if intercept else total
 
 
+def refuse_labels(wrong: Array, y: Array, text: str) -> None:
+    """Raise a RowError that names the first label that is wrong, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise RowError(text, row, label=y[row])
+
+
 @dataclass(frozen=True)
 class _MarginLoss(LinearLoss):
     """A loss of the margin y m, with two classes."""
@@ -397,26 +404,13 @@ class _MarginLoss(LinearLoss):
     n_classes = 2
 
     def check_labels(self, y: Array) -> None:
-        whole = y.dtype.kind in "biu"
-        if not y.size:
-            return
-        least, most = y.min(), y.max()
-        if not (least >= -1 and most <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
-            row = int(np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0])
-            raise RowError(
-                "{loss} takes labels -1 and +1, or 0 and 1; {row} has {label}. "
-                "Encode the classes first, for instance y == positive_class",
-                row,
-                loss=type(self).__name__,
-                label=y[row],
-            )
-        if least == -1 and not y.all():
-            raise RowError(
-                "{loss} takes labels -1 and +1, or 0 and 1, but not both; {earlier} has 0 and {row} has -1",
-                int(np.flatnonzero(y == -1)[0]),
-                earlier=int(np.flatnonzero(y == 0)[0]),
-                loss=type(self).__name__,
-            )
+        takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
+        zero, negative = y == 0, y == -1
+        advice = "Encode the classes first, for instance y == positive_class"
+        refuse_labels(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
+        if zero.any() and negative.any():
+            text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
+            raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         signs = y.astype(dtype)
@@ -667,35 +661,25 @@ class PoissonLoss(LinearLoss):
         return {"value": np.exp(self._predictors(theta, X))}
 
     def check_labels(self, y: Array) -> None:
-        negative = np.flatnonzero(y < 0)
-        if negative.size:
-            row = int(negative[0])
-            text = "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}"
-            raise RowError(text, row, label=y[row])
+        refuse_labels(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        u, near = self._gap(m, y)
-        values = np.exp(m) - y * (1 + u)
-        values[near] = y[near] * exp_excess_near(u[near])
-        return values
+        return entropy_of_log(y, np.exp(m), m - np.log(np.maximum(y, np.finfo(y.dtype).tiny)))
 
     def slope(self, m: Array, y: Array) -> Array:
-        u, near = self._gap(m, y)
-        slopes = np.exp(m) - y
-        slopes[near] = y[near] * np.expm1(u[near])
-        return slopes
+        return np.exp(m) - y
 
     def curvature(self, m: Array, y: Array) -> Array:
         return np.exp(m)
 
-    @staticmethod
-    def _gap(m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute u = m - log y, and the rows near 0, where f = y (exp u - 1 - u) keeps more digits.
 
-        Where y = 0 any finite u will do: it is multiplied by y.
-        """
-        u = m - np.log(np.maximum(y, np.finfo(y.dtype).tiny))
-        return u, np.flatnonzero(np.abs(u) < 1)
+def entropy_of_log(x: Array, c: Array, u: Array) -> Array:
+    """Compute x log(x / c) - x + c for x >= 0 and c > 0, given u = log(c / x); any finite u where x = 0."""
+    with ignore_overflow():
+        values = c - x * (1 + u)
+    near = np.flatnonzero(np.abs(u) < 1)  # where x (exp u - 1 - u) keeps more digits
+    values.flat[near] = x.flat[near] * exp_excess_near(u.flat[near])
+    return values
 
 
 def exp_excess_near(u: Array) -> Array:

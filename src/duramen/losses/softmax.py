@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.errors import RowError
 from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import PredictorLoss, softplus
+from duramen.losses.linear import PredictorLoss, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,10 @@ class SoftmaxLoss(PredictorLoss):
 
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():
-            wrong = np.flatnonzero(~((y >= 0) & (y < self.n_classes) & (y == np.floor(y))))
-        if wrong.size:
-            raise RowError(
-                "{loss!r} takes labels 0 to {largest}; {row} has {label}. "
-                "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]",
-                int(wrong[0]),
-                loss=self,
-                largest=self.n_classes - 1,
-                label=y[wrong[0]],
-            )
+            wrong = ~((y >= 0) & (y < self.n_classes) & (y == np.floor(y)))
+        text = f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. "
+        advice = "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
+        refuse_labels(wrong, y, text + advice)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
