@@ -146,7 +146,21 @@ class PredictorLoss(BuiltInLoss):
         slopes = slopes.astype(np.float64, copy=False)
         if weights is not None:
             slopes = (slopes.T * as_column(weights, rows.shape[0], "weights")).T
-        return _weighted_sum(rows, slopes, self.fit_intercept)
+
+        def work(chunk: slice) -> tuple[Array]:
+            block = dense_block(rows, chunk).astype(np.float64, copy=False)
+            if slopes.ndim == 2:
+                return (slopes[chunk].T @ block,)
+            # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
+            return (np.einsum("i,ij->j", slopes[chunk], block),)
+
+        with ignore_overflow():
+            if sparse.issparse(rows):
+                total = (rows.T @ slopes).T
+            else:
+                (total,) = sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))
+            columns = [total, slopes.sum(axis=0)[..., None]]
+            return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
@@ -219,12 +233,8 @@ class PredictorLoss(BuiltInLoss):
         labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
-            large = np.flatnonzero(np.abs(labels) > np.finfo(rows.dtype).max)
-            if large.size:
-                raise ValueError(
-                    f"y has {labels[large[0]]} in row {large[0]}, too large for the type of X, {rows.dtype}; "
-                    "pass float64"
-                )
+            text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
+            refuse_labels(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
     def reach(self, X: Any) -> Array:
@@ -287,10 +297,9 @@ class LinearLoss(PredictorLoss):
         if self.classifies:
             return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
         upward = np.where(self.slopes(theta, X, y) < 0, -1.0, 1.0)[:, None]
-        if not self.of_residual:
-            return "predictor", upward * theta
-        d = X.shape[1]
-        return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
+        if self.of_residual:
+            return "residual", upward * np.insert(theta, X.shape[1], -1.0)
+        return "predictor", upward * theta
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
@@ -334,7 +343,7 @@ class LinearLoss(PredictorLoss):
                 return slopes * (rows @ gradient[:d] + (gradient[d] if self.fit_intercept else 0.0))
 
         def weighted_sum(weights: Array) -> Array:
-            return _weighted_sum(rows, slopes * weights, self.fit_intercept)
+            return self.gradient_sum(ball.theta, rows, y, weights, cache=slopes)
 
         shape = (len(slopes), ball.theta.size)
         gradients = LinearOperator(shape, matvec=products, rmatvec=weighted_sum, dtype=np.float64)
@@ -367,26 +376,6 @@ def _finite(slopes: Array) -> Array:
     """Replace infinity by the largest number, in place: its product with zero is zero."""
     largest = np.finfo(slopes.dtype).max
     return np.clip(slopes, -largest, largest, out=slopes)
-
-
-def _weighted_sum(rows: Rows, slopes: Array, intercept: bool) -> Array:
-    """Sum slope times (row, 1): (p,), or (k, p) for k slopes per row.
-
-    One slope per row takes einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
-    """
-
-    def work(chunk: slice) -> tuple[Array]:
-        block = dense_block(rows, chunk).astype(np.float64, copy=False)
-        if slopes.ndim == 2:
-            return (slopes[chunk].T @ block,)
-        return (np.einsum("i,ij->j", slopes[chunk], block),)
-
-    with ignore_overflow():
-        if sparse.issparse(rows):
-            total = np.asarray(rows.T @ slopes).T
-        else:
-            (total,) = sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))
-        return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1) if intercept else total
 
 
 def refuse_labels(wrong: Array, y: Array, text: str) -> None:
@@ -454,13 +443,35 @@ class LogisticLoss(_MarginLoss):
         return small / (1 + small) ** 2
 
 
+class ClippedLoss(LinearLoss):
+    """A loss whose slope is (m - y) / width, clipped: a parabola, continued by lines."""
+
+    width: float = 1.0
+    max_curvature = 1.0
+
+    @abstractmethod
+    def limits(self, y: Array) -> tuple[Any, Any]:
+        """Return the least and the largest slope."""
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        pull = self.slope(m, y)
+        return pull * (m - y - pull * (self.width / 2))
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return np.clip((m - y) / self.width, *self.limits(y))
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        pull, (least, most) = (m - y) / self.width, self.limits(y)
+        return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
+
+
 def softplus(x: Array) -> Array:
     """Compute log(1 + exp(x)), also where exp(x) overflows."""
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
 @dataclass(frozen=True)
-class SmoothHingeLoss(_MarginLoss):
+class SmoothHingeLoss(ClippedLoss, _MarginLoss):
     """Support vector machine with a smooth hinge: 0 for s >= 1, (1 - s)^2 / 2 to s = 0, then 1/2 - s.
 
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
@@ -474,19 +485,13 @@ class SmoothHingeLoss(_MarginLoss):
     """
 
     max_slope = 1.0
-    max_curvature = 1.0
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         m = self._predictors(theta, X)  # no probabilities
         return {"class": (m > 0).astype(np.intp), "score": m}
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        short = 1 - y * m
-        clipped = np.clip(short, 0, 1)
-        return clipped * clipped / 2 + np.maximum(short - 1, 0)
-
-    def slope(self, m: Array, y: Array) -> Array:
-        return -y * np.clip(1 - y * m, 0, 1)
+    def limits(self, y: Array) -> tuple[Array, Array]:
+        return np.minimum(-y, 0), np.maximum(-y, 0)
 
     def curvature(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -521,7 +526,7 @@ class SquaredLoss(LinearLoss):
 
 
 @dataclass(frozen=True)
-class HuberLoss(LinearLoss):
+class HuberLoss(ClippedLoss):
     """Huber's loss of the residual r = m - y: ``r^2 / 2`` up to delta, then ``delta (|r| - delta / 2)``.
 
     Each f is ``delta |x|``-Lipschitz and ``|x|^2``-smooth; with an intercept, x stands for (x, 1).
@@ -540,7 +545,6 @@ class HuberLoss(LinearLoss):
 
     delta: float = 1.35
     of_residual = True
-    max_curvature = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -552,16 +556,8 @@ class HuberLoss(LinearLoss):
         """The largest slope: delta."""
         return float(self.delta)
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        far = np.abs(m - y)
-        capped = np.minimum(far, self.delta)
-        return capped * (far - capped / 2)
-
-    def slope(self, m: Array, y: Array) -> Array:
-        return np.clip(m - y, -self.delta, self.delta)
-
-    def curvature(self, m: Array, y: Array) -> Array:
-        return (np.abs(m - y) <= self.delta).astype(m.dtype)
+    def limits(self, y: Array) -> tuple[float, float]:
+        return -self.delta, self.delta
 
 
 @dataclass(frozen=True)
@@ -618,7 +614,7 @@ class QuantileLoss(LinearLoss):
 
 
 @dataclass(frozen=True)
-class _SmoothedQuantileLoss(QuantileLoss):
+class _SmoothedQuantileLoss(ClippedLoss, QuantileLoss):
     """The Moreau envelope of a pinball loss: a parabola for r from (q - 1) w to q w, then lines."""
 
     width: float = 1.0
@@ -628,16 +624,8 @@ class _SmoothedQuantileLoss(QuantileLoss):
     def max_curvature(self) -> float:  # type: ignore[override]
         return 1 / self.width
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        pull = self.slope(m, y)
-        return pull * (m - y - pull * (self.width / 2))
-
-    def slope(self, m: Array, y: Array) -> Array:
-        return np.clip((m - y) / self.width, -self.quantile, 1 - self.quantile)
-
-    def curvature(self, m: Array, y: Array) -> Array:
-        pull = (m - y) / self.width
-        return ((pull >= -self.quantile) & (pull <= 1 - self.quantile)).astype(m.dtype) / self.width
+    def limits(self, y: Array) -> tuple[float, float]:
+        return -self.quantile, 1 - self.quantile
 
 
 @dataclass(frozen=True)
