@@ -56,9 +56,7 @@ def lengths(vectors: Array) -> Array:
     >>> lengths(np.array([[3e200, 4e200], [0.0, 0.0]]))
     array([5.e+200, 0.e+000])
     """
-    largest = np.abs(vectors).max(axis=-1, keepdims=True)
-    scale = np.where(largest > 0, largest, 1.0)
-    return np.linalg.norm(vectors / scale, axis=-1) * scale[..., 0]
+    return np.hypot.reduce(vectors, axis=-1)
 
 
 def distance(theta: Any, other: Any) -> float:

@@ -116,6 +116,10 @@ class SquaredDivergence(ColumnDivergence):
     def terms(self, X: Array, C: Array) -> Array:
         return np.square(X - C)
 
+    def between(self, X: Array, C: Array) -> Array:
+        gap = X - C
+        return row_products(gap, gap)
+
 
 @dataclass(frozen=True)
 class KLDivergence(ColumnDivergence):
@@ -397,7 +401,7 @@ class BregmanLoss(KCentresLoss):
         def costs(pairs: Array, numbers: Array) -> Array:
             return self.divergence.between(pairs, centres[numbers])
 
-        def kernel(block: Array) -> tuple[Array, Array]:
+        def kernel(block: Array) -> list[Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
             # separately for each pair: one far centre must not blur the others
@@ -433,10 +437,10 @@ def itakura_saito(x: Array, c: Array) -> Array:
     array([0.        , 0.30685282])
     """
     v = _log_ratio(x, c)
-    near = np.abs(v) < 1
     with ignore_overflow():
         excess = np.asarray(x / c - v - 1)
-    excess[near] = exp_excess_near(v[near])
+    near = np.flatnonzero(np.abs(v) < 1)
+    excess.put(near, exp_excess_near(v.take(near)))
     return excess
 
 

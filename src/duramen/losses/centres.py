@@ -32,11 +32,9 @@ from duramen.losses.base import (
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
-
-Kernel = Callable[[Array], tuple[Array, Array]]
 
 
 class CentreLoss(BuiltInLoss):
@@ -78,7 +76,7 @@ class CentreLoss(BuiltInLoss):
 
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
         rows, k = self._rows(X), self.n_centres
-        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k)) if k > 1 else k
+        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k))
         if found < k:
             raise ValueError(
                 f"k={k} is above the number of distinct points of positive weight, {found}; "
@@ -314,7 +312,7 @@ class TruthDiscoveryLoss(DistanceLoss):
         return 2 / np.maximum(squared, 1)
 
 
-def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple[Array, Array]:
+def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[Array]:
     """Compute each row's squared distance to its nearest centre, and that centre's number.
 
     Of equally near centres, the first. Cost: O(n k d), and memory for the result.
@@ -333,7 +331,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
         pairs -= centres[numbers]
         return row_products(pairs, pairs)
 
-    def kernel(block: Array) -> tuple[Array, Array]:
+    def kernel(block: Array) -> list[Array]:
         there = block - shift
         low = (-2 * moved) @ there.T
         low += ((1 - unit) * sizes)[:, None]
@@ -344,20 +342,17 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
     return least_cost(X, kernel, scratch=3 * d + 6 * k)
 
 
-def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
-    """Run a kernel (block to costs and centre numbers) over all rows, by chunks on all cores.
+def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
+    """Compute costs and centre numbers of all rows by a kernel, by chunks on all cores.
 
     ``scratch`` is how many numbers per row the kernel keeps at a time.
     """
-    n = X.shape[0]
-    costs, numbers = np.empty(n, dtype=X.dtype), np.empty(n, dtype=np.int32)
 
-    def work(chunk: slice) -> None:
+    def work(chunk: slice) -> list[Array]:
         with ignore_overflow():
-            costs[chunk], numbers[chunk] = kernel(dense_block(X, chunk))
+            return kernel(dense_block(X, chunk))
 
-    for_each_chunk(work, n, rows_per_chunk(scratch * X.dtype.itemsize))
-    return costs, numbers
+    return join_chunks(work, len(X), rows_per_chunk(scratch * X.dtype.itemsize))
 
 
 def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
@@ -368,7 +363,7 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
 
 def least_among(
     block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
-) -> tuple[Array, Array]:
+) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
     ``low`` (k, b) bounds the cost of each centre from below, up to a term of
@@ -378,17 +373,16 @@ def least_among(
     """
     numbers, rows = np.nonzero(~(low > limit))
     exact = np.empty(len(rows), dtype=block.dtype)
-    for start in range(0, len(rows), len(block)):  # no more scratch memory when many centres remain
+    for start in range(0, len(rows), len(block) or 1):  # no more scratch memory when many centres remain
         part = slice(start, start + len(block))
         exact[part] = costs(block[rows[part]], numbers[part])
-    least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)
-    if len(rows) == len(block):  # one centre per row, as nearly always
-        least[rows], first[rows] = exact, numbers
-        return least, first
-    np.minimum.at(least, rows, exact)
-    won = np.flatnonzero(exact == least[rows])[::-1]  # the last written, hence the first centre, stays
-    first[rows[won]] = numbers[won]
-    return least, first
+    if len(rows) > len(block):  # rarely; nearly always there is one centre per row
+        order = np.lexsort((exact, rows))
+        best = order[np.diff(rows[order], prepend=-1) > 0]
+        numbers, rows, exact = numbers[best], rows[best], exact[best]
+    least, first = np.empty(len(block), dtype=block.dtype), np.empty(len(block), dtype=np.int32)
+    least[rows], first[rows] = exact, numbers
+    return [least, first]
 
 
 def squared_differences(block: Array, centres: Array) -> Array:
@@ -407,13 +401,15 @@ def squared_differences(block: Array, centres: Array) -> Array:
     return total
 
 
-def first_least(costs: Array) -> tuple[Array, Array]:
+def first_least(costs: Array) -> list[Array]:
     """Find the least of each column of (k, b) costs, and the first row that has it."""
     least = costs.min(axis=0)
-    has_least = costs == least
-    first, tied = only_true(has_least)
-    first[tied] = has_least[:, tied].argmax(axis=0)
-    return least, first
+    table = costs == least
+    short = np.min_scalar_type(-len(table))  # argmax would take ten times as long
+    first = np.einsum("i,ij->j", np.arange(len(table), dtype=short), table.view(np.int8)).astype(np.int32)
+    tied = (table.sum(axis=0, dtype=short) != 1).nonzero()[0]
+    first[tied] = table[:, tied].argmax(axis=0)
+    return [least, first]
 
 
 def least_two(costs: Array) -> tuple[Array, Array, Array]:
@@ -423,15 +419,8 @@ def least_two(costs: Array) -> tuple[Array, Array, Array]:
     return first, least, costs.min(axis=0)
 
 
-def only_true(table: Array) -> tuple[Array, Array]:
-    """Find the only true entry of each column of a table (k, b); also return the columns without just one."""
-    short = np.min_scalar_type(-len(table))  # argmax would take ten times as long
-    rows = np.einsum("i,ij->j", np.arange(len(table), dtype=short), table.view(np.int8))
-    return rows.astype(np.int32), (table.sum(axis=0, dtype=short) != 1).nonzero()[0]
-
-
-def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:
+def _by_differences(block: Array, centres: Array, numbered: bool) -> list[Array]:
     total = squared_differences(block, centres)
     if numbered:
         return first_least(total)
-    return total.min(axis=0), np.zeros(len(block), dtype=np.int32)
+    return [total.min(axis=0), np.zeros(len(block), dtype=np.int32)]

@@ -444,24 +444,30 @@ class LogisticLoss(_MarginLoss):
 
 
 class ClippedLoss(LinearLoss):
-    """A loss whose slope is (m - y) / width, clipped: a parabola, continued by lines."""
+    """A function of a residual r whose slope is r / width, clipped: a parabola, continued by lines."""
 
     width: float = 1.0
     max_curvature = 1.0
 
+    @property
     @abstractmethod
-    def limits(self, y: Array) -> tuple[Any, Any]:
-        """Return the least and the largest slope."""
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest slope."""
+
+    def residual(self, m: Array, y: Array) -> Array:
+        """Compute r."""
+        return m - y
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        pull = self.slope(m, y)
-        return pull * (m - y - pull * (self.width / 2))
+        r = self.residual(m, y)
+        pull = np.clip(r / self.width, *self.limits)
+        return pull * (r - pull * (self.width / 2))
 
     def slope(self, m: Array, y: Array) -> Array:
-        return np.clip((m - y) / self.width, *self.limits(y))
+        return np.clip(self.residual(m, y) / self.width, *self.limits)
 
     def curvature(self, m: Array, y: Array) -> Array:
-        pull, (least, most) = (m - y) / self.width, self.limits(y)
+        pull, (least, most) = self.residual(m, y) / self.width, self.limits
         return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
 
 
@@ -490,8 +496,15 @@ class SmoothHingeLoss(ClippedLoss, _MarginLoss):
         m = self._predictors(theta, X)  # no probabilities
         return {"class": (m > 0).astype(np.intp), "score": m}
 
-    def limits(self, y: Array) -> tuple[Array, Array]:
-        return np.minimum(-y, 0), np.maximum(-y, 0)
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -1.0, 0.0
+
+    def residual(self, m: Array, y: Array) -> Array:
+        return y * m - 1
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return y * super().slope(m, y)
 
     def curvature(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -556,7 +569,8 @@ class HuberLoss(ClippedLoss):
         """The largest slope: delta."""
         return float(self.delta)
 
-    def limits(self, y: Array) -> tuple[float, float]:
+    @property
+    def limits(self) -> tuple[float, float]:
         return -self.delta, self.delta
 
 
@@ -624,7 +638,8 @@ class _SmoothedQuantileLoss(ClippedLoss, QuantileLoss):
     def max_curvature(self) -> float:  # type: ignore[override]
         return 1 / self.width
 
-    def limits(self, y: Array) -> tuple[float, float]:
+    @property
+    def limits(self) -> tuple[float, float]:
         return -self.quantile, 1 - self.quantile
 
 
@@ -666,7 +681,7 @@ def entropy_of_log(x: Array, c: Array, u: Array) -> Array:
     with ignore_overflow():
         values = c - x * (1 + u)
     near = np.flatnonzero(np.abs(u) < 1)  # where x (exp u - 1 - u) keeps more digits
-    values.flat[near] = x.flat[near] * exp_excess_near(u.flat[near])
+    values.put(near, x.take(near) * exp_excess_near(u.take(near)))
     return values
 
 

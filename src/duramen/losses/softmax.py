@@ -25,6 +25,7 @@ class SoftmaxLoss(PredictorLoss):
     Parameters
     ----------
     n_classes : int
+        Two or more.
     fit_intercept : bool
         Whether theta has intercepts as its last column.
 
@@ -46,7 +47,7 @@ class SoftmaxLoss(PredictorLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "n_classes", check_count("n_classes", self.n_classes))
+        object.__setattr__(self, "n_classes", check_count("n_classes", self.n_classes, least=2))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.n_classes, n_columns + self.fit_intercept)
@@ -108,7 +109,5 @@ def _shortfalls(m: Array, labels: Array) -> Array:
     own = np.arange(len(m)), labels
     gaps = m - m[own][:, None]
     gaps[own] = -np.inf
-    if m.shape[1] == 1:
-        return gaps[:, 0]
     top = gaps.max(axis=1)
     return np.asarray(top + np.log(np.exp(gaps - top[:, None]).sum(axis=1)))
