@@ -462,14 +462,14 @@ class Loss(ABC):
         labels = None if y is None else as_column(y, rows.shape[0], "y")
 
         def work(chunk: slice) -> tuple[Array]:
-            rises = self._continuity(ball, rows[chunk], None if labels is None else labels[chunk]).rises()
-            if not rises:
+            around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
+            if not around.constants:
                 name = type(self).__name__
                 raise MissingPropertyError(
                     f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
                     f"needs one of them; define {name}.lipschitz(X, y) or another"
                 )
-            return (np.min([*rises.values()], axis=0),)
+            return (around.constants["deviation"],)
 
         (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
         return np.asarray(bounds)
@@ -491,38 +491,36 @@ class Loss(ABC):
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]
-        theta = np.asarray(theta)
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
+        with ignore_overflow():
+            return self._sum_gradients(np.asarray(theta), rows, labels, factors, cache)
 
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
         def work(chunk: slice) -> tuple[Array]:
-            part = None if labels is None else labels[chunk]
-            gradients = self.gradients(theta, rows[chunk], part)
-            return (factors[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
+            gradients = self.gradients(theta, rows[chunk], None if y is None else y[chunk])
+            return (weights[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
 
-        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
+        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(8 * theta.size))
+        return np.asarray(total).reshape(theta.shape)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
-        around = self._continuity(ball, X, y)
-        if type(self).deviation is not Loss.deviation:
-            around.constants["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
-        elif around.constants:
-            around.constants["deviation"] = np.min([*around.rises().values()], axis=0)
-        return around
-
-    def _continuity(self, ball: Ball, X: Any, y: Any) -> Neighbourhood:
-        """Collect the constants of each kind of continuity, and the gradients that they go with."""
-        radius = np.float64(ball.radius)
+        radius, norms, gradients = np.float64(ball.radius), 0.0, None
         found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
         found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
             found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
         known_convex = self.convex and type(self).gradients is not Loss.gradients
-        if not (known_convex or "smooth" in found or "hessian" in found):
-            return Neighbourhood(radius, found)
-        gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
-        return Neighbourhood(radius, found, dual_norms(gradients), gradients.reshape(-1, ball.theta.size))
+        if known_convex or "smooth" in found or "hessian" in found:
+            gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
+            norms, gradients = dual_norms(gradients), gradients.reshape(-1, ball.theta.size)
+        around = Neighbourhood(radius, found, norms, gradients)
+        if type(self).deviation is not Loss.deviation:
+            found["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
+        elif found:
+            found["deviation"] = np.min([*around.rises().values()], axis=0)
+        return around
 
     def _missing(self, method: str, arguments: str) -> MissingPropertyError:
         name = type(self).__name__

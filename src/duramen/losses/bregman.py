@@ -315,8 +315,8 @@ class BregmanLoss(KCentresLoss):
         nearest = theta[self.nearest(theta, X)]
         return Explanation("divergence", nearest, self.divergence.terms(X, nearest), np.zeros(len(X)))
 
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        pulls = np.empty(block.shape, dtype=dtype)
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        pulls = np.empty(block.shape)
         for number, centre in enumerate(centres):
             members = np.flatnonzero(numbers == number)
             pulls[members] = self.divergence.slope(block[members], centre)

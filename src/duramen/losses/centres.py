@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, check_count, dense_block, row_products
+from duramen.arrays import Array, Rows, check_count, dense_block, row_products
 from duramen.losses.base import (
     Ball,
     BuiltInLoss,
@@ -71,8 +71,8 @@ class CentreLoss(BuiltInLoss):
         return centres
 
     @abstractmethod
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        """Compute the gradient of each row's loss in its nearest centre: (b, d), in float64."""
 
     def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
         rows, k = self._rows(X), self.n_centres
@@ -98,25 +98,21 @@ class CentreLoss(BuiltInLoss):
         centres = self._centres(theta, X)
         numbers = self.nearest(theta, X) if cache is None else cache
         with ignore_overflow():
-            pulls = self.pulls(X, centres, numbers, np.float64)  # as their sum is taken
+            pulls = self.pulls(X, centres, numbers)
             out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
         centres = self._centres(theta, rows)
         numbers = self.nearest(theta, rows) if cache is None else cache
-        factors = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
 
         def work(chunk: slice) -> tuple[Array]:
             with ignore_overflow():
-                pulls = self.pulls(rows[chunk], centres, numbers[chunk], np.float64)
-                pulls[factors[chunk] == 0] = 0.0
-                return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
+                pulls = self.pulls(rows[chunk], centres, numbers[chunk])
+            pulls[weights[chunk] == 0] = 0.0
+            return (sum_by_centre(pulls, numbers[chunk], weights[chunk], len(centres)),)
 
-        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))
-        return np.asarray(total).reshape(np.shape(theta))
+        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(24 * rows.shape[1]))
+        return np.asarray(total).reshape(theta.shape)
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
@@ -176,8 +172,8 @@ class DistanceLoss(CentreLoss):
         squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        gaps = (centres[numbers] - block).astype(dtype, copy=False)
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        gaps = (centres[numbers] - block).astype(np.float64, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps
 

@@ -138,14 +138,9 @@ class PredictorLoss(BuiltInLoss):
         if self.fit_intercept:
             gradients[..., d] = slopes
 
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
         slopes = self.slopes(theta, rows, y) if cache is None else cache
-        slopes = slopes.astype(np.float64, copy=False)
-        if weights is not None:
-            slopes = (slopes.T * as_column(weights, rows.shape[0], "weights")).T
+        slopes = (slopes.T * weights.astype(np.float64, copy=False)).T
 
         def work(chunk: slice) -> tuple[Array]:
             block = dense_block(rows, chunk).astype(np.float64, copy=False)
@@ -154,13 +149,12 @@ class PredictorLoss(BuiltInLoss):
             # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
             return (np.einsum("i,ij->j", slopes[chunk], block),)
 
-        with ignore_overflow():
-            if sparse.issparse(rows):
-                total = (rows.T @ slopes).T
-            else:
-                (total,) = sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))
-            columns = [total, slopes.sum(axis=0)[..., None]]
-            return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
+        if sparse.issparse(rows):
+            total = (rows.T @ slopes).T
+        else:
+            (total,) = sum_over_chunks(work, len(slopes), rows_per_chunk(8 * rows.shape[1]))
+        columns = [total, slopes.sum(axis=0)[..., None]]
+        return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
