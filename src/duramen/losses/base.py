@@ -256,7 +256,7 @@ class Neighbourhood:
     radius : float
     constants : dict of arrays (n,)
         By kind of continuity; for "hessian" ``|H| + alpha l / 3``. Also "deviation", a bound itself.
-    norms : array (n,)
+    norms : array (n,), or zero
         Of the gradients at the middle of the ball.
     gradients : array or LinearOperator (n, p), or None
     """
@@ -506,7 +506,7 @@ class Loss(ABC):
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
-        radius, norms, gradients = np.float64(ball.radius), 0.0, None
+        radius, norms, gradients = np.float64(ball.radius), np.zeros(1), None
         found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
         found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
@@ -587,8 +587,9 @@ class BuiltInLoss(Loss):
 
     def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        gradients = np.zeros((rows.shape[0], *self._parameters(theta, rows).shape), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(gradients), np.size(theta)), theta, rows, y, None)
+        theta = self._parameters(theta, rows)
+        gradients = np.zeros((rows.shape[0], *theta.shape), dtype=rows.dtype)
+        self.put_gradients(gradients.reshape(len(gradients), theta.size), theta, rows, y, None)
         return gradients
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:

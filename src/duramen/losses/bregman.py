@@ -305,15 +305,11 @@ class BregmanLoss(KCentresLoss):
     def inside(self, centres: Array) -> Array:
         return self.divergence.inside(centres)
 
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        rows = self._domain_rows(X)
-        return self._nearest(self._centres(theta, rows), rows)
-
     def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
-        if not isinstance(self.divergence, ColumnDivergence):
+        found = super().explain(theta, X, y, mean)
+        if found is None or not isinstance(self.divergence, ColumnDivergence):
             return None
-        nearest = theta[self.nearest(theta, X)]
-        return Explanation("divergence", nearest, self.divergence.terms(X, nearest), np.zeros(len(X)))
+        return found._replace(kind="divergence", parts=self.divergence.terms(X, found.usual))
 
     def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
         pulls = np.empty(block.shape)
@@ -342,14 +338,12 @@ class BregmanLoss(KCentresLoss):
 
         def work(chunk: slice) -> tuple[Array]:
             block = dense_block(rows, chunk)
-            costs, moves = np.empty((2, len(centres), len(block)), dtype=rows.dtype)
             with ignore_overflow():
-                for cost, move, *centre in zip(costs, moves, centres, curvature, rounding, strict=True):
-                    cost[:] = self.divergence.between(block, centre[0][None])
-                    move[:] = self._move(block, cost, *centre, radius)
+                costs = np.stack([self.divergence.between(block, centre[None]) for centre in centres])
+                parts = zip(costs, centres, curvature, rounding, strict=True)
+                moves = np.stack([self._move(block, *part, radius) for part in parts])
                 here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
-                lowest = (costs - np.minimum(moves, costs)).min(axis=0)
-                change = np.maximum(highest - here, here - lowest)
+                change = np.maximum(highest - here, here - (costs - np.minimum(moves, costs)).min(axis=0))
             return (np.where(np.isnan(change), np.inf, change),)
 
         scratch = (6 * rows.shape[1] + 4 * len(centres)) * rows.dtype.itemsize
@@ -364,7 +358,7 @@ class BregmanLoss(KCentresLoss):
         """
         pull = h * np.abs(block - centre)
         first = radius * np.sqrt(row_products(pull, pull)) + row_products(pull, u)
-        second = h.max() * radius**2 / 2 + radius * np.linalg.norm(h * u) + h @ (u * u) / 2
+        second = (np.sqrt(h.max()) * radius + np.sqrt(h @ (u * u))) ** 2 / 2
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
         move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
         move += 4 * self.divergence.rounding(block, centre[None], cost + move)
@@ -392,8 +386,10 @@ class BregmanLoss(KCentresLoss):
                 f"{name} {first + number} has {values[number, column]} in column {column}"
             )
 
-    def _nearest(self, centres: Array, rows: Array) -> tuple[Array, Array]:
-        """Screen by one matrix product, then compute the divergence itself for what is left."""
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        # one matrix product screens; then the divergence itself is computed for what is left
+        rows = self._domain_rows(X)
+        centres = self._centres(theta, rows)
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
         unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps

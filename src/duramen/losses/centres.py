@@ -94,6 +94,10 @@ class CentreLoss(BuiltInLoss):
         cost, cluster = self.values_and_cache(theta, X)
         return {"cluster": cluster, "distance": cost}
 
+    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+        nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
+        return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
+
     def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
         centres = self._centres(theta, X)
         numbers = self.nearest(theta, X) if cache is None else cache
@@ -106,8 +110,7 @@ class CentreLoss(BuiltInLoss):
         numbers = self.nearest(theta, rows) if cache is None else cache
 
         def work(chunk: slice) -> tuple[Array]:
-            with ignore_overflow():
-                pulls = self.pulls(rows[chunk], centres, numbers[chunk])
+            pulls = self.pulls(rows[chunk], centres, numbers[chunk])
             pulls[weights[chunk] == 0] = 0.0
             return (sum_by_centre(pulls, numbers[chunk], weights[chunk], len(centres)),)
 
@@ -180,10 +183,6 @@ class DistanceLoss(CentreLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         squared, cluster = self.assign(theta, X)
         return {"cluster": cluster, "distance": np.sqrt(squared)}
-
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
-        nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
-        return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)

@@ -163,13 +163,11 @@ class PredictorLoss(BuiltInLoss):
     def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
         assert y is not None
         kind, leads = self.leads(theta, X, y)
-        if kind == "residual":
-            X = np.column_stack([X, y])
-        d = X.shape[1]
-        usual, offsets, leads = mean[:d], leads[:, d:].sum(axis=1), leads[:, :d]
-        return Explanation(
-            kind, np.broadcast_to(usual, X.shape), leads * (X - usual), leads @ usual + offsets
-        )
+        values = np.column_stack([X, y]) if kind == "residual" else X
+        leads, offsets = np.split(leads, [values.shape[1]], axis=1)
+        usual = np.broadcast_to(mean[: values.shape[1]], values.shape)
+        rest = (leads * usual).sum(axis=1) + offsets.sum(axis=1)
+        return Explanation(kind, usual, leads * (values - usual), rest)
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
@@ -304,8 +302,7 @@ class LinearLoss(PredictorLoss):
         if not sparse.issparse(rows):
             return super().gradients(theta, rows, y)
         slopes = self.slopes(theta, rows, y)[:, None]
-        with ignore_overflow():
-            columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
+        columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
         return sparse.hstack(columns[: 1 + self.fit_intercept], format="csr")
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
