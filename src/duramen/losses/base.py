@@ -1,8 +1,7 @@
 """A learning problem: a non-negative loss f(theta, x), and how fast it can change.
 
-The paper's problems are continuous and bounded: theta stays in a ball around an
-anchor, and each loss has a constant alpha for at least one of three kinds of
-continuity (Definition 1 and Remark 1; appendix on Definition 1). Each kind
+Parameters theta stay in a ball around an anchor, and each loss has a constant alpha for
+at least one of three kinds of continuity (paper, Definition 1 and Remark 1). Each kind
 bounds how far f(theta, x) can be from f(anchor, x) inside a ball of radius l:
 
 =================  ============================================  ======================================
@@ -13,14 +12,9 @@ smooth             the gradient: ``smoothness``                  |g| l + alpha l
 Lipschitz Hessian  the Hessian:  ``hessian_lipschitz``           |g| l + |H| l^2 / 2 + alpha l^3 / 6
 =================  ============================================  ======================================
 
-with g and H the gradient and the Hessian at the anchor, all norms dual to the
-distance of parameters. Constants are given separately for each point: the paper
-takes their maximum, which one outlier can make useless.
-
-Parameters are a flat vector, or a (k, d) array of k centres. The distance between two
-vectors is Euclidean; between two sets of centres, it is the largest distance between
-centres of the same index (paper, appendix A), so a ball around centres is a
-product of k Euclidean balls.
+with g and H the gradient and the Hessian at the anchor. Constants are those of each point:
+their maximum, as in the paper, can be one outlier's. The distance of two parameter vectors is
+Euclidean; that of two (k, d) arrays of centres is the largest between centres of the same index.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -78,11 +72,7 @@ def distance(theta: Any, other: Any) -> float:
 
 
 def dual_norms(gradients: Array) -> Array:
-    """Compute the dual norms of gradients (n, *theta.shape) to :func:`distance`: (n,).
-
-    Inside a ball of radius l a loss with gradient g changes by at most l times
-    this, to first order: the Euclidean norm, and its sum over centres.
-    """
+    """Compute the norms of gradients (n, *theta.shape) dual to :func:`distance`: a sum over centres."""
     with np.errstate(over="ignore"):  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
@@ -251,20 +241,14 @@ METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian
 class Neighbourhood:
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
-    Attributes
-    ----------
-    radius : float
-    constants : dict of arrays (n,)
-        By kind of continuity; for "hessian" ``|H| + alpha l / 3``. Also "deviation", a bound itself.
-    norms : array (n,), or zero
-        Of the gradients at the middle of the ball.
-    gradients : array or LinearOperator (n, p), or None
+    ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
+    bound itself. ``gradients`` (n, p), an array or a LinearOperator, are those in the middle of the ball.
     """
 
     radius: Any
     constants: dict[str, Array]
-    norms: Any = 0.0
-    gradients: Any = None
+    norms: Any
+    gradients: Any
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
@@ -290,14 +274,9 @@ class Neighbourhood:
 class Explanation(NamedTuple):
     """What makes the losses of n rows large, column by column: the parts and the rest add up to a whole.
 
-    Attributes
-    ----------
-    kind : str
-        "margin", "residual", "predictor", "classes", "distance" or "divergence".
-    usual, parts : arrays (n, d)
-        What each value is compared with, and what it adds. For "residual", (n, d + 1), the label last.
-    rest : array (n,)
-        What a usual row already has.
+    ``parts`` (n, d) is what each value adds, ``usual`` (n, d) what it is compared with, and ``rest`` (n,)
+    what a usual row already has. The kind is "margin", "residual" (with the label as a last column), "predictor",
+    "classes", "distance" or "divergence".
     """
 
     kind: str
@@ -373,10 +352,6 @@ class Loss(ABC):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
 
-    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
-        """Compute the values for another theta on rows and labels that were checked before."""
-        return self.values(theta, X, y)
-
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Any]:
         """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
 
@@ -448,15 +423,10 @@ class Loss(ABC):
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
-        The smallest, row by row, of the bounds by each kind of continuity that
-        the loss has. Built-in losses override it with (nearly) the supremum,
-        enlarged for rounding so that it bounds computed values too. A custom
-        loss gets no such allowance for its own rounding.
-
-        Raises
-        ------
-        MissingPropertyError
-            If the loss has no constants.
+        The smallest, row by row, of the bounds by each kind of continuity that the loss has;
+        MissingPropertyError if it has none. Built-in losses override it with (nearly) the
+        supremum, enlarged for rounding so that it bounds computed values too. A custom loss
+        gets no such allowance for its own rounding, and bounds in float64.
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
@@ -619,7 +589,7 @@ def vc_of_unions(dimension: int, k: int) -> float:
 
 def ignore_overflow() -> np.errstate:
     """Let NumPy compute infinity, zero and NaN without a warning: the results are checked instead."""
-    return np.errstate(over="ignore", under="ignore", invalid="ignore")
+    return np.errstate(all="ignore")
 
 
 def require_finite(values: Array, rows: Rows) -> Array:

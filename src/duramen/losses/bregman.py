@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import xlogy
 
-from duramen.arrays import Array, dense_block, row_products
-from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow, require_finite
+from duramen.arrays import Array, dense_block, refuse_nonfinite, row_products
+from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow
 from duramen.losses.centres import KCentresLoss, least_among, least_cost
 from duramen.losses.linear import entropy_of_log, exp_excess_near
-from duramen.parallel import for_each_chunk, join_chunks, rows_per_chunk
+from duramen.parallel import join_chunks, rows_per_chunk
 
 
 class Divergence(ABC):
@@ -93,8 +93,7 @@ class ColumnDivergence(Divergence):
         return (centre - X) * self.second(centre)
 
     def curvature(self, centres: Array, radius: Array) -> Array:
-        with np.errstate(divide="ignore", over="ignore"):
-            return self.second(np.maximum(centres - radius, 0))
+        return self.second(np.maximum(centres - radius, 0))
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ class CustomDivergence(Divergence):
         return np.stack(bounds).astype(centres.dtype)
 
     def outside(self, X: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with ignore_overflow():
             undefined = np.isnan(self.phi(X)) & np.isfinite(X).all(axis=1)
         return np.broadcast_to(undefined[:, None], X.shape)
 
@@ -328,7 +327,7 @@ class BregmanLoss(KCentresLoss):
         return self.divergence.smooth if self.k == 1 else None
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        rows = self._domain_rows(X)
+        rows = self._rows(X)
         centres = self._centres(ball.theta, rows)
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
         with ignore_overflow():
@@ -348,7 +347,7 @@ class BregmanLoss(KCentresLoss):
 
         scratch = (6 * rows.shape[1] + 4 * len(centres)) * rows.dtype.itemsize
         (change,) = join_chunks(work, len(rows), rows_per_chunk(scratch))
-        return require_finite(change, rows)
+        return self._checked(change, rows)
 
     def _move(self, block: Array, cost: Array, centre: Array, h: Array, u: Array, radius: Any) -> Array:
         """Bound the change of each row's divergence, now ``cost``, from a centre.
@@ -369,26 +368,24 @@ class BregmanLoss(KCentresLoss):
         self._refuse_outside(self.outside(centres), centres, "centre")
         return centres
 
-    def _domain_rows(self, X: Any) -> Array:
-        rows = self._rows(X)
+    def _checked(self, values: Array, rows: Array) -> Array:
+        """Return values; raise ValueError if they are not finite because of what a row holds."""
+        if not np.isfinite(values).all():
+            refuse_nonfinite(rows)
+            self._refuse_outside(self.divergence.outside(rows), rows, "row")
+        return values
 
-        def work(chunk: slice) -> None:
-            self._refuse_outside(self.divergence.outside(rows[chunk]), rows[chunk], "row", chunk.start)
-
-        for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1]))
-        return rows
-
-    def _refuse_outside(self, outside: Array, values: Array, name: str, first: int = 0) -> None:
+    def _refuse_outside(self, outside: Array, values: Array, name: str) -> None:
         if outside.any():
             number, column = np.argwhere(outside)[0]
             raise ValueError(
                 f"the {self.divergence.name} divergence takes {self.divergence.domain}; "
-                f"{name} {first + number} has {values[number, column]} in column {column}"
+                f"{name} {number} has {values[number, column]} in column {column}"
             )
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         # one matrix product screens; then the divergence itself is computed for what is left
-        rows = self._domain_rows(X)
+        rows = self._rows(X)
         centres = self._centres(theta, rows)
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
@@ -409,7 +406,7 @@ class BregmanLoss(KCentresLoss):
             return least_among(block, scores, limit, costs)
 
         least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
-        return require_finite(least, rows), numbers
+        return self._checked(least, rows), numbers
 
 
 def relative_entropy(x: Array, c: Array) -> Array:
@@ -421,7 +418,7 @@ def relative_entropy(x: Array, c: Array) -> Array:
     array([3.        , 0.        , 0.38629436])
     """
     x, c = np.broadcast_arrays(x, c)
-    return entropy_of_log(x, c, -_log_ratio(np.maximum(x, np.finfo(x.dtype).tiny), c))
+    return entropy_of_log(x, c, -_log_ratio(np.where(x == 0, np.finfo(x.dtype).tiny, x), c))
 
 
 def itakura_saito(x: Array, c: Array) -> Array:
@@ -442,7 +439,7 @@ def itakura_saito(x: Array, c: Array) -> Array:
 
 def _log_ratio(x: Array, c: Array) -> Array:
     """Compute log(x / c), also where the quotient would overflow or vanish, and where it is near 0."""
-    with np.errstate(all="ignore"):
+    with ignore_overflow():
         ratio, change = x / c, (x - c) / c
         logs, near = np.log(ratio), np.abs(change) < 0.5
         logs[near] = np.log1p(change[near])

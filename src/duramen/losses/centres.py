@@ -2,14 +2,12 @@
 
 The nearest centre is found exactly, and without an (n, k, d) array.
 
-The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 -
-2 <x, c> + |c|^2; but far from the origin, or close to a centre, that difference
-of large numbers has no digits left. So the product only *screens*: with bounds
-on its rounding error it leaves, for each row, the centres that may be nearest
-(almost always one), and the distance to those is computed from the differences
-themselves. In few columns, differences to all centres take less time than the
-product. Both are exact to rounding, and a row's result is the same, bit for
-bit, at any position.
+The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2;
+but far from the origin, or close to a centre, that difference of large numbers has no digits
+left. So the product only *screens*: it leaves, for each row, the centres that may be nearest
+given its rounding error (almost always one), and the distance to those is computed from the
+differences themselves. In few columns, differences to all centres take less time. Both are
+exact to rounding, and a row's result is the same, bit for bit, at any position.
 """
 
 from __future__ import annotations
@@ -186,20 +184,18 @@ class DistanceLoss(CentreLoss):
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        limits = np.finfo(rows.dtype)
+        limits, d = np.finfo(rows.dtype), rows.shape[1]
         # enlarged for the rounding of a centre (a few units of its size), of a distance (relative), and of
         # squares that vanish, so that it bounds computed values too
-        slack = (rows.shape[1] + 8) * limits.eps
+        slack = (d + 8) * limits.eps
         size = lengths(ball.theta).max() + ball.radius
-        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
+        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (d * limits.tiny) ** 0.5
         with ignore_overflow():
-            step = rows.dtype.type(reach)
-            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
-            here = self.height(t * t)
-            up = self.height((t + step) ** 2)
-            down = self.height(np.maximum(t - step, 0) ** 2)
-            change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
-        return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
+            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0], dtype=np.float64) * (1 + slack)
+            ends = t, t + reach, np.maximum(t - reach, 0)
+            here, up, down = (self.height(np.square(distances)) for distances in ends)
+            change = np.maximum(up - here, here - down) + slack * up
+            return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
     def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
         """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
@@ -277,7 +273,7 @@ class KMedianLoss(_KDistanceLoss):
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
-        with np.errstate(divide="ignore"):
+        with ignore_overflow():
             return np.where(squared > 0, 1 / np.sqrt(squared), 0)
 
 

@@ -1,15 +1,9 @@
 """Losses of a linear predictor: f(theta, x) = psi(m, y) with m = <w, x> + b.
 
-theta is w, with the intercept b last unless ``fit_intercept=False``. A subclass
-supplies psi and its derivatives in m; rows, intercept, sparse input and
-constants are handled here.
-
-A ball of radius l around theta moves m through exactly the interval of
-half-width r = l |(x, 1)|, and psi is convex, so the largest change of the loss
-in the ball is known in closed form: it is reached at an end of the interval,
-upwards (for a convex psi, psi(m) - psi(m - t) <= psi(m + t) - psi(m)). Hence
-``deviation`` returns the supremum itself, never more than any of the paper's
-three bounds; see docs/losses.md.
+theta is w, with the intercept b last unless ``fit_intercept=False``. A ball of radius l
+around theta moves m through exactly the interval of half-width l |(x, 1)|. psi is convex, so
+the largest change of the loss is reached at an end of that interval, upwards: ``deviation``
+is the supremum itself, never more than any of the paper's three bounds (docs/losses.md).
 """
 
 from __future__ import annotations
@@ -121,9 +115,6 @@ class PredictorLoss(BuiltInLoss):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         return self._over_rows(theta, X, y, self.pointwise)[0]
 
-    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
-        return self._over_rows(theta, X, y, self.pointwise, check=False)[0]
-
     def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return _finite(self._over_rows(theta, X, y, self.slope)[0])
@@ -135,8 +126,7 @@ class PredictorLoss(BuiltInLoss):
         with ignore_overflow():
             block = rows if slopes.ndim == 1 else rows[:, None]
             np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
-        if self.fit_intercept:
-            gradients[..., d] = slopes
+        gradients[..., d:] = slopes[..., None]
 
     def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
         slopes = self.slopes(theta, rows, y) if cache is None else cache
@@ -171,8 +161,8 @@ class PredictorLoss(BuiltInLoss):
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
-        theta = np.asarray(theta)
-        return np.asarray(X @ theta[..., :-1].T + theta[..., -1] if self.fit_intercept else X @ theta.T)
+        theta, d = np.asarray(theta), X.shape[1]
+        return np.asarray(X @ theta[..., :d].T + theta[..., d:].sum(axis=-1))
 
     def _over_rows(
         self,
@@ -181,7 +171,6 @@ class PredictorLoss(BuiltInLoss):
         y: Any,
         *functions: Callable[[Array, Array], Array],
         reach: Array | None = None,
-        check: bool = True,
     ) -> list[Array]:
         """Evaluate each ``function(m, y)`` on all rows, by chunks on all cores.
 
@@ -189,7 +178,7 @@ class PredictorLoss(BuiltInLoss):
         """
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
-        labels = self._labels(y, rows) if check else y
+        labels = self._labels(y, rows)
         d = rows.shape[1]
         weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
         nonfinite: list[slice] = []
@@ -201,8 +190,7 @@ class PredictorLoss(BuiltInLoss):
                     m = np.asarray(rows[chunk] @ weights.T)
                 else:
                     m = linear_predictors(dense_block(rows, chunk), weights)
-                if self.fit_intercept:
-                    m += parameters[..., d]
+                m += parameters[..., d:].sum(axis=-1)
                 spread = m.max(initial=0.0) - m.min(initial=0.0)
                 if not spread < limit:  # as on every row with NaN or infinity
                     nonfinite.append(chunk)
@@ -232,8 +220,7 @@ class PredictorLoss(BuiltInLoss):
     def reach(self, X: Any) -> Array:
         """Compute |(x, 1)|, or |x| without an intercept."""
         rows = self._rows(X)
-        norms = require_finite(row_norms(rows), rows)
-        return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
+        return np.hypot(require_finite(row_norms(rows), rows), int(self.fit_intercept), dtype=rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -310,9 +297,8 @@ class LinearLoss(PredictorLoss):
         return self._over_rows(theta, X, y, self.curvature)[0]
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
         with ignore_overflow():
-            return self.curvatures(theta, rows, y) * self.reach(rows) ** 2
+            return self.curvatures(theta, X, y) * self.reach(X) ** 2
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
@@ -331,7 +317,7 @@ class LinearLoss(PredictorLoss):
 
         def products(gradient: Array) -> Array:
             with ignore_overflow():
-                return slopes * (rows @ gradient[:d] + (gradient[d] if self.fit_intercept else 0.0))
+                return slopes * (rows @ gradient[:d] + gradient[d:].sum())
 
         def weighted_sum(weights: Array) -> Array:
             return self.gradient_sum(ball.theta, rows, y, weights, cache=slopes)

@@ -231,7 +231,7 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
+            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 
