@@ -275,8 +275,8 @@ class Explanation(NamedTuple):
     """What makes the losses of n rows large, column by column: the parts and the rest add up to a whole.
 
     ``parts`` (n, d) is what each value adds, ``usual`` (n, d) what it is compared with, and ``rest`` (n,)
-    what a usual row already has. The kind is "margin", "residual" (with the label as a last column), "predictor",
-    "classes", "distance" or "divergence".
+    what a usual row already has. The kind is "margin", "residual" (then the label is a last column),
+    "predictor", "classes", "distance" or "divergence".
     """
 
     kind: str
@@ -410,14 +410,14 @@ class Loss(ABC):
         """
         return {}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
         """Find what makes the losses of dense rows large, compared with usual values; None if not known.
 
         ``mean`` (d,) are the usual means of the columns, with that of the labels last where there are labels.
         """
         return None
 
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:  # noqa: B027
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:  # noqa: B027
         """Raise ValueError if no theta can be fitted to these points once weight z is set aside."""
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
@@ -444,7 +444,7 @@ class Loss(ABC):
         (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
         return np.asarray(bounds)
 
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
 
         Those of a row have the same bits whichever other rows are present.
@@ -466,7 +466,7 @@ class Loss(ABC):
         with ignore_overflow():
             return self._sum_gradients(np.asarray(theta), rows, labels, factors, cache)
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         def work(chunk: slice) -> tuple[Array]:
             gradients = self.gradients(theta, rows[chunk], None if y is None else y[chunk])
             return (weights[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)

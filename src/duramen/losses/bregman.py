@@ -304,7 +304,7 @@ class BregmanLoss(KCentresLoss):
     def inside(self, centres: Array) -> Array:
         return self.divergence.inside(centres)
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
         found = super().explain(theta, X, y, mean)
         if found is None or not isinstance(self.divergence, ColumnDivergence):
             return None

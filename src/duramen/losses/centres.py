@@ -72,7 +72,7 @@ class CentreLoss(BuiltInLoss):
     def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
         """Compute the gradient of each row's loss in its nearest centre: (b, d), in float64."""
 
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
         rows, k = self._rows(X), self.n_centres
         found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k))
         if found < k:
@@ -92,18 +92,18 @@ class CentreLoss(BuiltInLoss):
         cost, cluster = self.values_and_cache(theta, X)
         return {"cluster": cluster, "distance": cost}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
         nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
         return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
 
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         centres = self._centres(theta, X)
         numbers = self.nearest(theta, X) if cache is None else cache
         with ignore_overflow():
             pulls = self.pulls(X, centres, numbers)
             out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         centres = self._centres(theta, rows)
         numbers = self.nearest(theta, rows) if cache is None else cache
 
@@ -310,8 +310,13 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[
     Without ``numbered`` the numbers may be left at zero, which saves time.
     """
     k, d = centres.shape
+
+    def differences(block: Array) -> list[Array]:
+        total = squared_differences(block, centres)
+        return first_least(total) if numbered else [total.min(axis=0), np.zeros(len(block), dtype=np.int32)]
+
     if d <= FEW_COLUMNS:
-        return least_cost(X, lambda block: _by_differences(block, centres, numbered), scratch=d + 2 * k)
+        return least_cost(X, differences, scratch=d + 2 * k)
     shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
     sizes = row_products(moved, moved)
@@ -408,10 +413,3 @@ def least_two(costs: Array) -> tuple[Array, Array, Array]:
     least, first = first_least(costs)
     costs[first, np.arange(len(first))] = np.inf
     return first, least, costs.min(axis=0)
-
-
-def _by_differences(block: Array, centres: Array, numbered: bool) -> list[Array]:
-    total = squared_differences(block, centres)
-    if numbered:
-        return first_least(total)
-    return [total.min(axis=0), np.zeros(len(block), dtype=np.int32)]

@@ -80,36 +80,28 @@ class PredictorLoss(BuiltInLoss):
     def curvature_at_zero(self, y: Array) -> Array:
         """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
 
-    @abstractmethod
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
-        """Find the linear function of each row whose size makes its loss large; also name it.
-
-        For a "residual" it is one of the row and the label, (x, y).
-        """
-
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Convert checked labels to the form in which the loss is computed."""
         return y.astype(dtype, copy=False)
 
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
         if y is None:
             raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
         self.check_labels(y)
         if not self.has_classes:
             return
-        numbers = y > 0 if self.classifies else y.astype(np.intp)
-        found = np.bincount(numbers, weights, minlength=self.n_classes)
-        if not found.all():
-            labels = np.unique(y[weights > 0]).tolist()
+        live = weights > 0
+        classes, numbers = np.unique(y[live], return_inverse=True)
+        if len(classes) < self.n_classes:
             raise ValueError(
-                f"the points of positive weight have the labels {labels}; {self!r} needs "
+                f"the points of positive weight have the labels {classes.tolist()}; {self!r} needs "
                 f"{self.n_classes} classes"
             )
+        found = np.bincount(numbers, weights[live])
         if self.classifies and z >= found.min():
-            rare = y[numbers == found.argmin()][0]
             raise ValueError(
-                f"n_outliers={z:g} could set aside the whole class {rare}, of weight {found.min():g}; "
-                "take fewer outliers than the smaller class weighs"
+                f"n_outliers={z:g} could set aside the whole class {classes[found.argmin()]}, of weight "
+                f"{found.min():g}; take fewer outliers than the smaller class weighs"
             )
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
@@ -119,7 +111,7 @@ class PredictorLoss(BuiltInLoss):
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
         return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
         gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
@@ -128,7 +120,7 @@ class PredictorLoss(BuiltInLoss):
             np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
         gradients[..., d:] = slopes[..., None]
 
-    def _sum_gradients(self, theta: Array, rows: Rows, y: Array | None, weights: Array, cache: Any) -> Array:
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         slopes = self.slopes(theta, rows, y) if cache is None else cache
         slopes = (slopes.T * weights.astype(np.float64, copy=False)).T
 
@@ -149,15 +141,6 @@ class PredictorLoss(BuiltInLoss):
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
         return self._over_rows(ball.theta, rows, y, reach=_reach(ball, rows, self.reach(rows)))[0]
-
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
-        assert y is not None
-        kind, leads = self.leads(theta, X, y)
-        values = np.column_stack([X, y]) if kind == "residual" else X
-        leads, offsets = np.split(leads, [values.shape[1]], axis=1)
-        usual = np.broadcast_to(mean[: values.shape[1]], values.shape)
-        rest = (leads * usual).sum(axis=1) + offsets.sum(axis=1)
-        return Explanation(kind, usual, leads * (values - usual), rest)
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
@@ -271,14 +254,15 @@ class LinearLoss(PredictorLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         return {"value": self._predictors(theta, X)}
 
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Follow the predictor in the direction in which the loss grows."""
         if self.classifies:
-            return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
+            return explanation("margin", -self.encode_labels(y, np.float64)[:, None] * theta, X, mean)
         upward = np.where(self.slopes(theta, X, y) < 0, -1.0, 1.0)[:, None]
-        if self.of_residual:
-            return "residual", upward * np.insert(theta, X.shape[1], -1.0)
-        return "predictor", upward * theta
+        if not self.of_residual:
+            return explanation("predictor", upward * theta, X, mean)
+        leads = upward * np.insert(theta, X.shape[1], -1.0)
+        return explanation("residual", leads, np.column_stack([X, y]), mean)
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
         values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
@@ -334,6 +318,14 @@ class LinearLoss(PredictorLoss):
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
 
 
+def explanation(kind: str, leads: Array, values: Array, mean: Array) -> Explanation:
+    """Explain losses that are large where <leads, (values, 1)> is."""
+    d = values.shape[1]
+    usual = np.broadcast_to(mean[:d], values.shape)
+    rest = (leads[:, :d] * usual).sum(axis=1) + leads[:, d:].sum(axis=1)
+    return Explanation(kind, usual, leads[:, :d] * (values - usual), rest)
+
+
 def linear_predictors(block: Array, weights: Array) -> Array:
     """Compute the products of rows and weights, class by class, so that they do not depend on positions."""
     if weights.ndim == 1:
@@ -379,9 +371,7 @@ class _MarginLoss(LinearLoss):
             raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
-        signs = y.astype(dtype)
-        signs -= 0.5  # 1 stays above zero, 0 and -1 fall below
-        return np.copysign(1, signs, out=signs)
+        return np.copysign(1, y.astype(dtype) - 0.5)  # 0 counts as -1
 
     def vc_dimension(self, n_columns: int) -> float:
         return float(n_columns + self.fit_intercept + 1)
@@ -664,10 +654,8 @@ def entropy_of_log(x: Array, c: Array, u: Array) -> Array:
 
 def exp_excess_near(u: Array) -> Array:
     """Compute exp(u) - 1 - u for |u| <= 1 by its series, to a few units in the last place."""
-    total = np.full_like(u, _EXP_COEFFICIENTS[0])
-    for coefficient in _EXP_COEFFICIENTS[1:]:
+    total = np.zeros_like(u)
+    for coefficient in _EXP_COEFFICIENTS:
         total *= u
         total += coefficient
-    total *= u
-    total *= u
-    return total
+    return total * u * u

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import PredictorLoss, refuse_labels, softplus
+from duramen.losses.base import Explanation, ignore_overflow
+from duramen.losses.linear import PredictorLoss, explanation, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class SoftmaxLoss(PredictorLoss):
         m = self._predictors(theta, X)
         return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
 
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Compare the label's predictor with the strongest of the others."""
         labels, predictors = y.astype(np.intp), self._predictors(theta, X)
         predictors[np.arange(len(X)), labels] = -np.inf
-        return "classes", theta[predictors.argmax(axis=1)] - theta[labels]
+        return explanation("classes", theta[predictors.argmax(axis=1)] - theta[labels], X, mean)
 
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():
