@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -43,32 +43,23 @@ from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 
 def lengths(vectors: Array) -> Array:
-    """Compute Euclidean lengths along the last axis, also where the squares would overflow.
-
-    Examples
-    --------
-    >>> lengths(np.array([[3e200, 4e200], [0.0, 0.0]]))
-    array([5.e+200, 0.e+000])
-    """
+    """Compute Euclidean lengths along the last axis, also where the squares would overflow."""
     return np.hypot.reduce(vectors, axis=-1)
 
 
 def distance(theta: Any, other: Any) -> float:
-    """Compute the distance between two parameters: Euclidean, and the maximum over centres.
+    """Compute the distance between two parameters: Euclidean, and the maximum over centres."""
+    return float(lengths(_step(theta, other)).max())
 
-    Examples
-    --------
-    >>> distance([0.0, 0.0], [3.0, 4.0])
-    5.0
-    >>> distance([[0.0], [10.0]], [[1.0], [12.0]])
-    2.0
-    """
+
+def _step(theta: Any, other: Any) -> Array:
+    """Subtract parameters of the same shape."""
     one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if one.shape != two.shape:
         raise ValueError(
             f"parameters of shapes {one.shape} and {two.shape} cannot be compared; the shapes must agree"
         )
-    return float(lengths(one - two).max())
+    return one - two
 
 
 def dual_norms(gradients: Array) -> Array:
@@ -120,12 +111,7 @@ class Ball:
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
-        given = np.asarray(theta, dtype=np.float64)
-        if given.shape != self.theta.shape:
-            raise ValueError(
-                f"theta has shape {given.shape}; a ball of shape {self.theta.shape} needs the same"
-            )
-        step = given - self.theta
+        step = _step(theta, self.theta)
         length = lengths(step)[..., None]
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
@@ -330,13 +316,8 @@ class Loss(ABC):
     fitter: ClassVar[str] = "gradient"
     """The name of the fit in :mod:`duramen.solvers.alternate` that refits theta."""
 
-    if TYPE_CHECKING:  # only of losses that have them: a custom loss may use these names as it likes
-
-        @property
-        def n_centres(self) -> int: ...
-
-        @property
-        def n_classes(self) -> int: ...
+    n_centres: int
+    n_classes: int  # these two only of losses that have them: a custom loss may use the names as it likes
 
     @property
     def convex(self) -> bool:

@@ -13,7 +13,7 @@ from scipy.special import xlogy
 from duramen.arrays import Array, dense_block, refuse_nonfinite, row_products
 from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow
 from duramen.losses.centres import KCentresLoss, least_among, least_cost
-from duramen.losses.linear import entropy_of_log, exp_excess_near
+from duramen.losses.linear import entropy_of_log
 from duramen.parallel import join_chunks, rows_per_chunk
 
 
@@ -140,7 +140,8 @@ class KLDivergence(ColumnDivergence):
         return 1 / C
 
     def terms(self, X: Array, C: Array) -> Array:
-        return relative_entropy(X, C)
+        X, C = np.broadcast_arrays(X, C)
+        return entropy_of_log(X, C, -_log_ratio(np.where(X == 0, np.finfo(X.dtype).tiny, X), C))
 
     def outside(self, X: Array) -> Array:
         return X < 0
@@ -169,8 +170,13 @@ class ItakuraSaitoDivergence(ColumnDivergence):
     def second(self, C: Array) -> Array:
         return 1 / np.square(C)
 
+    def slope(self, X: Array, centre: Array) -> Array:
+        return (centre - X) / centre / centre  # where the square would vanish, too
+
     def terms(self, X: Array, C: Array) -> Array:
-        return itakura_saito(X, C)
+        v = _log_ratio(X, C)
+        with ignore_overflow():
+            return entropy_of_log(np.ones_like(v), X / C, v)  # exp v - 1 - v
 
     def outside(self, X: Array) -> Array:
         return X <= 0
@@ -407,34 +413,6 @@ class BregmanLoss(KCentresLoss):
 
         least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
         return self._checked(least, rows), numbers
-
-
-def relative_entropy(x: Array, c: Array) -> Array:
-    """Compute x log(x / c) - x + c for x >= 0 and c > 0, with 0 log 0 = 0.
-
-    Examples
-    --------
-    >>> relative_entropy(np.array([0.0, 1.0, 2.0]), np.array([3.0, 1.0, 1.0]))
-    array([3.        , 0.        , 0.38629436])
-    """
-    x, c = np.broadcast_arrays(x, c)
-    return entropy_of_log(x, c, -_log_ratio(np.where(x == 0, np.finfo(x.dtype).tiny, x), c))
-
-
-def itakura_saito(x: Array, c: Array) -> Array:
-    """Compute x / c - log(x / c) - 1 for x > 0 and c > 0.
-
-    Examples
-    --------
-    >>> itakura_saito(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
-    array([0.        , 0.30685282])
-    """
-    v = _log_ratio(x, c)
-    with ignore_overflow():
-        excess = np.asarray(x / c - v - 1)
-    near = np.flatnonzero(np.abs(v) < 1)
-    excess.put(near, exp_excess_near(v.take(near)))
-    return excess
 
 
 def _log_ratio(x: Array, c: Array) -> Array:

@@ -40,11 +40,7 @@ class CentreLoss(BuiltInLoss):
 
     has_centres = True
     fitter = "mean"
-
-    @property
-    def n_centres(self) -> int:
-        """The number of centres."""
-        return 1
+    n_centres = 1
 
     def of_one_centre(self) -> CentreLoss:
         """Return this loss with a single centre."""
@@ -137,10 +133,7 @@ class KCentresLoss(CentreLoss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_count("k", self.k))
-
-    @property
-    def n_centres(self) -> int:
-        return self.k
+        object.__setattr__(self, "n_centres", self.k)
 
     def of_one_centre(self) -> KCentresLoss:
         return replace(self, k=1)
@@ -273,8 +266,7 @@ class KMedianLoss(_KDistanceLoss):
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
-        with ignore_overflow():
-            return np.where(squared > 0, 1 / np.sqrt(squared), 0)
+        return np.divide(1, np.sqrt(squared), out=np.zeros_like(squared), where=squared > 0)
 
 
 @dataclass(frozen=True)

@@ -654,8 +654,8 @@ def entropy_of_log(x: Array, c: Array, u: Array) -> Array:
 
 def exp_excess_near(u: Array) -> Array:
     """Compute exp(u) - 1 - u for |u| <= 1 by its series, to a few units in the last place."""
-    total = np.zeros_like(u)
-    for coefficient in _EXP_COEFFICIENTS:
+    total = np.full_like(u, _EXP_COEFFICIENTS[0])
+    for coefficient in _EXP_COEFFICIENTS[1:]:
         total *= u
         total += coefficient
     return total * u * u
