@@ -185,8 +185,8 @@ class DistanceLoss(CentreLoss):
         reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (d * limits.tiny) ** 0.5
         with ignore_overflow():
             t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0], dtype=np.float64) * (1 + slack)
-            ends = t, t + reach, np.maximum(t - reach, 0)
-            here, up, down = (self.height(np.square(distances)) for distances in ends)
+            here, up = self.height(t * t), self.height((t + reach) ** 2)
+            down = self.height(np.maximum(t - reach, 0) ** 2)
             change = np.maximum(up - here, here - down) + slack * up
             return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
