@@ -346,7 +346,7 @@ class Loss(ABC):
 
         At a kink it is one of the one-sided gradients. Sparse rows give a CSR array.
         """
-        raise self._missing("gradients", "theta, X, y")
+        raise self._missing("gradients")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
@@ -362,7 +362,7 @@ class Loss(ABC):
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
-        raise self._missing("hessian_norms", "theta, X, y")
+        raise self._missing("hessian_norms")
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
@@ -473,10 +473,10 @@ class Loss(ABC):
             found["deviation"] = np.min([*around.rises().values()], axis=0)
         return around
 
-    def _missing(self, method: str, arguments: str) -> MissingPropertyError:
+    def _missing(self, method: str) -> MissingPropertyError:
         name = type(self).__name__
         return MissingPropertyError(
-            f"{name} has no {method}; define {name}.{method}({arguments}) to use it here"
+            f"{name} has no {method}; define {name}.{method}(theta, X, y) to use it here"
         )
 
     def _rows(self, X: Any) -> Rows:

@@ -575,8 +575,7 @@ class QuantileLoss(LinearLoss):
         return float(max(self.quantile, 1 - self.quantile))
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        r = y - m
-        return np.maximum(self.quantile * r, (self.quantile - 1) * r)
+        return self.slope(m, y) * (m - y)
 
     def slope(self, m: Array, y: Array) -> Array:
         return np.sign(m - y) / 2 + (0.5 - self.quantile)
