@@ -60,7 +60,7 @@ class Divergence(ABC):
         raise MissingPropertyError(f"{self.name} has no curvature; pass curvature_bound= to use deviation")
 
     def outside(self, X: Array) -> Array:
-        """Return a mask (n, d) of the data entries outside the domain."""
+        """Return a mask (n, d) of the data entries outside the domain, where costs are not finite."""
         return np.zeros(X.shape, dtype=bool)
 
     def outside_centres(self, C: Array) -> Array:
