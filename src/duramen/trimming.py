@@ -346,7 +346,7 @@ class Fit(ABC):
 
     def losses(self, theta: Array) -> Array:
         """Compute the loss of every point."""
-        return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
+        return self.problem.loss.values(theta, self.problem.X, self.problem.y)
 
     @abstractmethod
     def refit(self, here: Iterate) -> Iterate:

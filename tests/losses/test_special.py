@@ -5,11 +5,12 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from duramen.losses.bregman import itakura_saito, relative_entropy
+from duramen.losses.bregman import ItakuraSaitoDivergence, KLDivergence
 from duramen.losses.linear import exp_excess_near
 
 getcontext().prec = 400
 EPS = np.finfo(float).eps
+relative_entropy, itakura_saito = KLDivergence().terms, ItakuraSaitoDivergence().terms
 
 RATIOS = [
     *(1 + sign * 10.0**-k for k in range(1, 16) for sign in (1, -1)),

@@ -1,8 +1,7 @@
 """A learning problem: a non-negative loss f(theta, x), and how fast it can change.
 
-The paper's problems are continuous and bounded: theta stays in a ball around an
-anchor, and each loss has a constant alpha for at least one of three kinds of
-continuity (Definition 1 and Remark 1; appendix on Definition 1). Each kind
+Parameters theta stay in a ball around an anchor, and each loss has a constant alpha for
+at least one of three kinds of continuity (paper, Definition 1 and Remark 1). Each kind
 bounds how far f(theta, x) can be from f(anchor, x) inside a ball of radius l:
 
 =================  ============================================  ======================================
@@ -13,14 +12,9 @@ smooth             the gradient: ``smoothness``                  |g| l + alpha l
 Lipschitz Hessian  the Hessian:  ``hessian_lipschitz``           |g| l + |H| l^2 / 2 + alpha l^3 / 6
 =================  ============================================  ======================================
 
-with g and H the gradient and the Hessian at the anchor, all norms dual to the
-distance of parameters. Constants are given separately for each point: the paper
-takes their maximum, which one outlier can make useless.
-
-Parameters are a flat vector, or a (k, d) array of k centres. The distance between two
-vectors is Euclidean; between two sets of centres, it is the largest distance between
-centres of the same index (paper, appendix A), so a ball around centres is a
-product of k Euclidean balls.
+with g and H the gradient and the Hessian at the anchor. Constants are those of each point:
+their maximum, as in the paper, can be one outlier's. The distance of two parameter vectors is
+Euclidean; that of two (k, d) arrays of centres is the largest between centres of the same index.
 """
 
 from __future__ import annotations
@@ -28,9 +22,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -45,48 +39,31 @@ from duramen.arrays import (
     refuse_nonfinite,
     to_dense,
 )
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 
 def lengths(vectors: Array) -> Array:
-    """Compute Euclidean lengths along the last axis, also where the squares would overflow.
-
-    Examples
-    --------
-    >>> lengths(np.array([[3e200, 4e200], [0.0, 0.0]]))
-    array([5.e+200, 0.e+000])
-    """
-    largest = np.abs(vectors).max(axis=-1, keepdims=True)
-    scale = np.where(largest > 0, largest, 1.0)
-    return np.linalg.norm(vectors / scale, axis=-1) * scale[..., 0]
+    """Compute Euclidean lengths along the last axis, also where the squares would overflow."""
+    return np.hypot.reduce(vectors, axis=-1)
 
 
 def distance(theta: Any, other: Any) -> float:
-    """Compute the distance between two parameters: Euclidean, and the maximum over centres.
+    """Compute the distance between two parameters: Euclidean, and the maximum over centres."""
+    return float(lengths(_step(theta, other)).max())
 
-    Examples
-    --------
-    >>> distance([0.0, 0.0], [3.0, 4.0])
-    5.0
-    >>> distance([[0.0], [10.0]], [[1.0], [12.0]])
-    2.0
-    """
+
+def _step(theta: Any, other: Any) -> Array:
+    """Subtract parameters of the same shape."""
     one, two = np.asarray(theta, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if one.shape != two.shape:
         raise ValueError(
             f"parameters of shapes {one.shape} and {two.shape} cannot be compared; the shapes must agree"
         )
-    return float(lengths(one - two).max())
+    return one - two
 
 
 def dual_norms(gradients: Array) -> Array:
-    """Compute the dual norms of gradients (n, *theta.shape) to :func:`distance`: (n,).
-
-    Inside a ball of radius l a loss with gradient g changes by at most l times
-    this, to first order: the Euclidean norm, and its sum over centres.
-    """
-    if sparse.issparse(gradients):
-        return np.asarray(sparse.linalg.norm(gradients, axis=1))
+    """Compute the norms of gradients (n, *theta.shape) dual to :func:`distance`: a sum over centres."""
     with np.errstate(over="ignore"):  # the square of a gradient may be infinite
         norms = np.linalg.norm(gradients, axis=-1)
     return np.asarray(norms if norms.ndim == 1 else norms.sum(axis=-1))
@@ -134,12 +111,7 @@ class Ball:
 
     def project(self, theta: Any) -> Array:
         """Return the point of the ball nearest to ``theta``; centre by centre."""
-        given = np.asarray(theta, dtype=np.float64)
-        if given.shape != self.theta.shape:
-            raise ValueError(
-                f"theta has shape {given.shape}; a ball of shape {self.theta.shape} needs the same"
-            )
-        step = given - self.theta
+        step = _step(theta, self.theta)
         length = lengths(step)[..., None]
         shrink = np.divide(self.radius, length, out=np.ones_like(length), where=length > self.radius)
         return self.theta + step * shrink
@@ -255,25 +227,21 @@ METHODS = {"lipschitz": "lipschitz", "smooth": "smoothness", "hessian": "hessian
 class Neighbourhood:
     """What bounds the change of each f in a ball, in float64, without what the loss does not define.
 
-    Attributes
-    ----------
-    radius : float
-    constants : dict of arrays (n,)
-        By kind of continuity; for "hessian" ``|H| + alpha l / 3``. Also "deviation", a bound itself.
-    norms : array (n,)
-        Of the gradients at the middle of the ball.
-    gradients : array (n, p) or CSR, or None
+    ``constants`` are (n,) by kind of continuity, for "hessian" ``|H| + alpha l / 3``, and "deviation" is a
+    bound itself. ``gradients`` (n, p), an array or a LinearOperator, are those in the middle of the ball.
     """
 
     radius: Any
     constants: dict[str, Array]
-    norms: Any = 0.0
-    gradients: Any = None
+    norms: Any
+    gradients: Any
 
     def rise(self, kind: str, constant: Any, slope: Any) -> Any:
         """Bound the change in the ball by one kind of continuity: xi(l)."""
-        if kind in ("lipschitz", "deviation"):
-            return constant * (self.radius if kind == "lipschitz" else 1.0)
+        if kind == "deviation":
+            return constant
+        if kind == "lipschitz":
+            return constant * self.radius
         return slope * self.radius + constant * (self.radius**2 / 2)
 
     def rises(self) -> dict[str, Array]:
@@ -282,7 +250,7 @@ class Neighbourhood:
 
     def products(self, gradient: Array) -> Array:
         """Compute <g_i, G>."""
-        return np.asarray(self.gradients @ gradient.ravel(), dtype=np.float64)
+        return np.asarray(self.gradients @ gradient.ravel())
 
     def gradient_sum(self, weights: Array) -> Array:
         """Sum weight times gradient."""
@@ -292,14 +260,9 @@ class Neighbourhood:
 class Explanation(NamedTuple):
     """What makes the losses of n rows large, column by column: the parts and the rest add up to a whole.
 
-    Attributes
-    ----------
-    kind : str
-        "margin", "residual", "predictor", "classes", "distance" or "divergence".
-    usual, parts : arrays (n, d)
-        What each value is compared with, and what it adds. For "residual", (n, d + 1), the label last.
-    rest : array (n,)
-        What a usual row already has.
+    ``parts`` (n, d) is what each value adds, ``usual`` (n, d) what it is compared with, and ``rest`` (n,)
+    what a usual row already has. The kind is "margin", "residual" (then the label is a last column),
+    "predictor", "classes", "distance" or "divergence".
     """
 
     kind: str
@@ -353,13 +316,8 @@ class Loss(ABC):
     fitter: ClassVar[str] = "gradient"
     """The name of the fit in :mod:`duramen.solvers.alternate` that refits theta."""
 
-    if TYPE_CHECKING:  # only of losses that have them: a custom loss may use these names as it likes
-
-        @property
-        def n_centres(self) -> int: ...
-
-        @property
-        def n_classes(self) -> int: ...
+    n_centres: int
+    n_classes: int  # these two only of losses that have them: a custom loss may use the names as it likes
 
     @property
     def convex(self) -> bool:
@@ -375,11 +333,7 @@ class Loss(ABC):
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute f(theta, x_i): (n,), non-negative."""
 
-    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
-        """Compute the values for another theta on rows and labels that were checked before."""
-        return self.values(theta, X, y)
-
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array | None]:
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Any]:
         """Compute the values, and the ``cache`` that makes ``gradient_sum`` cheap.
 
         The cache is one number per row: the slope of a linear loss, or the
@@ -392,7 +346,7 @@ class Loss(ABC):
 
         At a kink it is one of the one-sided gradients. Sparse rows give a CSR array.
         """
-        raise self._missing("gradients", "theta, X, y")
+        raise self._missing("gradients")
 
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         """Bound the slope: (n,) with ``|f(a, x_i) - f(b, x_i)| <= alpha_i dist(a, b)``; or None."""
@@ -406,9 +360,9 @@ class Loss(ABC):
         """Bound the change of the Hessian: (n,) with ``|H(a) - H(b)| <= alpha_i dist(a, b)``; or None."""
         return None
 
-    def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array | None:
-        """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,); or None."""
-        return None
+    def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
+        """Compute the norm of the Hessian of f(theta, x_i) in theta: (n,)."""
+        raise self._missing("hessian_norms")
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...] | None:
         """Return the shape of theta for rows of ``n_columns`` columns; None if any shape will do."""
@@ -437,50 +391,41 @@ class Loss(ABC):
         """
         return {}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
         """Find what makes the losses of dense rows large, compared with usual values; None if not known.
 
         ``mean`` (d,) are the usual means of the columns, with that of the labels last where there are labels.
         """
         return None
 
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:  # noqa: B027
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:  # noqa: B027
         """Raise ValueError if no theta can be fitted to these points once weight z is set aside."""
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         """Bound ``|f(theta, x_i) - f(ball.theta, x_i)|`` over the ball: (n,), the paper's xi(l).
 
-        The smallest, row by row, of the bounds by each kind of continuity that
-        the loss has. Built-in losses override it with (nearly) the supremum,
-        enlarged for rounding so that it bounds computed values too. A custom
-        loss gets no such allowance for its own rounding.
-
-        Raises
-        ------
-        MissingPropertyError
-            If the loss has no constants.
+        The smallest, row by row, of the bounds by each kind of continuity that the loss has;
+        MissingPropertyError if it has none. Built-in losses override it with (nearly) the
+        supremum, enlarged for rounding so that it bounds computed values too. A custom loss
+        gets no such allowance for its own rounding, and bounds in float64.
         """
         rows = as_rows(X, check_values=False)
         labels = None if y is None else as_column(y, rows.shape[0], "y")
-        bounds = np.empty(rows.shape[0])
 
-        def work(chunk: slice) -> None:
-            part = None if labels is None else labels[chunk]
-            rises = self._continuity(ball, rows[chunk], part).rises()
-            if not rises:
+        def work(chunk: slice) -> tuple[Array]:
+            around = self.neighbourhood(ball, rows[chunk], None if labels is None else labels[chunk])
+            if not around.constants:
                 name = type(self).__name__
                 raise MissingPropertyError(
                     f"{name} has no lipschitz, smoothness or hessian_lipschitz constants, and deviation "
                     f"needs one of them; define {name}.lipschitz(X, y) or another"
                 )
-            bounds[chunk] = np.min([*rises.values()], axis=0)
+            return (around.constants["deviation"],)
 
-        for_each_chunk(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
-        if rows.dtype == bounds.dtype:
-            return bounds
-        return np.nextafter(bounds.astype(rows.dtype), np.inf, dtype=rows.dtype)  # never rounded down
+        (bounds,) = join_chunks(work, rows.shape[0], rows_per_chunk(8 * ball.theta.size))
+        return np.asarray(bounds)
 
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         """Write the gradients into ``out`` (n, theta.size); ``cache`` is that of theta and the rows, if any.
 
         Those of a row have the same bits whichever other rows are present.
@@ -497,54 +442,41 @@ class Loss(ABC):
         """
         rows = as_rows(X, check_values=False)
         n = rows.shape[0]
-        theta = np.asarray(theta)
         labels = None if y is None else as_column(y, n, "y")
         factors = np.ones(n) if weights is None else as_column(weights, n, "weights")
+        with ignore_overflow():
+            return self._sum_gradients(np.asarray(theta), rows, labels, factors, cache)
 
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         def work(chunk: slice) -> tuple[Array]:
-            part = None if labels is None else labels[chunk]
-            gradients = self.gradients(theta, rows[chunk], part)
-            return (factors[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
+            gradients = self.gradients(theta, rows[chunk], None if y is None else y[chunk])
+            return (weights[chunk] @ gradients.reshape(gradients.shape[0], theta.size),)
 
-        return np.asarray(sum_over_chunks(work, n, rows_per_chunk(8 * theta.size))[0]).reshape(theta.shape)
+        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(8 * theta.size))
+        return np.asarray(total).reshape(theta.shape)
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute all that bounds each f in a ball, the best bound on its change included."""
-        around = self._continuity(ball, X, y)
-        if type(self).deviation is not Loss.deviation:
-            best = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
-        elif around.constants:
-            best = np.min([*around.rises().values()], axis=0)
-        else:
-            return around
-        return replace(around, constants={**around.constants, "deviation": best})
-
-    def _continuity(self, ball: Ball, X: Any, y: Any) -> Neighbourhood:
-        """Collect the constants of each kind of continuity, and the gradients that they go with."""
-        radius, found = np.float64(ball.radius), {}
-        for kind, method in METHODS.items():
-            constant = getattr(self, method)(X, y)
-            if constant is not None:
-                found[kind] = np.asarray(constant, dtype=np.float64)
+        radius, norms, gradients = np.float64(ball.radius), np.zeros(1), None
+        found = {kind: getattr(self, method)(X, y) for kind, method in METHODS.items()}
+        found = {kind: np.asarray(one, dtype=np.float64) for kind, one in found.items() if one is not None}
         if "hessian" in found:
-            norms = self.hessian_norms(ball.theta, X, y)
-            if norms is None:
-                raise self._missing("hessian_norms", "theta, X, y")
-            found["hessian"] = norms + found["hessian"] * (radius / 3)
-        if not (
-            {"smooth", "hessian"} & set(found) or (self.convex and type(self).gradients is not Loss.gradients)
-        ):
-            return Neighbourhood(radius, found)
-        gradients = self.gradients(ball.theta, X, y)
-        norms = np.asarray(dual_norms(gradients), dtype=np.float64)
-        if not sparse.issparse(gradients):
-            gradients = gradients.reshape(len(norms), ball.theta.size)
-        return Neighbourhood(radius, found, norms, gradients)
+            found["hessian"] = self.hessian_norms(ball.theta, X, y) + found["hessian"] * (radius / 3)
+        known_convex = self.convex and type(self).gradients is not Loss.gradients
+        if known_convex or "smooth" in found or "hessian" in found:
+            gradients = to_dense(self.gradients(ball.theta, X, y)).astype(np.float64, copy=False)
+            norms, gradients = dual_norms(gradients), gradients.reshape(-1, ball.theta.size)
+        around = Neighbourhood(radius, found, norms, gradients)
+        if type(self).deviation is not Loss.deviation:
+            found["deviation"] = np.asarray(self.deviation(ball, X, y), dtype=np.float64)
+        elif found:
+            found["deviation"] = np.min([*around.rises().values()], axis=0)
+        return around
 
-    def _missing(self, method: str, arguments: str) -> MissingPropertyError:
+    def _missing(self, method: str) -> MissingPropertyError:
         name = type(self).__name__
         return MissingPropertyError(
-            f"{name} has no {method}; define {name}.{method}({arguments}) to use it here"
+            f"{name} has no {method}; define {name}.{method}(theta, X, y) to use it here"
         )
 
     def _rows(self, X: Any) -> Rows:
@@ -604,6 +536,13 @@ class BuiltInLoss(Loss):
     def reach(self, X: Any) -> Array:
         """Compute how far a unit of theta moves the number, row by row."""
 
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        theta = self._parameters(theta, rows)
+        gradients = np.zeros((rows.shape[0], *theta.shape), dtype=rows.dtype)
+        self.put_gradients(gradients.reshape(len(gradients), theta.size), theta, rows, y, None)
+        return gradients
+
     def lipschitz(self, X: Any, y: Any = None) -> Array | None:
         return self._constants(self.reach(X)).get("lipschitz")
 
@@ -631,7 +570,7 @@ def vc_of_unions(dimension: int, k: int) -> float:
 
 def ignore_overflow() -> np.errstate:
     """Let NumPy compute infinity, zero and NaN without a warning: the results are checked instead."""
-    return np.errstate(over="ignore", under="ignore", invalid="ignore")
+    return np.errstate(all="ignore")
 
 
 def require_finite(values: Array, rows: Rows) -> Array:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import xlogy
 
-from duramen.arrays import Array, dense_block, row_products
-from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow, require_finite
+from duramen.arrays import Array, dense_block, refuse_nonfinite, row_products
+from duramen.losses.base import Ball, Explanation, MissingPropertyError, ignore_overflow
 from duramen.losses.centres import KCentresLoss, least_among, least_cost
-from duramen.losses.linear import exp_excess_near
-from duramen.parallel import for_each_chunk, rows_per_chunk
-
-_NEAR = 0.5  # |x / c - 1| below which a series keeps more digits
+from duramen.losses.linear import entropy_of_log
+from duramen.parallel import join_chunks, rows_per_chunk
 
 
 class Divergence(ABC):
@@ -40,14 +39,12 @@ class Divergence(ABC):
 
     def between(self, X: Array, C: Array) -> Array:
         """Compute d(x_i, c_i): (n,). Override it if the definition loses digits."""
-        slopes = np.broadcast_to(self.gradient(C), X.shape)
-        return np.maximum(self.phi(X) - self.phi(C) - row_products(X - C, slopes), 0)
+        return np.maximum(self.phi(X) - self.phi(C) - row_products(X - C, self.gradient(C)), 0)
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
         """Bound the rounding error of the computed d(x_i, c_i), ``costs``: (n,)."""
-        unit = (X.shape[1] + 8) * np.finfo(X.dtype).eps
-        slopes = np.broadcast_to(np.abs(self.gradient(C)), X.shape)
-        return unit * (np.abs(self.phi(X)) + np.abs(self.phi(C)) + row_products(np.abs(X - C), slopes))
+        terms = row_products(np.abs(X - C), np.abs(self.gradient(C)))
+        return (X.shape[1] + 8) * np.finfo(X.dtype).eps * (np.abs(self.phi(X)) + np.abs(self.phi(C)) + terms)
 
     def slope(self, X: Array, centre: Array) -> Array:
         """Compute the gradient of d(x_i, c) in one centre c, (n, d): phi's Hessian at c times c - x_i."""
@@ -63,7 +60,7 @@ class Divergence(ABC):
         raise MissingPropertyError(f"{self.name} has no curvature; pass curvature_bound= to use deviation")
 
     def outside(self, X: Array) -> Array:
-        """Return a mask (n, d) of the data entries outside the domain."""
+        """Return a mask (n, d) of the data entries outside the domain, where costs are not finite."""
         return np.zeros(X.shape, dtype=bool)
 
     def outside_centres(self, C: Array) -> Array:
@@ -75,15 +72,32 @@ class Divergence(ABC):
         return C
 
 
-class _SumOfTerms(Divergence):
-    """A divergence computed as a sum of non-negative terms, each accurate to a few units."""
+class ColumnDivergence(Divergence):
+    """A sum over columns of non-negative terms, each accurate to a few units."""
+
+    @abstractmethod
+    def terms(self, X: Array, C: Array) -> Array:
+        """Compute what each column adds to d(x_i, c_i): (n, d)."""
+
+    @abstractmethod
+    def second(self, C: Array) -> Array:
+        """Compute the second derivatives of phi, which must not grow away from zero: (k, d)."""
+
+    def between(self, X: Array, C: Array) -> Array:
+        return np.asarray(self.terms(X, C).sum(axis=1))
 
     def rounding(self, X: Array, C: Array, costs: Array) -> Array:
         return (X.shape[1] + 64) * np.finfo(X.dtype).eps * costs
 
+    def slope(self, X: Array, centre: Array) -> Array:
+        return (centre - X) * self.second(centre)
+
+    def curvature(self, centres: Array, radius: Array) -> Array:
+        return self.second(np.maximum(centres - radius, 0))
+
 
 @dataclass(frozen=True)
-class SquaredDivergence(_SumOfTerms):
+class SquaredDivergence(ColumnDivergence):
     """phi = |x|^2: the squared Euclidean distance, as in k-means."""
 
     name = "squared"
@@ -95,19 +109,19 @@ class SquaredDivergence(_SumOfTerms):
     def gradient(self, X: Array) -> Array:
         return 2 * X
 
+    def second(self, C: Array) -> Array:
+        return np.full_like(C, 2)
+
+    def terms(self, X: Array, C: Array) -> Array:
+        return np.square(X - C)
+
     def between(self, X: Array, C: Array) -> Array:
         gap = X - C
         return row_products(gap, gap)
 
-    def slope(self, X: Array, centre: Array) -> Array:
-        return 2 * (centre - X)
-
-    def curvature(self, centres: Array, radius: Array) -> Array:
-        return np.full_like(centres, 2)
-
 
 @dataclass(frozen=True)
-class KLDivergence(_SumOfTerms):
+class KLDivergence(ColumnDivergence):
     """phi = sum x log x: the generalised Kullback-Leibler divergence sum x log(x/c) - x + c.
 
     For counts and other non-negative data; a zero counts as 0 log 0 = 0.
@@ -117,20 +131,17 @@ class KLDivergence(_SumOfTerms):
     domain = "0 or more in the data, more than 0 in the centres"
 
     def phi(self, X: Array) -> Array:
-        return (X * np.log(np.where(X > 0, X, 1))).sum(axis=1)
+        return np.asarray(xlogy(X, X).sum(axis=1))
 
     def gradient(self, X: Array) -> Array:
         return np.log(X) + 1
 
-    def between(self, X: Array, C: Array) -> Array:
-        return np.asarray(relative_entropy(X, C).sum(axis=1))
+    def second(self, C: Array) -> Array:
+        return 1 / C
 
-    def slope(self, X: Array, centre: Array) -> Array:
-        return (centre - X) / centre
-
-    def curvature(self, centres: Array, radius: Array) -> Array:
-        with np.errstate(divide="ignore"):
-            return 1 / np.maximum(centres - radius, 0)
+    def terms(self, X: Array, C: Array) -> Array:
+        X, C = np.broadcast_arrays(X, C)
+        return entropy_of_log(X, C, -_log_ratio(np.where(X == 0, np.finfo(X.dtype).tiny, X), C))
 
     def outside(self, X: Array) -> Array:
         return X < 0
@@ -144,7 +155,7 @@ class KLDivergence(_SumOfTerms):
 
 
 @dataclass(frozen=True)
-class ItakuraSaitoDivergence(_SumOfTerms):
+class ItakuraSaitoDivergence(ColumnDivergence):
     """phi = -sum log x: the Itakura-Saito divergence sum x/c - log(x/c) - 1, for spectra."""
 
     name = "itakura-saito"
@@ -156,15 +167,16 @@ class ItakuraSaitoDivergence(_SumOfTerms):
     def gradient(self, X: Array) -> Array:
         return -1 / X
 
-    def between(self, X: Array, C: Array) -> Array:
-        return np.asarray(itakura_saito(X, C).sum(axis=1))
+    def second(self, C: Array) -> Array:
+        return 1 / np.square(C)
 
     def slope(self, X: Array, centre: Array) -> Array:
-        return (centre - X) / centre / centre
+        return (centre - X) / centre / centre  # where the square would vanish, too
 
-    def curvature(self, centres: Array, radius: Array) -> Array:
-        with np.errstate(divide="ignore", over="ignore"):
-            return 1 / np.maximum(centres - radius, 0) ** 2
+    def terms(self, X: Array, C: Array) -> Array:
+        v = _log_ratio(X, C)
+        with ignore_overflow():
+            return entropy_of_log(np.ones_like(v), X / C, v)  # exp v - 1 - v
 
     def outside(self, X: Array) -> Array:
         return X <= 0
@@ -227,7 +239,7 @@ class CustomDivergence(Divergence):
         return np.stack(bounds).astype(centres.dtype)
 
     def outside(self, X: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with ignore_overflow():
             undefined = np.isnan(self.phi(X)) & np.isfinite(X).all(axis=1)
         return np.broadcast_to(undefined[:, None], X.shape)
 
@@ -298,19 +310,14 @@ class BregmanLoss(KCentresLoss):
     def inside(self, centres: Array) -> Array:
         return self.divergence.inside(centres)
 
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        rows = self._domain_rows(X)
-        return self._nearest(self._centres(theta, rows), rows)
-
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation | None:
-        if isinstance(self.divergence, CustomDivergence):
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
+        found = super().explain(theta, X, y, mean)
+        if found is None or not isinstance(self.divergence, ColumnDivergence):
             return None
-        nearest = theta[self.nearest(theta, X)]  # all built-in divergences are sums over columns
-        parts = self.divergence.between(X.reshape(-1, 1), nearest.reshape(-1, 1)).reshape(X.shape)
-        return Explanation("divergence", nearest, parts, np.zeros(len(X)))
+        return found._replace(kind="divergence", parts=self.divergence.terms(X, found.usual))
 
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        pulls = np.empty(block.shape, dtype=dtype)
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        pulls = np.empty(block.shape)
         for number, centre in enumerate(centres):
             members = np.flatnonzero(numbers == number)
             pulls[members] = self.divergence.slope(block[members], centre)
@@ -326,69 +333,66 @@ class BregmanLoss(KCentresLoss):
         return self.divergence.smooth if self.k == 1 else None
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
-        rows = self._domain_rows(X)
+        rows = self._rows(X)
         centres = self._centres(ball.theta, rows)
         # a centre moves by the radius, and by rounding: each coordinate by a few units of its size
         with ignore_overflow():
             radius = np.float64(ball.radius)
             rounding = 8 * np.finfo(rows.dtype).eps * (np.abs(centres) + radius).astype(rows.dtype)
             curvature = self.divergence.curvature(centres, (rounding + radius).astype(rows.dtype))
-        result = np.empty(len(rows), dtype=rows.dtype)
 
-        def work(chunk: slice) -> None:
+        def work(chunk: slice) -> tuple[Array]:
+            block = dense_block(rows, chunk)
             with ignore_overflow():
-                result[chunk] = self._change(dense_block(rows, chunk), centres, curvature, rounding, radius)
+                costs = np.stack([self.divergence.between(block, centre[None]) for centre in centres])
+                parts = zip(costs, centres, curvature, rounding, strict=True)
+                moves = np.stack([self._move(block, *part, radius) for part in parts])
+                here, highest = costs.min(axis=0), (costs + moves).min(axis=0)
+                change = np.maximum(highest - here, here - (costs - np.minimum(moves, costs)).min(axis=0))
+            return (np.where(np.isnan(change), np.inf, change),)
 
-        for_each_chunk(work, len(rows), rows_per_chunk(6 * rows.shape[1] * rows.dtype.itemsize))
-        return require_finite(result, rows)
+        scratch = (6 * rows.shape[1] + 4 * len(centres)) * rows.dtype.itemsize
+        (change,) = join_chunks(work, len(rows), rows_per_chunk(scratch))
+        return self._checked(change, rows)
 
-    def _change(self, block: Array, centres: Array, curvature: Array, rounding: Array, radius: Any) -> Array:
-        """Bound the change of the smallest divergence by the change of each.
+    def _move(self, block: Array, cost: Array, centre: Array, h: Array, u: Array, radius: Any) -> Array:
+        """Bound the change of each row's divergence, now ``cost``, from a centre.
 
-        Each centre moves by a step of length ``radius`` and by one of ``rounding`` along each axis;
-        ``curvature`` bounds the second derivatives of phi on the way.
+        The centre moves by a step of length ``radius`` and by one of ``u`` along each axis; ``h`` bounds the
+        second derivatives of phi on the way. There is no bound where the ball leaves the domain.
         """
-        here, highest, lowest = (np.full(len(block), np.inf, dtype=block.dtype) for _ in range(3))
+        pull = h * np.abs(block - centre)
+        first = radius * np.sqrt(row_products(pull, pull)) + row_products(pull, u)
+        second = (np.sqrt(h.max()) * radius + np.sqrt(h @ (u * u))) ** 2 / 2
         slack = (block.shape[1] + 16) * np.finfo(block.dtype).eps
-        for centre, h, u in zip(centres, curvature, rounding, strict=True):
-            cost = self.divergence.between(block, centre[None])
-            move = np.full(len(block), np.inf, dtype=block.dtype)
-            if np.isfinite(h).all():
-                pull = h * np.abs(block - centre)
-                second = h.max() * radius**2 / 2 + radius * np.linalg.norm(h * u) + h @ (u * u) / 2
-                first = radius * np.sqrt(row_products(pull, pull)) + row_products(pull, u)
-                move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
-                move += 4 * self.divergence.rounding(block, centre[None], cost + move)
-            np.minimum(here, cost, out=here)
-            np.minimum(highest, cost + move, out=highest)
-            np.minimum(lowest, cost - np.minimum(move, cost), out=lowest)
-        change = np.maximum(highest - here, here - lowest)
-        return np.where(np.isnan(change), np.inf, change)
+        move = (first + second).astype(block.dtype) * block.dtype.type(1 + slack)
+        move += 4 * self.divergence.rounding(block, centre[None], cost + move)
+        return np.where(np.isnan(move), np.inf, move)
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         centres = self._parameters(theta, rows)
         self._refuse_outside(self.outside(centres), centres, "centre")
         return centres
 
-    def _domain_rows(self, X: Any) -> Array:
-        rows = self._rows(X)
+    def _checked(self, values: Array, rows: Array) -> Array:
+        """Return values; raise ValueError if they are not finite because of what a row holds."""
+        if not np.isfinite(values).all():
+            refuse_nonfinite(rows)
+            self._refuse_outside(self.divergence.outside(rows), rows, "row")
+        return values
 
-        def work(chunk: slice) -> None:
-            self._refuse_outside(self.divergence.outside(rows[chunk]), rows[chunk], "row", chunk.start)
-
-        for_each_chunk(work, len(rows), rows_per_chunk(rows.shape[1]))
-        return rows
-
-    def _refuse_outside(self, outside: Array, values: Array, name: str, first: int = 0) -> None:
+    def _refuse_outside(self, outside: Array, values: Array, name: str) -> None:
         if outside.any():
             number, column = np.argwhere(outside)[0]
             raise ValueError(
                 f"the {self.divergence.name} divergence takes {self.divergence.domain}; "
-                f"{name} {first + number} has {values[number, column]} in column {column}"
+                f"{name} {number} has {values[number, column]} in column {column}"
             )
 
-    def _nearest(self, centres: Array, rows: Array) -> tuple[Array, Array]:
-        """Screen by one matrix product, then compute the divergence itself for what is left."""
+    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
+        # one matrix product screens; then the divergence itself is computed for what is left
+        rows = self._rows(X)
+        centres = self._centres(theta, rows)
         slopes = -self.divergence.gradient(centres)
         offsets = -row_products(slopes, centres) - self.divergence.phi(centres)
         unit = 4 * (rows.shape[1] + 8) * np.finfo(rows.dtype).eps
@@ -396,7 +400,7 @@ class BregmanLoss(KCentresLoss):
         def costs(pairs: Array, numbers: Array) -> Array:
             return self.divergence.between(pairs, centres[numbers])
 
-        def kernel(block: Array) -> tuple[Array, Array]:
+        def kernel(block: Array) -> list[Array]:
             scores = slopes @ block.T
             scores += offsets[:, None]
             # separately for each pair: one far centre must not blur the others
@@ -408,51 +412,16 @@ class BregmanLoss(KCentresLoss):
             return least_among(block, scores, limit, costs)
 
         least, numbers = least_cost(rows, kernel, scratch=8 * rows.shape[1] + 8 * self.k)
-        return require_finite(least, rows), numbers
+        return self._checked(least, rows), numbers
 
 
-def relative_entropy(x: Array, c: Array) -> Array:
-    """Compute x log(x / c) - x + c for x >= 0 and c > 0, with 0 log 0 = 0.
-
-    With v = log(x / c) it equals x (exp(-v) - 1 + v).
-
-    Examples
-    --------
-    >>> relative_entropy(np.array([0.0, 1.0, 2.0]), np.array([3.0, 1.0, 1.0]))
-    array([3.        , 0.        , 0.38629436])
-    """
-    v, near = _log_ratio(x, c)
-    with ignore_overflow():
-        entropy = np.asarray(np.where(x > 0, x * v, 0) + (c - x))
-    entropy[near] = np.broadcast_to(x, v.shape)[near] * exp_excess_near(-v[near])
-    return entropy
-
-
-def itakura_saito(x: Array, c: Array) -> Array:
-    """Compute x / c - log(x / c) - 1 for x > 0 and c > 0.
-
-    With v = log(x / c) it equals exp(v) - 1 - v.
-
-    Examples
-    --------
-    >>> itakura_saito(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
-    array([0.        , 0.30685282])
-    """
-    v, near = _log_ratio(x, c)
-    with ignore_overflow():
-        excess = np.asarray(x / c - v - 1)
-    excess[near] = exp_excess_near(v[near])
-    return excess
-
-
-def _log_ratio(x: Array, c: Array) -> tuple[Array, Array]:
+def _log_ratio(x: Array, c: Array) -> Array:
     """Compute log(x / c), also where the quotient would overflow or vanish, and where it is near 0."""
-    x, c = np.broadcast_arrays(x, c)
-    with np.errstate(all="ignore"):
+    with ignore_overflow():
         ratio, change = x / c, (x - c) / c
-        logs = np.log(ratio)
+        logs, near = np.log(ratio), np.abs(change) < 0.5
+        logs[near] = np.log1p(change[near])
         lost = ~((ratio > np.finfo(ratio.dtype).tiny) & np.isfinite(ratio))
-        logs[lost] = np.log(x[lost]) - np.log(c[lost])
-    near = np.abs(change) < _NEAR
-    logs[near] = np.log1p(change[near])
-    return logs, near
+        if lost.any():
+            logs = np.where(lost, np.log(x) - np.log(c), logs)
+    return np.asarray(logs)

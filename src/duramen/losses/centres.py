@@ -2,14 +2,12 @@
 
 The nearest centre is found exactly, and without an (n, k, d) array.
 
-The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 -
-2 <x, c> + |c|^2; but far from the origin, or close to a centre, that difference
-of large numbers has no digits left. So the product only *screens*: with bounds
-on its rounding error it leaves, for each row, the centres that may be nearest
-(almost always one), and the distance to those is computed from the differences
-themselves. In few columns, differences to all centres take less time than the
-product. Both are exact to rounding, and a row's result is the same, bit for
-bit, at any position.
+The fast way to all distances is one matrix product, from |x - c|^2 = |x|^2 - 2 <x, c> + |c|^2;
+but far from the origin, or close to a centre, that difference of large numbers has no digits
+left. So the product only *screens*: it leaves, for each row, the centres that may be nearest
+given its rounding error (almost always one), and the distance to those is computed from the
+differences themselves. In few columns, differences to all centres take less time. Both are
+exact to rounding, and a row's result is the same, bit for bit, at any position.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from duramen.arrays import Array, Rows, as_column, check_count, dense_block, row_products
+from duramen.arrays import Array, Rows, check_count, dense_block, row_products
 from duramen.losses.base import (
     Ball,
     BuiltInLoss,
@@ -32,11 +30,9 @@ from duramen.losses.base import (
     require_finite,
     vc_of_unions,
 )
-from duramen.parallel import for_each_chunk, rows_per_chunk, sum_over_chunks
+from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 
 FEW_COLUMNS = 16  # up to here differences beat the screening product (docs/speed.md)
-
-Kernel = Callable[[Array], tuple[Array, Array]]
 
 
 class CentreLoss(BuiltInLoss):
@@ -44,11 +40,7 @@ class CentreLoss(BuiltInLoss):
 
     has_centres = True
     fitter = "mean"
-
-    @property
-    def n_centres(self) -> int:
-        """The number of centres."""
-        return 1
+    n_centres = 1
 
     def of_one_centre(self) -> CentreLoss:
         """Return this loss with a single centre."""
@@ -59,10 +51,6 @@ class CentreLoss(BuiltInLoss):
 
     def anchor_rows(self, n_columns: int) -> int:
         return max(600, 10 * self.n_centres)
-
-    @abstractmethod
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        """Return the shape of theta for rows of ``n_columns`` columns."""
 
     def reach(self, X: Any) -> Array:
         rows = self._rows(X)
@@ -77,16 +65,12 @@ class CentreLoss(BuiltInLoss):
         return centres
 
     @abstractmethod
-    def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        """Compute the values, and the numbers of the nearest centres."""
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        """Compute the gradient of each row's loss in its nearest centre: (b, d), in float64."""
 
-    @abstractmethod
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        """Compute the gradient of each row's loss in its nearest centre: (b, d), of a float type."""
-
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
         rows, k = self._rows(X), self.n_centres
-        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k)) if k > 1 else k
+        found = len(distinct_rows(rows, np.flatnonzero(weights > 0), k))
         if found < k:
             raise ValueError(
                 f"k={k} is above the number of distinct points of positive weight, {found}; "
@@ -104,35 +88,28 @@ class CentreLoss(BuiltInLoss):
         cost, cluster = self.values_and_cache(theta, X)
         return {"cluster": cluster, "distance": cost}
 
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        gradients = np.zeros((len(rows), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(rows), np.size(theta)), theta, rows, y, None)
-        return gradients
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation | None:
+        nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
+        return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
 
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
         centres = self._centres(theta, X)
         numbers = self.nearest(theta, X) if cache is None else cache
         with ignore_overflow():
-            pulls = self.pulls(X, centres, numbers, np.float64)  # as their sum is taken
+            pulls = self.pulls(X, centres, numbers)
             out.reshape(len(pulls), *centres.shape)[np.arange(len(pulls)), numbers] = pulls
 
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
         centres = self._centres(theta, rows)
         numbers = self.nearest(theta, rows) if cache is None else cache
-        factors = np.ones(len(rows)) if weights is None else as_column(weights, len(rows), "weights")
 
         def work(chunk: slice) -> tuple[Array]:
-            with ignore_overflow():
-                pulls = self.pulls(rows[chunk], centres, numbers[chunk], np.float64)
-                pulls[factors[chunk] == 0] = 0.0
-                return (sum_by_centre(pulls, numbers[chunk], factors[chunk], len(centres)),)
+            pulls = self.pulls(rows[chunk], centres, numbers[chunk])
+            pulls[weights[chunk] == 0] = 0.0
+            return (sum_by_centre(pulls, numbers[chunk], weights[chunk], len(centres)),)
 
-        (total,) = sum_over_chunks(work, len(rows), rows_per_chunk(24 * rows.shape[1]))
-        return np.asarray(total).reshape(np.shape(theta))
+        (total,) = sum_over_chunks(work, len(weights), rows_per_chunk(24 * rows.shape[1]))
+        return np.asarray(total).reshape(theta.shape)
 
     def _centres(self, theta: Any, rows: Array) -> Array:
         return self._parameters(theta, rows).reshape(-1, rows.shape[1])
@@ -156,10 +133,7 @@ class KCentresLoss(CentreLoss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_count("k", self.k))
-
-    @property
-    def n_centres(self) -> int:
-        return self.k
+        object.__setattr__(self, "n_centres", self.k)
 
     def of_one_centre(self) -> KCentresLoss:
         return replace(self, k=1)
@@ -192,8 +166,8 @@ class DistanceLoss(CentreLoss):
         squared, numbers = self.assign(theta, X)
         return self.height(squared), numbers
 
-    def pulls(self, block: Array, centres: Array, numbers: Array, dtype: Any) -> Array:
-        gaps = (centres[numbers] - block).astype(dtype, copy=False)
+    def pulls(self, block: Array, centres: Array, numbers: Array) -> Array:
+        gaps = (centres[numbers] - block).astype(np.float64, copy=False)
         gaps *= self.pull(row_products(gaps, gaps))[:, None]
         return gaps
 
@@ -201,26 +175,20 @@ class DistanceLoss(CentreLoss):
         squared, cluster = self.assign(theta, X)
         return {"cluster": cluster, "distance": np.sqrt(squared)}
 
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
-        nearest = theta.reshape(-1, X.shape[1])[self.nearest(theta, X)]
-        return Explanation("distance", nearest, np.square(X - nearest), np.zeros(len(X)))
-
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        limits = np.finfo(rows.dtype)
+        limits, d = np.finfo(rows.dtype), rows.shape[1]
         # enlarged for the rounding of a centre (a few units of its size), of a distance (relative), and of
         # squares that vanish, so that it bounds computed values too
-        slack = (rows.shape[1] + 8) * limits.eps
+        slack = (d + 8) * limits.eps
         size = lengths(ball.theta).max() + ball.radius
-        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (rows.shape[1] * limits.tiny) ** 0.5
+        reach = (ball.radius + 8 * limits.eps * size) * (1 + slack) + (d * limits.tiny) ** 0.5
         with ignore_overflow():
-            step = rows.dtype.type(reach)
-            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0]) * rows.dtype.type(1 + slack)
-            here = self.height(t * t)
-            up = self.height((t + step) ** 2)
-            down = self.height(np.maximum(t - step, 0) ** 2)
-            change = np.maximum(up - here, here - down) + rows.dtype.type(slack) * up
-        return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
+            t = np.sqrt(self.assign(ball.theta, rows, numbered=False)[0], dtype=np.float64) * (1 + slack)
+            here, up = self.height(t * t), self.height((t + reach) ** 2)
+            down = self.height(np.maximum(t - reach, 0) ** 2)
+            change = np.maximum(up - here, here - down) + slack * up
+            return np.where(np.isfinite(change), change, np.inf).astype(rows.dtype, copy=False)
 
     def assign(self, theta: Any, X: Any, *, numbered: bool = True) -> tuple[Array, Array]:
         """Find the squared distance to each row's nearest centre, and its number if ``numbered``."""
@@ -298,8 +266,7 @@ class KMedianLoss(_KDistanceLoss):
         return np.sqrt(squared)
 
     def pull(self, squared: Array) -> Array:
-        with np.errstate(divide="ignore"):
-            return np.where(squared > 0, 1 / np.sqrt(squared), 0)
+        return np.divide(1, np.sqrt(squared), out=np.zeros_like(squared), where=squared > 0)
 
 
 @dataclass(frozen=True)
@@ -328,15 +295,20 @@ class TruthDiscoveryLoss(DistanceLoss):
         return 2 / np.maximum(squared, 1)
 
 
-def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple[Array, Array]:
+def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> list[Array]:
     """Compute each row's squared distance to its nearest centre, and that centre's number.
 
     Of equally near centres, the first. Cost: O(n k d), and memory for the result.
     Without ``numbered`` the numbers may be left at zero, which saves time.
     """
     k, d = centres.shape
+
+    def differences(block: Array) -> list[Array]:
+        total = squared_differences(block, centres)
+        return first_least(total) if numbered else [total.min(axis=0), np.zeros(len(block), dtype=np.int32)]
+
     if d <= FEW_COLUMNS:
-        return least_cost(X, lambda block: _by_differences(block, centres, numbered), scratch=d + 2 * k)
+        return least_cost(X, differences, scratch=d + 2 * k)
     shift = np.median(centres, axis=0)  # a far centre must not move it away from the others
     moved = centres - shift
     sizes = row_products(moved, moved)
@@ -347,7 +319,7 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
         pairs -= centres[numbers]
         return row_products(pairs, pairs)
 
-    def kernel(block: Array) -> tuple[Array, Array]:
+    def kernel(block: Array) -> list[Array]:
         there = block - shift
         low = (-2 * moved) @ there.T
         low += ((1 - unit) * sizes)[:, None]
@@ -358,20 +330,17 @@ def nearest_squared(X: Array, centres: Array, *, numbered: bool = True) -> tuple
     return least_cost(X, kernel, scratch=3 * d + 6 * k)
 
 
-def least_cost(X: Array, kernel: Kernel, scratch: int) -> tuple[Array, Array]:
-    """Run a kernel (block to costs and centre numbers) over all rows, by chunks on all cores.
+def least_cost(X: Array, kernel: Callable[[Array], list[Array]], scratch: int) -> list[Array]:
+    """Compute costs and centre numbers of all rows by a kernel, by chunks on all cores.
 
     ``scratch`` is how many numbers per row the kernel keeps at a time.
     """
-    n = X.shape[0]
-    costs, numbers = np.empty(n, dtype=X.dtype), np.empty(n, dtype=np.int32)
 
-    def work(chunk: slice) -> None:
+    def work(chunk: slice) -> list[Array]:
         with ignore_overflow():
-            costs[chunk], numbers[chunk] = kernel(dense_block(X, chunk))
+            return kernel(dense_block(X, chunk))
 
-    for_each_chunk(work, n, rows_per_chunk(scratch * X.dtype.itemsize))
-    return costs, numbers
+    return join_chunks(work, len(X), rows_per_chunk(scratch * X.dtype.itemsize))
 
 
 def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
@@ -382,7 +351,7 @@ def sum_by_centre(rows: Array, numbers: Array, weights: Array, k: int) -> Array:
 
 def least_among(
     block: Array, low: Array, limit: Array, costs: Callable[[Array, Array], Array]
-) -> tuple[Array, Array]:
+) -> list[Array]:
     """Compute the least cost of each row among the centres that may have it.
 
     ``low`` (k, b) bounds the cost of each centre from below, up to a term of
@@ -392,17 +361,16 @@ def least_among(
     """
     numbers, rows = np.nonzero(~(low > limit))
     exact = np.empty(len(rows), dtype=block.dtype)
-    for start in range(0, len(rows), len(block)):  # no more scratch memory when many centres remain
+    for start in range(0, len(rows), len(block) or 1):  # no more scratch memory when many centres remain
         part = slice(start, start + len(block))
         exact[part] = costs(block[rows[part]], numbers[part])
-    least, first = np.full(len(block), np.inf, dtype=block.dtype), np.zeros(len(block), dtype=np.int32)
-    if len(rows) == len(block):  # one centre per row, as nearly always
-        least[rows], first[rows] = exact, numbers
-        return least, first
-    np.minimum.at(least, rows, exact)
-    won = np.flatnonzero(exact == least[rows])[::-1]  # the last written, hence the first centre, stays
-    first[rows[won]] = numbers[won]
-    return least, first
+    if len(rows) > len(block):  # rarely; nearly always there is one centre per row
+        order = np.lexsort((exact, rows))
+        best = order[np.diff(rows[order], prepend=-1) > 0]
+        numbers, rows, exact = numbers[best], rows[best], exact[best]
+    least, first = np.empty(len(block), dtype=block.dtype), np.empty(len(block), dtype=np.int32)
+    least[rows], first[rows] = exact, numbers
+    return [least, first]
 
 
 def squared_differences(block: Array, centres: Array) -> Array:
@@ -421,13 +389,15 @@ def squared_differences(block: Array, centres: Array) -> Array:
     return total
 
 
-def first_least(costs: Array) -> tuple[Array, Array]:
+def first_least(costs: Array) -> list[Array]:
     """Find the least of each column of (k, b) costs, and the first row that has it."""
     least = costs.min(axis=0)
-    has_least = costs == least
-    first, tied = only_true(has_least)
-    first[tied] = has_least[:, tied].argmax(axis=0)
-    return least, first
+    table = costs == least
+    short = np.min_scalar_type(-len(table))  # argmax would take ten times as long
+    first = np.einsum("i,ij->j", np.arange(len(table), dtype=short), table.view(np.int8)).astype(np.int32)
+    tied = (table.sum(axis=0, dtype=short) != 1).nonzero()[0]
+    first[tied] = table[:, tied].argmax(axis=0)
+    return [least, first]
 
 
 def least_two(costs: Array) -> tuple[Array, Array, Array]:
@@ -435,17 +405,3 @@ def least_two(costs: Array) -> tuple[Array, Array, Array]:
     least, first = first_least(costs)
     costs[first, np.arange(len(first))] = np.inf
     return first, least, costs.min(axis=0)
-
-
-def only_true(table: Array) -> tuple[Array, Array]:
-    """Find the only true entry of each column of a table (k, b); also return the columns without just one."""
-    short = np.min_scalar_type(-len(table))  # argmax would take ten times as long
-    rows = np.einsum("i,ij->j", np.arange(len(table), dtype=short), table.view(np.int8))
-    return rows.astype(np.int32), (table.sum(axis=0, dtype=short) != 1).nonzero()[0]
-
-
-def _by_differences(block: Array, centres: Array, numbered: bool) -> tuple[Array, Array]:
-    total = squared_differences(block, centres)
-    if numbered:
-        return first_least(total)
-    return total.min(axis=0), np.zeros(len(block), dtype=np.int32)

@@ -1,26 +1,22 @@
 """Losses of a linear predictor: f(theta, x) = psi(m, y) with m = <w, x> + b.
 
-theta is w, with the intercept b last unless ``fit_intercept=False``. A subclass
-supplies psi and its derivatives in m; rows, intercept, sparse input and
-constants are handled here.
-
-A ball of radius l around theta moves m through exactly the interval of
-half-width r = l |(x, 1)|, and psi is convex, so the largest change of the loss
-in the ball is known in closed form: it is reached at an end of the interval,
-upwards (for a convex psi, psi(m) - psi(m - t) <= psi(m + t) - psi(m)). Hence
-``deviation`` returns the supremum itself, never more than any of the paper's
-three bounds; see docs/losses.md.
+theta is w, with the intercept b last unless ``fit_intercept=False``. A ball of radius l
+around theta moves m through exactly the interval of half-width l |(x, 1)|. psi is convex, so
+the largest change of the loss is reached at an end of that interval, upwards: ``deviation``
+is the supremum itself, never more than any of the paper's three bounds (docs/losses.md).
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import LinearOperator
 from scipy.special import expit
 
 from duramen.arrays import (
@@ -51,22 +47,6 @@ from duramen.parallel import join_chunks, rows_per_chunk, sum_over_chunks
 _EXP_COEFFICIENTS = [1 / math.factorial(power) for power in range(20, 1, -1)]  # the rest is below 1e-17
 
 
-@dataclass(frozen=True, eq=False)
-class _LinearNeighbourhood(Neighbourhood):
-    """The same for one predictor: ``gradients`` are the rows x, and a gradient is slope times (x, 1)."""
-
-    slopes: Any = None
-    fit_intercept: bool = True
-
-    def products(self, gradient: Array) -> Array:
-        with ignore_overflow():
-            predictors = super().products(gradient[: self.gradients.shape[1]])
-            return self.slopes * (predictors + gradient[-1] if self.fit_intercept else predictors)
-
-    def gradient_sum(self, weights: Array) -> Array:
-        return _weighted_sum(self.gradients, self.slopes * weights, self.fit_intercept)
-
-
 class PredictorLoss(BuiltInLoss):
     """A convex loss psi of a label and of linear predictors of the row: one, or one per class."""
 
@@ -85,10 +65,6 @@ class PredictorLoss(BuiltInLoss):
         return True
 
     @abstractmethod
-    def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
-        """Return the shape of theta for rows of ``n_columns`` columns."""
-
-    @abstractmethod
     def pointwise(self, m: Array, y: Array) -> Array:
         """Compute psi(m, y)."""
 
@@ -104,129 +80,105 @@ class PredictorLoss(BuiltInLoss):
     def curvature_at_zero(self, y: Array) -> Array:
         """Compute the second derivative of f in a predictor, where all predictors are zero: (n,)."""
 
-    @abstractmethod
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
-        """Find the linear function of each row whose size makes its loss large; also name it.
-
-        For a "residual" it is one of the row and the label, (x, y).
-        """
-
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         """Convert checked labels to the form in which the loss is computed."""
         return y.astype(dtype, copy=False)
 
-    def check_solvable(self, X: Rows, y: Array | None, weights: Array, z: float) -> None:
+    def check_solvable(self, X: Rows, y: Any, weights: Array, z: float) -> None:
         if y is None:
             raise ValueError(f"{type(self).__name__} needs labels; pass dm.points(X, y), one label per row")
         self.check_labels(y)
         if not self.has_classes:
             return
-        numbers = y > 0 if self.classifies else y.astype(np.intp)
-        found = np.bincount(numbers, weights, minlength=self.n_classes)
-        if not found.all():
-            labels = np.unique(y[weights > 0]).tolist()
+        live = weights > 0
+        classes, numbers = np.unique(y[live], return_inverse=True)
+        if len(classes) < self.n_classes:
             raise ValueError(
-                f"the points of positive weight have the labels {labels}; {self!r} needs "
+                f"the points of positive weight have the labels {classes.tolist()}; {self!r} needs "
                 f"{self.n_classes} classes"
             )
+        found = np.bincount(numbers, weights[live])
         if self.classifies and z >= found.min():
-            rare = y[numbers == found.argmin()][0]
             raise ValueError(
-                f"n_outliers={z:g} could set aside the whole class {rare}, of weight {found.min():g}; "
-                "take fewer outliers than the smaller class weighs"
+                f"n_outliers={z:g} could set aside the whole class {classes[found.argmin()]}, of weight "
+                f"{found.min():g}; take fewer outliers than the smaller class weighs"
             )
 
     def values(self, theta: Any, X: Any, y: Any = None) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y)[0]
-
-    def values_again(self, theta: Any, X: Any, y: Any) -> Array:
-        return self._over_rows(self.pointwise, theta, X, y, check=False)[0]
+        return self._over_rows(theta, X, y, self.pointwise)[0]
 
     def slopes(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi'(m_i, y_i): (n,). The gradient is this times the row (x_i, 1)."""
-        return self._over_rows(self.slope, theta, X, y)[0]
+        return _finite(self._over_rows(theta, X, y, self.slope)[0])
 
-    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
-        slopes = _finite(self.slopes(theta, rows, y))
-        if sparse.issparse(rows) and slopes.ndim == 1:
-            with ignore_overflow():
-                scaled = rows.multiply(slopes[:, None])
-            column = [sparse.csr_array(slopes[:, None])] if self.fit_intercept else []
-            return sparse.hstack([scaled, *column], format="csr")
-        gradients = np.empty((len(slopes), *np.shape(theta)), dtype=rows.dtype)
-        self.put_gradients(gradients.reshape(len(slopes), np.size(theta)), theta, rows, y, slopes)
-        return gradients
-
-    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Array | None, cache: Array | None) -> None:
-        slopes = _finite(self.slopes(theta, X, y)) if cache is None else cache
+    def put_gradients(self, out: Array, theta: Any, X: Rows, y: Any, cache: Any) -> None:
+        slopes = self.slopes(theta, X, y) if cache is None else cache
         rows, d = to_dense(X), X.shape[1]
         gradients = out.reshape(*slopes.shape, d + self.fit_intercept)
         with ignore_overflow():
             block = rows if slopes.ndim == 1 else rows[:, None]
             np.multiply(slopes[..., None], block, out=gradients[..., :d], dtype=out.dtype)
-        if self.fit_intercept:
-            gradients[..., d] = slopes
+        gradients[..., d:] = slopes[..., None]
 
-    def gradient_sum(
-        self, theta: Any, X: Any, y: Any = None, weights: Any = None, *, cache: Array | None = None
-    ) -> Array:
-        rows = self._rows(X)
-        slopes = _finite(self.slopes(theta, rows, y)) if cache is None else cache
-        slopes = slopes.astype(np.float64, copy=False)
-        if weights is not None:
-            slopes = (slopes.T * as_column(weights, rows.shape[0], "weights")).T
-        return _weighted_sum(rows, slopes, self.fit_intercept)
+    def _sum_gradients(self, theta: Array, rows: Rows, y: Any, weights: Array, cache: Any) -> Array:
+        slopes = self.slopes(theta, rows, y) if cache is None else cache
+        slopes = (slopes.T * weights.astype(np.float64, copy=False)).T
+
+        def work(chunk: slice) -> tuple[Array]:
+            block = dense_block(rows, chunk).astype(np.float64, copy=False)
+            if slopes.ndim == 2:
+                return (slopes[chunk].T @ block,)
+            # BLAS takes twice as long, and longer still on two threads (docs/speed.md)
+            return (np.einsum("i,ij->j", slopes[chunk], block),)
+
+        if sparse.issparse(rows):
+            total = (rows.T @ slopes).T
+        else:
+            (total,) = sum_over_chunks(work, len(slopes), rows_per_chunk(8 * rows.shape[1]))
+        columns = [total, slopes.sum(axis=0)[..., None]]
+        return np.concatenate(columns[: 1 + self.fit_intercept], axis=-1)
 
     def deviation(self, ball: Ball, X: Any, y: Any = None) -> Array:
         rows = self._rows(X)
-        return self._over_rows(self._change, ball.theta, rows, y, _reach(ball, rows, self.reach(rows)))[0]
-
-    def explain(self, theta: Array, X: Array, y: Array | None, mean: Array) -> Explanation:
-        assert y is not None
-        kind, leads = self.leads(theta, X, y)
-        if kind == "residual":
-            X = np.column_stack([X, y])
-        d = X.shape[1]
-        usual, offsets, leads = mean[:d], leads[:, d:].sum(axis=1), leads[:, :d]
-        return Explanation(
-            kind, np.broadcast_to(usual, X.shape), leads * (X - usual), leads @ usual + offsets
-        )
+        return self._over_rows(ball.theta, rows, y, reach=_reach(ball, rows, self.reach(rows)))[0]
 
     def _predictors(self, theta: Array, X: Any) -> Array:
         """Compute the predictors of rows, in float64."""
-        theta = np.asarray(theta)
-        return np.asarray(X @ theta[..., :-1].T + theta[..., -1] if self.fit_intercept else X @ theta.T)
+        theta, d = np.asarray(theta), X.shape[1]
+        return np.asarray(X @ theta[..., :d].T + theta[..., d:].sum(axis=-1))
 
     def _over_rows(
-        self, kernel: Any, theta: Any, X: Any, y: Any, *columns: Array, check: bool = True
+        self,
+        theta: Any,
+        X: Any,
+        y: Any,
+        *functions: Callable[[Array, Array], Array],
+        reach: Array | None = None,
     ) -> list[Array]:
-        """Evaluate ``kernel(m, y, *columns)`` for all rows, by chunks on all cores.
+        """Evaluate each ``function(m, y)`` on all rows, by chunks on all cores.
 
-        m is (b,), or (b, n_classes). The kernel returns an array with one entry per row, or a tuple of them.
+        m is (b,), or (b, n_classes). With ``reach``, by which predictors may move, the change follows.
         """
         rows = self._rows(X)
         parameters = self._parameters(theta, rows)
-        labels = self._labels(y, rows) if check else y
+        labels = self._labels(y, rows)
         d = rows.shape[1]
         weights, limit = parameters[..., :d], np.finfo(rows.dtype).max / 4
         nonfinite: list[slice] = []
 
-        def work(chunk: slice) -> tuple[Array, ...]:
+        def work(chunk: slice) -> list[Array]:
             encoded = self.encode_labels(labels[chunk], rows.dtype)
             with ignore_overflow():
                 if sparse.issparse(rows):
                     m = np.asarray(rows[chunk] @ weights.T)
                 else:
                     m = linear_predictors(dense_block(rows, chunk), weights)
-                if self.fit_intercept:
-                    m += parameters[..., d]
-                if (
-                    not m.max(initial=0.0) - m.min(initial=0.0) < limit
-                ):  # as on every row with NaN or infinity
+                m += parameters[..., d:].sum(axis=-1)
+                spread = m.max(initial=0.0) - m.min(initial=0.0)
+                if not spread < limit:  # as on every row with NaN or infinity
                     nonfinite.append(chunk)
-                found = kernel(m, encoded, *(column[chunk] for column in columns))
-            return found if isinstance(found, tuple) else (found,)
+                found = [function(m, encoded) for function in functions]
+                return found if reach is None else [*found, self._change(m, encoded, reach[chunk])]
 
         few = rows_per_chunk(32 * math.prod(parameters.shape[:-1]))
         found = join_chunks(work, rows.shape[0], min(few, scratch_rows(rows)))
@@ -244,19 +196,14 @@ class PredictorLoss(BuiltInLoss):
         labels = as_column(y, rows.shape[0], "y")
         self.check_labels(labels)
         if labels.dtype.itemsize > rows.dtype.itemsize:
-            large = np.flatnonzero(np.abs(labels) > np.finfo(rows.dtype).max)
-            if large.size:
-                raise ValueError(
-                    f"y has {labels[large[0]]} in row {large[0]}, too large for the type of X, {rows.dtype}; "
-                    "pass float64"
-                )
+            text = f"y has {{label}} in {{row}}, too large for the type of X, {rows.dtype}; pass float64"
+            refuse_labels(np.abs(labels) > np.finfo(rows.dtype).max, labels, text)
         return labels
 
     def reach(self, X: Any) -> Array:
         """Compute |(x, 1)|, or |x| without an intercept."""
         rows = self._rows(X)
-        norms = require_finite(row_norms(rows), rows)
-        return np.hypot(norms, 1, dtype=rows.dtype) if self.fit_intercept else norms
+        return np.hypot(require_finite(row_norms(rows), rows), int(self.fit_intercept), dtype=rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -307,49 +254,61 @@ class LinearLoss(PredictorLoss):
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         return {"value": self._predictors(theta, X)}
 
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Follow the predictor in the direction in which the loss grows."""
         if self.classifies:
-            return "margin", -self.encode_labels(y, np.float64)[:, None] * theta
+            return explanation("margin", -self.encode_labels(y, np.float64)[:, None] * theta, X, mean)
         upward = np.where(self.slopes(theta, X, y) < 0, -1.0, 1.0)[:, None]
         if not self.of_residual:
-            return "predictor", upward * theta
-        d = X.shape[1]
-        return "residual", upward * np.concatenate([theta[:d], [-1.0], theta[d:]])
+            return explanation("predictor", upward * theta, X, mean)
+        leads = upward * np.insert(theta, X.shape[1], -1.0)
+        return explanation("residual", leads, np.column_stack([X, y]), mean)
 
     def values_and_cache(self, theta: Any, X: Any, y: Any = None) -> tuple[Array, Array]:
-        values, slopes = self._over_rows(lambda m, y: (self.pointwise(m, y), self.slope(m, y)), theta, X, y)
+        values, slopes = self._over_rows(theta, X, y, self.pointwise, self.slope)
         return values, _finite(slopes)
+
+    def gradients(self, theta: Any, X: Any, y: Any = None) -> Array:
+        rows = self._rows(X)
+        if not sparse.issparse(rows):
+            return super().gradients(theta, rows, y)
+        slopes = self.slopes(theta, rows, y)[:, None]
+        columns = [rows.multiply(slopes), sparse.csr_array(slopes)]
+        return sparse.hstack(columns[: 1 + self.fit_intercept], format="csr")
 
     def curvatures(self, theta: Any, X: Any, y: Any = None) -> Array:
         """Compute psi''(m_i, y_i): (n,). The Hessian is this times the square of the row (x_i, 1)."""
-        return self._over_rows(self.curvature, theta, X, y)[0]
+        return self._over_rows(theta, X, y, self.curvature)[0]
 
     def hessian_norms(self, theta: Any, X: Any, y: Any = None) -> Array:
-        rows = self._rows(X)
         with ignore_overflow():
-            return self.curvatures(theta, rows, y) * self.reach(rows) ** 2
+            return self.curvatures(theta, X, y) * self.reach(X) ** 2
 
     def neighbourhood(self, ball: Ball, X: Any, y: Any = None) -> Neighbourhood:
         """Compute what bounds each f in a ball by one product with the rows, and without (n, p) gradients."""
         rows = self._rows(X)
-        norms = self.reach(rows)
-
-        def kernel(m: Array, y: Array, reach: Array) -> tuple[Array, ...]:
-            return self.slope(m, y), self.curvature(m, y), self._change(m, y, reach)
-
-        found = self._over_rows(kernel, ball.theta, rows, y, _reach(ball, rows, norms))
+        norms, radius, d = self.reach(rows), np.float64(ball.radius), rows.shape[1]
+        reach = _reach(ball, rows, norms)
+        found = self._over_rows(ball.theta, rows, y, self.slope, self.curvature, reach=reach)
         norms, slopes, curvatures, deviation = (
             part.astype(np.float64, copy=False) for part in (norms, *found)
         )
-        slopes, constants = _finite(slopes), self._constants(norms)
+        slopes, constants = _finite(slopes), {**self._constants(norms), "deviation": deviation}
         with ignore_overflow():
             if "hessian" in constants:
-                constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (ball.radius / 3)
+                constants["hessian"] = curvatures * norms**2 + constants["hessian"] * (radius / 3)
             steep = np.abs(slopes) * norms
-        constants["deviation"] = deviation
-        radius = np.float64(ball.radius)
-        return _LinearNeighbourhood(radius, constants, steep, rows, slopes, self.fit_intercept)
+
+        def products(gradient: Array) -> Array:
+            with ignore_overflow():
+                return slopes * (rows @ gradient[:d] + gradient[d:].sum())
+
+        def weighted_sum(weights: Array) -> Array:
+            return self.gradient_sum(ball.theta, rows, y, weights, cache=slopes)
+
+        shape = (len(slopes), ball.theta.size)
+        gradients = LinearOperator(shape, matvec=products, rmatvec=weighted_sum, dtype=np.float64)
+        return Neighbourhood(radius, constants, steep, gradients)
 
     def _change(self, m: Array, y: Array, reach: Array) -> Array:
         limits = np.finfo(m.dtype)
@@ -357,6 +316,14 @@ class LinearLoss(PredictorLoss):
         highest = np.maximum(self.pointwise(m - reach, y), self.pointwise(m + reach, y))
         bound = (highest - here) + (self.units_off * limits.eps * (highest + here) + limits.tiny)
         return np.where(np.isfinite(bound), bound, np.inf)  # no bound where the loss itself overflows
+
+
+def explanation(kind: str, leads: Array, values: Array, mean: Array) -> Explanation:
+    """Explain losses that are large where <leads, (values, 1)> is."""
+    d = values.shape[1]
+    usual = np.broadcast_to(mean[:d], values.shape)
+    rest = (leads[:, :d] * usual).sum(axis=1) + leads[:, d:].sum(axis=1)
+    return Explanation(kind, usual, leads[:, :d] * (values - usual), rest)
 
 
 def linear_predictors(block: Array, weights: Array) -> Array:
@@ -380,24 +347,11 @@ def _finite(slopes: Array) -> Array:
     return np.clip(slopes, -largest, largest, out=slopes)
 
 
-def _weighted_sum(rows: Rows, slopes: Array, intercept: bool) -> Array:
-    """Sum slope times (row, 1): (p,), or (k, p) for k slopes per row.
-
-    One slope per row takes einsum: BLAS takes twice as long, and longer still on two threads (docs/speed.md).
-    """
-
-    def work(chunk: slice) -> tuple[Array]:
-        block = dense_block(rows, chunk).astype(np.float64, copy=False)
-        if slopes.ndim == 2:
-            return (slopes[chunk].T @ block,)
-        return (np.einsum("i,ij->j", slopes[chunk], block),)
-
-    with ignore_overflow():
-        if sparse.issparse(rows):
-            total = np.asarray(rows.T @ slopes).T
-        else:
-            (total,) = sum_over_chunks(work, rows.shape[0], rows_per_chunk(8 * rows.shape[1]))
-        return np.concatenate([total, slopes.sum(axis=0)[..., None]], axis=-1) if intercept else total
+def refuse_labels(wrong: Array, y: Array, text: str) -> None:
+    """Raise a RowError that names the first label that is wrong, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise RowError(text, row, label=y[row])
 
 
 @dataclass(frozen=True)
@@ -408,31 +362,16 @@ class _MarginLoss(LinearLoss):
     n_classes = 2
 
     def check_labels(self, y: Array) -> None:
-        whole = y.dtype.kind in "biu"
-        if not y.size:
-            return
-        least, most = y.min(), y.max()
-        if not (least >= -1 and most <= 1 and (whole or np.isin(y, (-1, 0, 1)).all())):
-            row = int(np.flatnonzero(~np.isin(y, (-1, 0, 1)))[0])
-            raise RowError(
-                "{loss} takes labels -1 and +1, or 0 and 1; {row} has {label}. "
-                "Encode the classes first, for instance y == positive_class",
-                row,
-                loss=type(self).__name__,
-                label=y[row],
-            )
-        if least == -1 and not y.all():
-            raise RowError(
-                "{loss} takes labels -1 and +1, or 0 and 1, but not both; {earlier} has 0 and {row} has -1",
-                int(np.flatnonzero(y == -1)[0]),
-                earlier=int(np.flatnonzero(y == 0)[0]),
-                loss=type(self).__name__,
-            )
+        takes = f"{type(self).__name__} takes labels -1 and +1, or 0 and 1"
+        zero, negative = y == 0, y == -1
+        advice = "Encode the classes first, for instance y == positive_class"
+        refuse_labels(~(zero | negative | (y == 1)), y, f"{takes}; {{row}} has {{label}}. {advice}")
+        if zero.any() and negative.any():
+            text = f"{takes}, but not both; {{earlier}} has 0 and {{row}} has -1"
+            raise RowError(text, int(negative.argmax()), earlier=int(zero.argmax()))
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
-        signs = y.astype(dtype)
-        signs -= 0.5  # 1 stays above zero, 0 and -1 fall below
-        return np.copysign(1, signs, out=signs)
+        return np.copysign(1, y.astype(dtype) - 0.5)  # 0 counts as -1
 
     def vc_dimension(self, n_columns: int) -> float:
         return float(n_columns + self.fit_intercept + 1)
@@ -471,13 +410,41 @@ class LogisticLoss(_MarginLoss):
         return small / (1 + small) ** 2
 
 
+class ClippedLoss(LinearLoss):
+    """A function of a residual r whose slope is r / width, clipped: a parabola, continued by lines."""
+
+    width: float = 1.0
+    max_curvature = 1.0
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest slope."""
+
+    def residual(self, m: Array, y: Array) -> Array:
+        """Compute r."""
+        return m - y
+
+    def pointwise(self, m: Array, y: Array) -> Array:
+        r = self.residual(m, y)
+        pull = np.clip(r / self.width, *self.limits)
+        return pull * (r - pull * (self.width / 2))
+
+    def slope(self, m: Array, y: Array) -> Array:
+        return np.clip(self.residual(m, y) / self.width, *self.limits)
+
+    def curvature(self, m: Array, y: Array) -> Array:
+        pull, (least, most) = self.residual(m, y) / self.width, self.limits
+        return ((pull >= least) & (pull <= most)).astype(m.dtype) / self.width
+
+
 def softplus(x: Array) -> Array:
     """Compute log(1 + exp(x)), also where exp(x) overflows."""
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
 @dataclass(frozen=True)
-class SmoothHingeLoss(_MarginLoss):
+class SmoothHingeLoss(ClippedLoss, _MarginLoss):
     """Support vector machine with a smooth hinge: 0 for s >= 1, (1 - s)^2 / 2 to s = 0, then 1/2 - s.
 
     s = y m is the margin. Each f is ``|x|``-Lipschitz and ``|x|^2``-smooth; with an
@@ -491,19 +458,20 @@ class SmoothHingeLoss(_MarginLoss):
     """
 
     max_slope = 1.0
-    max_curvature = 1.0
 
     def predictions(self, theta: Array, X: Any) -> dict[str, Array]:
         m = self._predictors(theta, X)  # no probabilities
         return {"class": (m > 0).astype(np.intp), "score": m}
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        short = 1 - y * m
-        clipped = np.clip(short, 0, 1)
-        return clipped * clipped / 2 + np.maximum(short - 1, 0)
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -1.0, 0.0
+
+    def residual(self, m: Array, y: Array) -> Array:
+        return y * m - 1
 
     def slope(self, m: Array, y: Array) -> Array:
-        return -y * np.clip(1 - y * m, 0, 1)
+        return y * super().slope(m, y)
 
     def curvature(self, m: Array, y: Array) -> Array:
         s = y * m
@@ -538,7 +506,7 @@ class SquaredLoss(LinearLoss):
 
 
 @dataclass(frozen=True)
-class HuberLoss(LinearLoss):
+class HuberLoss(ClippedLoss):
     """Huber's loss of the residual r = m - y: ``r^2 / 2`` up to delta, then ``delta (|r| - delta / 2)``.
 
     Each f is ``delta |x|``-Lipschitz and ``|x|^2``-smooth; with an intercept, x stands for (x, 1).
@@ -557,7 +525,6 @@ class HuberLoss(LinearLoss):
 
     delta: float = 1.35
     of_residual = True
-    max_curvature = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -569,16 +536,9 @@ class HuberLoss(LinearLoss):
         """The largest slope: delta."""
         return float(self.delta)
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        far = np.abs(m - y)
-        capped = np.minimum(far, self.delta)
-        return capped * (far - capped / 2)
-
-    def slope(self, m: Array, y: Array) -> Array:
-        return np.clip(m - y, -self.delta, self.delta)
-
-    def curvature(self, m: Array, y: Array) -> Array:
-        return (np.abs(m - y) <= self.delta).astype(m.dtype)
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -self.delta, self.delta
 
 
 @dataclass(frozen=True)
@@ -615,8 +575,7 @@ class QuantileLoss(LinearLoss):
         return float(max(self.quantile, 1 - self.quantile))
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        r = y - m
-        return np.maximum(self.quantile * r, (self.quantile - 1) * r)
+        return self.slope(m, y) * (m - y)
 
     def slope(self, m: Array, y: Array) -> Array:
         return np.sign(m - y) / 2 + (0.5 - self.quantile)
@@ -635,7 +594,7 @@ class QuantileLoss(LinearLoss):
 
 
 @dataclass(frozen=True)
-class _SmoothedQuantileLoss(QuantileLoss):
+class _SmoothedQuantileLoss(ClippedLoss, QuantileLoss):
     """The Moreau envelope of a pinball loss: a parabola for r from (q - 1) w to q w, then lines."""
 
     width: float = 1.0
@@ -645,16 +604,9 @@ class _SmoothedQuantileLoss(QuantileLoss):
     def max_curvature(self) -> float:  # type: ignore[override]
         return 1 / self.width
 
-    def pointwise(self, m: Array, y: Array) -> Array:
-        pull = self.slope(m, y)
-        return pull * (m - y - pull * (self.width / 2))
-
-    def slope(self, m: Array, y: Array) -> Array:
-        return np.clip((m - y) / self.width, -self.quantile, 1 - self.quantile)
-
-    def curvature(self, m: Array, y: Array) -> Array:
-        pull = (m - y) / self.width
-        return ((pull >= -self.quantile) & (pull <= 1 - self.quantile)).astype(m.dtype) / self.width
+    @property
+    def limits(self) -> tuple[float, float]:
+        return -self.quantile, 1 - self.quantile
 
 
 @dataclass(frozen=True)
@@ -678,35 +630,25 @@ class PoissonLoss(LinearLoss):
         return {"value": np.exp(self._predictors(theta, X))}
 
     def check_labels(self, y: Array) -> None:
-        negative = np.flatnonzero(y < 0)
-        if negative.size:
-            row = int(negative[0])
-            text = "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}"
-            raise RowError(text, row, label=y[row])
+        refuse_labels(y < 0, y, "PoissonLoss takes labels of 0 or more, such as counts; {row} has {label}")
 
     def pointwise(self, m: Array, y: Array) -> Array:
-        u, near = self._gap(m, y)
-        values = np.exp(m) - y * (1 + u)
-        values[near] = y[near] * exp_excess_near(u[near])
-        return values
+        return entropy_of_log(y, np.exp(m), m - np.log(np.maximum(y, np.finfo(y.dtype).tiny)))
 
     def slope(self, m: Array, y: Array) -> Array:
-        u, near = self._gap(m, y)
-        slopes = np.exp(m) - y
-        slopes[near] = y[near] * np.expm1(u[near])
-        return slopes
+        return np.exp(m) - y
 
     def curvature(self, m: Array, y: Array) -> Array:
         return np.exp(m)
 
-    @staticmethod
-    def _gap(m: Array, y: Array) -> tuple[Array, Array]:
-        """Compute u = m - log y, and the rows near 0, where f = y (exp u - 1 - u) keeps more digits.
 
-        Where y = 0 any finite u will do: it is multiplied by y.
-        """
-        u = m - np.log(np.maximum(y, np.finfo(y.dtype).tiny))
-        return u, np.flatnonzero(np.abs(u) < 1)
+def entropy_of_log(x: Array, c: Array, u: Array) -> Array:
+    """Compute x log(x / c) - x + c for x >= 0 and c > 0, given u = log(c / x); any finite u where x = 0."""
+    with ignore_overflow():
+        values = c - x * (1 + u)
+    near = np.flatnonzero(np.abs(u) < 1)  # where x (exp u - 1 - u) keeps more digits
+    values.put(near, x.take(near) * exp_excess_near(u.take(near)))
+    return values
 
 
 def exp_excess_near(u: Array) -> Array:
@@ -715,6 +657,4 @@ def exp_excess_near(u: Array) -> Array:
     for coefficient in _EXP_COEFFICIENTS[1:]:
         total *= u
         total += coefficient
-    total *= u
-    total *= u
-    return total
+    return total * u * u

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from duramen.arrays import Array, check_count
-from duramen.errors import RowError
-from duramen.losses.base import ignore_overflow
-from duramen.losses.linear import PredictorLoss, softplus
+from duramen.losses.base import Explanation, ignore_overflow
+from duramen.losses.linear import PredictorLoss, explanation, refuse_labels, softplus
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class SoftmaxLoss(PredictorLoss):
     Parameters
     ----------
     n_classes : int
+        Two or more.
     fit_intercept : bool
         Whether theta has intercepts as its last column.
 
@@ -47,7 +47,7 @@ class SoftmaxLoss(PredictorLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "n_classes", check_count("n_classes", self.n_classes))
+        object.__setattr__(self, "n_classes", check_count("n_classes", self.n_classes, least=2))
 
     def parameter_shape(self, n_columns: int) -> tuple[int, ...]:
         return (self.n_classes, n_columns + self.fit_intercept)
@@ -59,24 +59,18 @@ class SoftmaxLoss(PredictorLoss):
         m = self._predictors(theta, X)
         return {"class": m.argmax(axis=1), "probability": softmax(m, axis=1)}
 
-    def leads(self, theta: Array, X: Array, y: Array) -> tuple[str, Array]:
+    def explain(self, theta: Array, X: Array, y: Any, mean: Array) -> Explanation:
         """Compare the label's predictor with the strongest of the others."""
         labels, predictors = y.astype(np.intp), self._predictors(theta, X)
         predictors[np.arange(len(X)), labels] = -np.inf
-        return "classes", theta[predictors.argmax(axis=1)] - theta[labels]
+        return explanation("classes", theta[predictors.argmax(axis=1)] - theta[labels], X, mean)
 
     def check_labels(self, y: Array) -> None:
         with ignore_overflow():
-            wrong = np.flatnonzero(~((y >= 0) & (y < self.n_classes) & (y == np.floor(y))))
-        if wrong.size:
-            raise RowError(
-                "{loss!r} takes labels 0 to {largest}; {row} has {label}. "
-                "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]",
-                int(wrong[0]),
-                loss=self,
-                largest=self.n_classes - 1,
-                label=y[wrong[0]],
-            )
+            wrong = ~((y >= 0) & (y < self.n_classes) & (y == np.floor(y)))
+        text = f"{self!r} takes labels 0 to {self.n_classes - 1}; {{row}} has {{label}}. "
+        advice = "Encode the classes first, for instance np.unique(y, return_inverse=True)[1]"
+        refuse_labels(wrong, y, text + advice)
 
     def encode_labels(self, y: Array, dtype: Any) -> Array:
         return y.astype(np.intp)
@@ -115,7 +109,5 @@ def _shortfalls(m: Array, labels: Array) -> Array:
     own = np.arange(len(m)), labels
     gaps = m - m[own][:, None]
     gaps[own] = -np.inf
-    if m.shape[1] == 1:
-        return gaps[:, 0]
     top = gaps.max(axis=1)
     return np.asarray(top + np.log(np.exp(gaps - top[:, None]).sum(axis=1)))

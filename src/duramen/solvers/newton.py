@@ -114,7 +114,7 @@ class GradientFit(Fit):
         super().__init__(problem)
         kind = type(problem.loss)
         if kind.gradients is Loss.gradients and kind.gradient_sum is Loss.gradient_sum:
-            raise problem.loss._missing("gradients", "theta, X, y")
+            raise problem.loss._missing("gradients")
         # those of theta itself, unless the loss is linear
         plain = Coordinates(np.zeros(1), np.ones(1), fit_intercept=False)
         self.frame = Coordinates.of(problem) if problem.loss.has_predictors else plain
@@ -231,7 +231,7 @@ class NewtonFit(Fit):
     def _try_values(self, theta: Array) -> Array:
         """Compute the losses, infinite where a step went so far that predictors overflow."""
         try:
-            return self.problem.loss.values_again(theta, self.problem.X, self.problem.y)
+            return self.problem.loss.values(theta, self.problem.X, self.problem.y)
         except ValueError:
             return np.full(len(self.problem.points), np.inf)
 
