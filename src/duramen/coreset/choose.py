@@ -15,18 +15,20 @@ from duramen.coreset.coreset import Calibration, Coreset
 from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
+    NOWHERE,
+    AnchoredPoints,
     Chosen,
-    Entries,
     RankedRows,
     RankedSampler,
     Sampler,
     Stratified,
+    Strata,
     apportion,
+    compute_ranks,
     draw_by_rank,
-    draw_entries,
     reduce_rows,
-    uniforms,
 )
+from duramen.samplers.layered import UniformSampler
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
 
@@ -145,8 +147,8 @@ def keep_all(
     )
 
 
-def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
-    """Choose the rows that represent the suspected outliers, from bins of similar loss.
+class _LossBins(UniformSampler):
+    """Draw suspected outliers from bins of similar loss.
 
     The paper draws them uniformly. How many true outliers are among those drawn
     is then left to chance, and trimming weight z takes too few of them or too
@@ -154,31 +156,34 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     as many of each kind as it should. The bin of a point depends on its own loss
     alone: bins are steps of a geometric scale, fine where the size allows.
     """
+
+    def strata(self, anchored: AnchoredPoints) -> Array:
+        with np.errstate(divide="ignore"):
+            height = np.clip(np.log2(np.asarray(anchored.losses, dtype=np.float64)), -2000, 2000)
+        return np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
+
+    def allocate(self, strata: Strata, size: int) -> tuple[Array, Array]:
+        """Pool two bins at a time until each has a few points."""
+        bins, groups = strata.numbers, np.arange(len(strata.numbers))
+        while 4 * len(bins) > size and len(bins) > 1:
+            bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
+            groups = pooled[groups]
+        counts = np.bincount(groups, strata.counts).astype(np.int64)
+        return groups, apportion(np.bincount(groups, strata.weights), counts, size)
+
+
+def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
+    """Choose the rows that represent the suspected outliers."""
     if not size:
         return _nothing()
-    if (size, seed) in suspects.draws:
-        return suspects.draws[size, seed]
-    ids, losses, weights = suspects.ids, suspects.losses, suspects.weights
-    with np.errstate(divide="ignore"):
-        height = np.clip(np.log2(np.asarray(losses, dtype=np.float64)), -2000, 2000)
-    groups = np.floor(height * _BINS_PER_DOUBLING).astype(np.int64)
-    bins, groups = np.unique(groups, return_inverse=True)
-    while 4 * len(bins) > size and len(bins) > 1:  # a bin needs a few points: pool two at a time
-        bins, pooled = np.unique(bins >> 1 if bins[-1] > bins[0] + 1 else 0 * bins, return_inverse=True)
-        groups = pooled[groups]
-    totals = np.bincount(groups, weights)
-    sizes = apportion(totals, np.bincount(groups), size)
-    with np.errstate(over="ignore"):
-        ranks = uniforms(seed, ids) / weights
-
-    def rest(group: int, rows: Array) -> float:
-        others = np.where(groups == group, weights, 0.0)
-        others[rows] = 0.0
-        return float(others.sum())
-
-    found = draw_entries(Entries(np.arange(len(ids)), ids, weights, ranks, groups), sizes, totals, rest, seed)
-    suspects.draws[size, seed] = found = found._replace(groups=-1 - found.groups)
-    return found
+    if (size, seed) not in suspects.draws:
+        sampler, n = _LossBins(), len(suspects.ids)
+        points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
+        anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
+        ranks = compute_ranks(sampler, anchored, seed)
+        found = draw_by_rank(sampler, RankedRows(points, ranks, sampler.strata(anchored)), size, seed)
+        suspects.draws[size, seed] = found._replace(groups=-1 - found.groups)
+    return suspects.draws[size, seed]
 
 
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:
