@@ -91,23 +91,26 @@ def smallest_of_groups(
     """
     if groups is None:
         groups = np.broadcast_to(0, len(ranks))
-    step, rows = max(1, len(ranks) // _PROBES), np.arange(len(ranks))
-    if step > 1 or len(sizes) == 1:
-        limits = np.full(len(sizes) + 1, -np.inf)  # the last: for groups below zero
+    n, n_groups = len(ranks), len(sizes)
+    step = max(1, n // _PROBES)
+    if step == 1 and n_groups > 1:
+        rows = np.arange(n)
+    else:
+        limits = np.full(n_groups + 1, -np.inf)  # the last: for groups below zero
         for group, size in enumerate(sizes):
-            mine = ranks[::step] if len(sizes) == 1 else ranks[::step][groups[::step] == group]
+            mine = ranks[::step] if n_groups == 1 else ranks[::step][groups[::step] == group]
             place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
             limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
-        rows = np.flatnonzero(ranks <= (limits[0] if len(sizes) == 1 else limits[groups]))
-        short = np.append(np.bincount(groups[rows] + 1, minlength=len(sizes) + 1)[1:] <= sizes, False)
+        rows = np.flatnonzero(ranks <= (limits[0] if n_groups == 1 else limits[groups]))
+        short = np.append(np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:] <= sizes, False)
         if short.any():  # a limit was too low, or there are no more
             rows = np.union1d(rows, np.flatnonzero(short[groups]))
     rows = rows[(groups[rows] >= 0) & (ranks[rows] < np.inf)]
     rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
     mine = groups[rows]
-    ends = np.searchsorted(mine, np.arange(len(sizes))) + sizes
-    more = np.bincount(mine, minlength=len(sizes)) > sizes
-    thresholds = np.full(len(sizes), np.inf)
+    ends = np.searchsorted(mine, np.arange(n_groups)) + sizes
+    more = np.bincount(mine, minlength=n_groups) > sizes
+    thresholds = np.full(n_groups, np.inf)
     thresholds[more] = ranks[rows[ends[more]]]
     found = np.arange(len(rows)) < ends[mine]
     return rows[found], mine[found], thresholds
@@ -362,16 +365,19 @@ def compute_ranks(
             f"{sampler!r} returned scores of shape {scores.shape} for {len(anchored)} points; "
             "one score per point is needed"
         )
-    valid = (scores > 0) & (scores < np.inf)
-    if refuse and not valid.all() and (~valid & (weights > 0)).any():
-        first = np.argmax(~valid & (weights > 0))
-        raise ValueError(
-            f"{sampler!r} gave the score {scores[first]} to id {ids[first]}; scores must be positive numbers"
-        )
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        measures = np.maximum(weights * scores, _SMALLEST_MEASURE)
-        ranks = uniforms(seed, ids)
-        ranks /= np.where(valid & (weights > 0), measures, 0.0)
+    if not (scores.min(initial=1.0) > 0 and scores.max(initial=1.0) < np.inf):  # or NaN
+        valid = (scores > 0) & (scores < np.inf)
+        wrong = np.flatnonzero(~valid & (weights > 0))
+        if wrong.size and refuse:
+            raise ValueError(
+                f"{sampler!r} gave the score {scores[wrong[0]]} to id {ids[wrong[0]]}; "
+                "scores must be positive numbers"
+            )
+        scores, weights = np.where(valid, scores, 1.0), np.where(valid, weights, 0.0)
+    measures = np.where(weights > 0, np.maximum(weights * scores, _SMALLEST_MEASURE), 0.0)
+    ranks = uniforms(seed, ids)
+    with np.errstate(divide="ignore", over="ignore"):
+        ranks /= measures
     return ranks
 
 
