@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
-from duramen.coreset.choose import ArrayCandidates, choose
+from duramen.coreset.candidates import ArrayCandidates
+from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
 from duramen.coreset.theorems import ByDeltaSample

@@ -12,7 +12,8 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Calibration, Coreset
-from duramen.coreset.view import Scored, Settings, Suspects, View, calibration_features
+from duramen.coreset.calibration import calibration_features
+from duramen.coreset.view import Settings, Suspects, View
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -26,7 +27,6 @@ from duramen.samplers.base import (
     apportion,
     compute_ranks,
     draw_by_rank,
-    reduce_rows,
 )
 from duramen.samplers.layered import UniformSampler
 
@@ -51,35 +51,6 @@ class Candidates(Stratified, Protocol):
 
     def copy(self, outer: Array, inner: Array) -> WeightedPoints:
         """Copy rows of the suspects, and then of the inliers, with their own weights."""
-
-
-class ArrayCandidates(RankedRows):
-    """Candidates in arrays: all points of a batch, scored."""
-
-    def __init__(self, points: WeightedPoints, scored: Scored) -> None:
-        self._all, self.scored = points, scored
-        super().__init__(scored.inner.points, scored.ranks, scored.strata)
-
-    @property
-    def n_points(self) -> int:
-        return int(np.count_nonzero(self._all.weights))
-
-    def suspects(self) -> Suspects:
-        rows = self.scored.outer
-        return Suspects(rows, self._all.ids[rows], self.scored.losses[rows], self._all.weights[rows])
-
-    def totals(self) -> Array | None:
-        return self.scored.totals
-
-    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        inner = self.scored.inner.points
-        live = np.flatnonzero(inner.weights > 0)
-        rows, weights = reduce_rows(sampler, inner.take(live), size, rng)
-        return live[rows], weights
-
-    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
-        rows = np.concatenate([outer, inner])
-        return self._all.take_unchecked(rows, self._all.weights[rows])
 
 
 def choose(

@@ -83,9 +83,11 @@ class ExactSums:
         return np.array(list(itertools.zip_longest(*floats, fillvalue=0.0)), dtype=np.float64).T
 
     @classmethod
-    def of_parts(cls, parts: Array) -> ExactSums:
-        """Restore sums from their parts."""
-        sums = cls(len(parts))
+    def of_parts(cls, parts: Array, n: int) -> ExactSums:
+        """Restore ``n`` sums from their parts."""
+        if parts.dtype != np.float64 or len(parts) != n:
+            raise ValueError(f"these are not the parts of {n} exact sums: {parts.dtype}, shape {parts.shape}")
+        sums = cls(n)
         sums.add_rows(parts.T)
         return sums
 

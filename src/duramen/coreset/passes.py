@@ -25,6 +25,12 @@ from duramen.samplers.base import RankedSampler, Sampler
 from duramen.trimming import outlier_weight
 
 
+_OTHER_PLAN = (
+    "these summaries were made by different plans, so they cannot be merged; use one plan for all "
+    "summaries of a pass"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What to do with every batch in one pass: send it to every machine that has some of the data.
@@ -92,7 +98,8 @@ class Summary:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the summary, without the plan: the same on every machine."""
-        return wire.to_bytes(self.body, self.plan.fingerprint)
+        facts, arrays = self.body.to_parts()
+        return wire.pack({"plan": self.plan.fingerprint, **facts}, arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
@@ -103,7 +110,13 @@ class Summary:
         ValueError
             If it is not a summary, is damaged, has another format, or was made by another plan.
         """
-        return cls(plan, wire.from_bytes(data, plan.fingerprint, plan.view))
+        facts, arrays = wire.unpack(data)
+        if facts.get("plan") != plan.fingerprint:
+            raise ValueError(_OTHER_PLAN)
+        try:
+            return cls(plan, Collected.of_parts(facts, arrays, plan.view))
+        except (TypeError, KeyError, IndexError, OverflowError) as error:
+            raise wire.damaged(str(error)) from error
 
 
 def plan(
@@ -175,7 +188,7 @@ class Summarizer:
     def absorb(self, summary: Summary) -> None:
         """Merge a summary by the same plan into this one."""
         if summary.plan.fingerprint != self._plan.fingerprint:
-            raise ValueError(wire.OTHER_PLAN)
+            raise ValueError(_OTHER_PLAN)
         self._collector.absorb(summary.body)
 
     def summary(self) -> Summary:

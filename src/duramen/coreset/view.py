@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array, Rows, check_count, generator, is_number, refuse_nonfinite, scratch_rows
+from duramen.arrays import Array, check_count, generator, is_number, scratch_rows
+from duramen.coreset.calibration import CalibrationFeatures, calibration_features
 from duramen.coreset.theorems import ByDeltaSample, ByTheorem, SizeRule
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
@@ -30,7 +31,7 @@ from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
+from duramen.trimming import check_points_and_loss, checked_outliers, set_aside
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,7 +41,6 @@ _SHARE = 0.2  # of the size, for the suspected; measured there too
 ROWS_A_PARAMETER = 50
 """With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
-_ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
 
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -248,83 +248,8 @@ def as_anchor(given: Any) -> Anchor:
     return Anchor(getattr(given, "theta", given), radius)
 
 
-@dataclass(frozen=True)
-class CalibrationFeatures:
-    """The features of a point that weights are calibrated to: its loss, centre and gradient at the anchor."""
-
-    loss: Loss
-    anchor: Anchor
-    gradient: bool
-    centres: int
-
-    @property
-    def n_columns(self) -> int:
-        """The number of features."""
-        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
-
-    def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
-        """Sum weight times feature over all points: (q,)."""
-        parts = [np.array([kept_sum(losses, weights)])]
-        if self.centres:
-            nearest = self._nearest(points.X) if cache is None else cache
-            parts.append(np.bincount(nearest, weights, minlength=self.centres))
-        if self.gradient:
-            cached = {} if cache is None else {"cache": cache}
-            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, **cached)
-            parts.append(np.asarray(gradient).ravel())
-        return np.concatenate(parts)
-
-    def columns(self, points: WeightedPoints) -> Array:
-        """Compute the features of a few points: (m, q)."""
-        losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
-        return self.columns_of(points.X, points.y, losses, cache)
-
-    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
-        """Compute the features of rows whose losses and cache at the anchor are known: (m, q).
-
-        Those of a row have the same bits whichever other rows are present.
-        """
-        columns = np.zeros((X.shape[0], self.n_columns))
-        columns[:, 0] = losses
-        if self.centres:
-            nearest = self._nearest(X) if cache is None else cache
-            columns[np.arange(len(columns)), 1 + nearest] = 1.0
-        if self.gradient:
-            self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
-        return columns
-
-    def _nearest(self, X: Rows) -> Any:
-        return self.loss.values_and_cache(self.anchor.theta, X)[1]
-
-
-def calibration_features(
-    loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
-) -> CalibrationFeatures:
-    """Choose as many features as a sample of ``size`` points can be calibrated to.
-
-    The loss always; the gradient and the counts of centres, the counts alone,
-    or neither. The choice depends on the problem and the size, not on the points.
-    """
-    k = loss.n_centres if loss.has_centres else 1
-    for gradient in (_has_gradients(loss, anchor, points), False):
-        features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
-        if features.n_columns * _ROWS_PER_COLUMN <= size:
-            return features
-    return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
-
-
-def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
-    """Return whether one point has a gradient: a custom divergence may lack what it needs."""
-    one = points.take(slice(0, 1))
-    try:
-        loss.gradients(anchor.theta, one.X, one.y)
-    except MissingPropertyError:
-        return False
-    return True
-
-
 class Scored(NamedTuple):
-    """Points as seen from an anchor.
+    """Points as seen from an anchor: which are suspected, and what the others are chosen by.
 
     Attributes
     ----------
@@ -332,8 +257,6 @@ class Scored(NamedTuple):
         The points that are suspected.
     inner : AnchoredPoints
         All points with their losses; those that are suspected have weight zero.
-    cache : array or None
-        The by-product of the loss.
     ranks, strata : arrays (n,), or None
         Of the inliers; ranks are infinite where the weight is zero. No strata mean a single
         one, and no ranks a sampler that does not rank points.
@@ -343,15 +266,9 @@ class Scored(NamedTuple):
 
     outer: Array
     inner: AnchoredPoints
-    cache: Any
     ranks: Any = None
     strata: Any = None
     totals: Array | None = None
-
-    @property
-    def losses(self) -> Array:
-        """The losses of all points."""
-        return self.inner.losses
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,8 +330,8 @@ class View:
         """Compute the losses of points at the anchor, and the loss's cache if totals are needed."""
         loss, theta, cache = self.loss, self.anchor.theta, None
         if self.blind:
-            return AnchoredPoints(points, loss, NOWHERE, np.zeros(len(points))), None
-        if self.features is not None:
+            losses = np.zeros(len(points))
+        elif self.features is not None:
             losses, cache = loss.values_and_cache(theta, points.X, points.y)
         else:
             losses = loss.values(theta, points.X, points.y)
@@ -435,8 +352,8 @@ class View:
             inner = replace(inner, points=points.with_weights(weights))
         check_finite(inner)
         if not isinstance(self.sampler, RankedSampler):
-            return Scored(outer, inner, cache)
-        return Scored(outer, inner, cache, *rank_points(self.sampler, inner, self.seed, cache, self.features))
+            return Scored(outer, inner)
+        return Scored(outer, inner, *rank_points(self.sampler, inner, self.seed, cache, self.features))
 
 
 def rank_points(
@@ -451,10 +368,11 @@ def rank_points(
     """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
     points = anchored.points
     ranks = np.empty(len(points))
-    probe = sampler.strata(anchored.take(slice(0, 1)))
-    strata = None if probe is None else np.empty(len(points), dtype=np.asarray(probe).dtype)
+    strata = sampler.strata(anchored.take(slice(0, 1)))
+    if strata is not None:
+        strata = np.empty(len(points), dtype=np.asarray(strata).dtype)
 
-    def rank(chunk: slice) -> tuple[Array | float]:
+    def rank(chunk: slice) -> tuple[Any]:
         part = anchored.take(chunk)
         ranks[chunk] = compute_ranks(sampler, part, seed, refuse=refuse)
         if strata is not None:
@@ -481,10 +399,10 @@ def largest_losses(losses: Array, ids: Array, weights: Array, weight: float) -> 
     >>> largest_losses(np.array([3.0, 9.0, 1.0, 9.0]), np.arange(4), np.ones(4), 1)
     array([3])
     """
-    total = float(weights.sum())
-    weight = min(weight, total)
     if not weight > 0:
         return np.empty(0, dtype=np.intp)
+    if not float(weights.sum()) > weight:
+        return np.flatnonzero(weights > 0)
     rows, left = set_aside(losses, weights, weight, ids)
     return rows[left < weights[rows]]
 
@@ -534,23 +452,15 @@ def sample_of(points: WeightedPoints, ranks: Array) -> WeightedPoints:
 
 
 def given_anchor(given: Any, loss: Loss, n_columns: int) -> Anchor | None:
-    """Return the anchor given; None where one has to be found.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit this loss on ``n_columns`` columns, or none was given and none can be found.
-    """
+    """Return the anchor given; None where one has to be found. Raise ValueError if neither can be used."""
     shape = loss.parameter_shape(n_columns)
-    if given is None:
-        if shape is None:
-            raise ValueError(
-                f"{loss!r} does not define the shape of theta, so no anchor can be found; "
-                "pass a rough solution as anchor="
-            )
-        return None
-    anchor = as_anchor(given)
-    if shape is not None and anchor.theta.shape != tuple(shape):
+    if given is None and shape is None:
+        raise ValueError(
+            f"{loss!r} does not define the shape of theta, so no anchor can be found; "
+            "pass a rough solution as anchor="
+        )
+    anchor = None if given is None else as_anchor(given)
+    if anchor is not None and shape is not None and anchor.theta.shape != tuple(shape):
         raise ValueError(
             f"the anchor's theta has shape {anchor.theta.shape}; {loss!r} on {n_columns} columns "
             f"needs shape {tuple(shape)}"
@@ -575,10 +485,10 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
             f"{loss!r} returned values of shape {values.shape} and type {values.dtype}; "
             f"one number for each of {len(points)} points is needed"
         )
-    wrong = np.flatnonzero(~(values >= 0))
-    if wrong.size:
+    wrong = ~(values >= 0)
+    if wrong.any():
         raise ValueError(
-            f"{loss!r} gave the loss {values[wrong[0]]} to id {points.ids[wrong[0]]}; "
+            f"{loss!r} gave the loss {values[wrong][0]} to id {points.ids[wrong][0]}; "
             "losses must not be negative"
         )
     return values
@@ -586,11 +496,10 @@ def _checked_losses(losses: Any, loss: Loss, points: WeightedPoints) -> Array:
 
 def check_finite(inner: AnchoredPoints) -> None:
     """Raise ValueError if the loss of a point that is not suspected is infinite or NaN."""
-    if np.isfinite(inner.losses).all():
-        return
-    nonfinite = np.flatnonzero(~np.isfinite(inner.losses) & (inner.points.weights > 0))
-    if nonfinite.size:
-        refuse_infinite(inner.points.ids[nonfinite[0]], inner.losses[nonfinite[0]])
+    if not np.isfinite(inner.losses).all():
+        nonfinite = ~np.isfinite(inner.losses) & (inner.points.weights > 0)
+        if nonfinite.any():
+            refuse_infinite(inner.points.ids[nonfinite][0], inner.losses[nonfinite][0])
 
 
 def refuse_infinite(name: Any, loss: Any) -> NoReturn:
@@ -630,25 +539,22 @@ def find_view(settings: Settings, sample: WeightedPoints, z: float, total: float
     z, total, n_points
         The weight to set aside, and the weight and number of all points.
     """
-    loss, rule = settings.loss, settings.plan
+    loss = settings.loss
     if settings.chooser is not None:
         settings.chooser.check(loss, sample)
     settings.check_radius()
     fraction = float(f"{z / total:.12g}")  # so that the anchor does not depend on how the total was rounded
     anchor = given_anchor(settings.given, loss, sample.n_columns)
     if anchor is None:
-        rng = np.random.default_rng(settings.seed)
         try:
+            rng = np.random.default_rng(settings.seed)
             anchor = _find_anchor(sample, loss, fraction, rng, n_rows=n_points)
         except MissingPropertyError as error:
             raise MissingPropertyError(f"{error}; or pass a rough solution as anchor=") from None
-        except ValueError:
-            refuse_nonfinite(sample.X)  # with the number of the row here, not in a sample of it
-            raise
     sampler = settings.sampler_at(anchor, sample.n_columns)
     if isinstance(sampler, RankedSampler) and not has_frozen(sampler, anchor):
         anchored, _ = View(settings, anchor, sampler, None).anchored(sample)
-        weight = rule.suspected_weight(anchored, fraction * sample.total_weight)
+        weight = settings.plan.suspected_weight(anchored, fraction * sample.total_weight)
         inner = np.where(np.isfinite(anchored.losses), sample.weights, 0.0)  # others may be suspected
         inner[largest_losses(anchored.losses, sample.ids, sample.weights, weight)] = 0.0
         if inner.any():

@@ -30,7 +30,8 @@ _ROUNDS = (
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
 )
 _STEP = 2.0**40  # shares are rounded to multiples of one over it
-_PROBES = 1 << 14  # ranks from which a limit is guessed
+_PROBES = 1 << 14  # ranks from which a limit is guessed, for each group
+_MANY = 200  # groups; for more, limits take longer than sorting
 
 
 def uniforms(seed: int, ids: Array) -> Array:
@@ -93,7 +94,7 @@ def smallest_of_groups(
         groups = np.broadcast_to(0, len(ranks))
     n, n_groups = len(ranks), len(sizes)
     step = max(1, n // _PROBES)
-    if step == 1 and n_groups > 1:
+    if n_groups > 1 and (step == 1 or n_groups > _MANY):
         rows = np.arange(n)
     else:
         limits = np.full(n_groups + 1, -np.inf)  # the last: for groups below zero
