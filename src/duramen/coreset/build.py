@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from duramen.arrays import Array, column_names, is_frame, refuse_nonfinite
-from duramen.coreset.candidates import ArrayCandidates
 from duramen.coreset.choose import choose
 from duramen.coreset.coreset import Coreset
 from duramen.coreset.passes import ScanSource, plan, run_passes
@@ -151,8 +150,8 @@ def robust_coreset(
     def suspect(anchored: AnchoredPoints) -> Array:
         return largest_losses(anchored.losses, points.ids, points.weights, rule.suspected_weight(anchored, z))
 
-    candidates = ArrayCandidates(points, view.score(points, suspect))
-    return choose(candidates, view, n_outliers=z, columns=tuple(column_names(X)) if is_frame(X) else None)
+    columns = tuple(column_names(X)) if is_frame(X) else None
+    return choose(view.score(points, suspect), view, n_outliers=z, columns=columns)
 
 
 def refuse_beside_scan(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a coreset is chosen from: all points in arrays, or what a pass over batches collects, in any order.
+"""What a pass over data in batches collects, mergeable in any order, and what is chosen from after it.
 
 The second pass collects candidates: the points of the largest losses, the smallest ranks of all others,
 and exact totals over those. The first pass does the same without losses: it ranks points by their weights
@@ -20,7 +20,6 @@ from duramen.coreset.exact import ExactSums
 from duramen.coreset.view import (
     SAMPLE,
     Scored,
-    Suspects,
     View,
     check_finite,
     check_points,
@@ -35,40 +34,10 @@ from duramen.samplers.base import (
     AnchoredPoints,
     RankedRows,
     RankedSampler,
-    Sampler,
     Strata,
     compute_ranks,
-    reduce_rows,
     smallest_of_groups,
 )
-
-
-class ArrayCandidates(RankedRows):
-    """Candidates in arrays: all points of a batch, scored."""
-
-    def __init__(self, points: WeightedPoints, scored: Scored) -> None:
-        self._all, self.scored = points, scored
-        super().__init__(scored.inner.points, scored.ranks, scored.strata)
-
-    @property
-    def n_points(self) -> int:
-        return int(np.count_nonzero(self._all.weights))
-
-    def suspects(self) -> Suspects:
-        rows = self.scored.outer
-        return Suspects(rows, self._all.ids[rows], self.scored.inner.losses[rows], self._all.weights[rows])
-
-    def totals(self) -> Array | None:
-        return self.scored.totals
-
-    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        live = np.flatnonzero(self.points.weights > 0)
-        rows, weights = reduce_rows(sampler, self.points.take(live), size, rng)
-        return live[rows], weights
-
-    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
-        rows = np.concatenate([outer, inner])
-        return self._all.take_unchecked(rows, self._all.weights[rows])
 
 
 class KeyedPoints(NamedTuple):
@@ -382,8 +351,8 @@ class Collector:
         self._admit(form_of(points), classes)
         scored = view.score(points, self._outer.among)
         if self._totals is not None:
-            self._totals.add(scored.totals)
-        self._add_inliers(scored.inner.points, scored.ranks, scored.strata)
+            self._totals.add(scored.totals())
+        self._add_inliers(scored)
         if len(scored.outer):
             suspects = KeyedPoints(points, scored.inner.losses, np.zeros(len(points), dtype=np.int8))
             self.release(self._outer.add(suspects.take(scored.outer)))
@@ -418,7 +387,7 @@ class Collector:
         if view.features is not None and self._totals is not None:
             self._totals.add_rows(view.features.columns(points) * points.weights[:, None], sign)
         ranks = compute_ranks(view.sampler, anchored, view.seed, steady=True)
-        self._add_inliers(points, ranks, view.sampler.strata(anchored), sign)
+        self._add_inliers(RankedRows(points, ranks, view.sampler.strata(anchored)), sign)
 
     def summary(self) -> Collected:
         """Return what was collected, the same in whatever order points were added."""
@@ -458,11 +427,8 @@ class Collector:
             ) from None
         self._classes = together[0], together[-1]
 
-    def _add_inliers(
-        self, points: WeightedPoints, ranks: Array, numbers: Array | None, sign: int = 1
-    ) -> None:
-        ranked = RankedRows(points, ranks, numbers)
-        strata, places = ranked.strata(), ranked.places
+    def _add_inliers(self, ranked: RankedRows, sign: int = 1) -> None:
+        points, strata, places = ranked.points, ranked.strata(), ranked.places
         indices = self._count(strata.numbers, sign * strata.counts)
         for at, index in enumerate(indices.tolist()):
             part = ExactSums()
@@ -470,7 +436,7 @@ class Collector:
             self._weights.absorb(part, at=[index], sign=sign)
         if len(indices) and sign > 0:
             places = np.ones(len(points), dtype=np.int8) if places is None else places
-            self._lowest.add_ranked(points, ranks, np.append(0, indices)[places])
+            self._lowest.add_ranked(points, ranked.ranks, np.append(0, indices)[places])
 
     def _count(self, numbers: Array, counts: Array) -> Array:
         """Add to the counts of strata; return their indices: a new stratum gets the next one."""
@@ -483,7 +449,7 @@ class Collector:
 
 
 @final
-class MergedCandidates(ArrayCandidates):
+class MergedCandidates(Scored):
     """Candidates of all rows, from the result of a pass over them: those that were collected, as arrays."""
 
     def __init__(self, collected: Collected, view: View) -> None:
@@ -497,7 +463,7 @@ class MergedCandidates(ArrayCandidates):
         inner = AnchoredPoints(points.with_weights(points.weights * is_inner), view.loss, view.anchor, keys)
         totals = None if collected.totals is None else collected.totals.values
         ranks = np.where(is_inner, keys, np.inf)
-        super().__init__(points, Scored(np.arange(n_outer), inner, ranks, numbers, totals))
+        super().__init__(points, np.arange(n_outer), inner, ranks, numbers, totals)
 
     @property
     def n_points(self) -> int:

@@ -6,6 +6,7 @@ lists. Rows are references: only those that are chosen are copied.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from duramen.arrays import Array
 from duramen.coreset.coreset import Calibration, Coreset
 from duramen.coreset.calibration import calibration_features
-from duramen.coreset.view import Settings, Suspects, View
+from duramen.coreset.view import BySize, Settings, Suspects, View, blind_view
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -98,24 +99,10 @@ def keep_all(
     points: WeightedPoints, settings: Settings, *, n_outliers: float, columns: tuple[str, ...] | None
 ) -> Coreset:
     """Make a coreset of all points, where there is no view yet."""
-    n, points = len(points), points.take(np.argsort(points.ids))
-    return Coreset(
-        points=points,
-        suspected=np.zeros(n, dtype=bool),
-        own_weights=points.weights,
-        inclusion=np.ones(n),
-        groups=np.zeros(n, dtype=np.int32),
-        loss=settings.loss,
-        anchor=None,
-        threshold=np.inf,
-        n_points=n,
-        n_suspected=0,
-        n_outliers=n_outliers,
-        sampler="none: all points are kept",
-        calibrated=False,
-        seed=settings.seed,
-        columns=columns,
-    )
+    plan = BySize(len(points), keep_suspected=False, suspects=0.0)
+    view = blind_view(replace(settings, plan=plan))
+    core = choose(view.score(points), view, n_outliers=n_outliers, columns=columns)
+    return replace(core, sampler="none: all points are kept")
 
 
 class _LossBins(UniformSampler):

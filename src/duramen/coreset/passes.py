@@ -69,13 +69,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The result of a pass over some of the rows: mergeable, and small however many they are.
-
-    Attributes
-    ----------
-    plan : Plan
-    body : Collected
-    """
+    """The result of a pass over some of the rows: mergeable, and small however many they are."""
 
     plan: Plan
     body: Collected = field(repr=False)
@@ -103,13 +97,7 @@ class Summary:
 
     @classmethod
     def from_bytes(cls, data: bytes, plan: Plan) -> Summary:
-        """Read what :meth:`to_bytes` returned, of a summary made by this plan.
-
-        Raises
-        ------
-        ValueError
-            If it is not a summary, is damaged, has another format, or was made by another plan.
-        """
+        """Read what :meth:`to_bytes` returned; raise ValueError unless it is a summary made by this plan."""
         facts, arrays = wire.unpack(data)
         if facts.get("plan") != plan.fingerprint:
             raise ValueError(_OTHER_PLAN)
@@ -140,15 +128,6 @@ def plan(
         As for :func:`duramen.robust_coreset`; a sampler must score each point by itself.
     columns : sequence of str, optional
         The names of the columns, kept in the coreset.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong; the message says what to pass.
     """
     settings = Settings.of(
         loss,
@@ -165,12 +144,7 @@ def plan(
 
 
 class Summarizer:
-    """A summary in progress, to which batches are added; faster than merging a summary of each.
-
-    Parameters
-    ----------
-    plan : Plan
-    """
+    """A summary in progress, to which batches are added; faster than merging a summary of each."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._collector = plan, Collector(plan.view)
@@ -205,10 +179,6 @@ def summarize(batch: WeightedPoints | Iterable[WeightedPoints], plan: Plan) -> S
     batch : WeightedPoints, or an iterable of them
         With ids that are distinct over all batches. An empty batch is fine.
     plan : Plan
-
-    Returns
-    -------
-    Summary
 
     Raises
     ------
@@ -246,12 +216,7 @@ def finish(summary: Summary) -> Plan | Coreset:
 
     There are two passes: the first counts, and samples an anchor; the second
     chooses. (With a probability below 2e-8 the sample misjudges how large the
-    largest losses are; then there is a third.)
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, or those of the second pass are not those of the first.
+    largest losses are; then there is a third.) Every pass must read the same rows.
     """
     _check_summary(summary)
     plan, view, body, first = summary.plan, summary.plan.view, summary.body, summary.plan.first_pass

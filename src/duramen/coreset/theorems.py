@@ -66,7 +66,7 @@ class ByTheorem(SizeRule):
         return theory.n_suspected(z, epsilon0)
 
     def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        inner, suspects = candidates.scored.inner, candidates.suspects()
+        inner, suspects = candidates.inner, candidates.suspects()
         outer: float = len(suspects.rows)
         if self.beta and outer:  # beta epsilon_0 / (1 + epsilon_0), as z-tilde defines it
             delta = self.beta * z / float(suspects.weights.sum())
@@ -122,7 +122,7 @@ class ByDeltaSample(SizeRule):
         return 0.0
 
     def sizes(self, candidates: Any, view: Any, z: float) -> tuple[float, float]:
-        points = candidates.scored.inner.points
+        points = candidates.inner.points
         dimension = _vc_dimension(view.loss, points.n_columns)
         size = theory.uniform_size(
             self.beta, n_points=points.total_weight, n_outliers=z, vc_dimension=dimension, eta=self.eta

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from duramen.samplers.base import (
     NOWHERE,
     AnchoredPoints,
     Bound,
+    RankedRows,
     RankedSampler,
     Sampler,
     compute_ranks,
     freeze,
     has_frozen,
+    reduce_rows,
     smallest,
 )
 from duramen.samplers.layered import LayeredSampler, UniformSampler
@@ -248,29 +250,6 @@ def as_anchor(given: Any) -> Anchor:
     return Anchor(getattr(given, "theta", given), radius)
 
 
-class Scored(NamedTuple):
-    """Points as seen from an anchor: which are suspected, and what the others are chosen by.
-
-    Attributes
-    ----------
-    outer : array of positions
-        The points that are suspected.
-    inner : AnchoredPoints
-        All points with their losses; those that are suspected have weight zero.
-    ranks, strata : arrays (n,), or None
-        Of the inliers; ranks are infinite where the weight is zero. No strata mean a single
-        one, and no ranks a sampler that does not rank points.
-    totals : array or None
-        The calibration features, added up over the inliers.
-    """
-
-    outer: Array
-    inner: AnchoredPoints
-    ranks: Any = None
-    strata: Any = None
-    totals: Array | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
@@ -283,6 +262,50 @@ class Suspects:
     losses: Array
     weights: Array
     draws: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+
+class Scored(RankedRows):
+    """Points as seen from an anchor, which are candidates: some are suspected, the others have ranks.
+
+    Attributes
+    ----------
+    outer : array of positions
+        The points that are suspected.
+    inner : AnchoredPoints
+        All points with their losses; those that are suspected have weight zero.
+    """
+
+    def __init__(
+        self,
+        points: WeightedPoints,
+        outer: Array,
+        inner: AnchoredPoints,
+        ranks: Any = None,
+        numbers: Array | None = None,
+        totals: Array | None = None,
+    ) -> None:
+        super().__init__(inner.points, ranks, numbers)
+        self._all, self.outer, self.inner, self._totals = points, outer, inner, totals
+
+    @property
+    def n_points(self) -> int:
+        return int(np.count_nonzero(self._all.weights))
+
+    def suspects(self) -> Suspects:
+        rows = self.outer
+        return Suspects(rows, self._all.ids[rows], self.inner.losses[rows], self._all.weights[rows])
+
+    def totals(self) -> Array | None:
+        return self._totals
+
+    def reduce(self, sampler: Sampler, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        live = np.flatnonzero(self.points.weights > 0)
+        rows, weights = reduce_rows(sampler, self.points.take(live), size, rng)
+        return live[rows], weights
+
+    def copy(self, outer: Array, inner: Array) -> WeightedPoints:
+        rows = np.concatenate([outer, inner])
+        return self._all.take_unchecked(rows, self._all.weights[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,8 +375,9 @@ class View:
             inner = replace(inner, points=points.with_weights(weights))
         check_finite(inner)
         if not isinstance(self.sampler, RankedSampler):
-            return Scored(outer, inner)
-        return Scored(outer, inner, *rank_points(self.sampler, inner, self.seed, cache, self.features))
+            return Scored(points, outer, inner)
+        ranked = rank_points(self.sampler, inner, self.seed, cache, self.features)
+        return Scored(points, outer, inner, *ranked)
 
 
 def rank_points(
@@ -365,7 +389,7 @@ def rank_points(
     *,
     refuse: bool = True,
 ) -> tuple[Array, Array | None, Any]:
-    """Compute the ranks, the strata and the totals of features, in one pass; weight zero is ignored."""
+    """Compute ranks, strata (None: a single one) and totals of features, in one pass; weight zero is absent."""
     points = anchored.points
     ranks = np.empty(len(points))
     strata = sampler.strata(anchored.take(slice(0, 1)))
