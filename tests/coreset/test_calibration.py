@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import duramen as dm
 from duramen.coreset.coreset import Calibration
-from duramen.coreset.calibration import calibration_features
+from duramen.coreset.view import calibration_features
 from tests.conformance.cases import CASES
 
 

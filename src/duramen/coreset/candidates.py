@@ -279,13 +279,11 @@ class Collected:
             places = arrays["places"] if n > 1 else np.zeros(len(kept.keys), dtype=np.int64)
             require(places.shape == kept.keys.shape and places.dtype.kind == "i", "its strata")
             require((places >= 0).all() and (places < n).all() and (kept.keys < np.inf).all(), "its strata")
-            n_kept = np.bincount(places, minlength=n)
-            heavy = np.bincount(places, kept.points.weights, minlength=n)
-            require((n_kept > 0).all() and (n_kept <= counts).all(), "its counts")
+            n_kept, heavy = (np.bincount(places, of, minlength=n) for of in (None, kept.points.weights))
+            require(((n_kept > 0) & (n_kept <= counts)).all(), "its counts")
             require((heavy <= weights.values * (1 + 1e-9)).all(), "the weights of its strata")
             kept = kept._replace(strata=numbers[places])
-        labels = tuple(classes.tolist())
-        return cls(n_rows, form, labels, suspects, numbers, counts, weights, totals, kept)
+        return cls(n_rows, form, tuple(classes.tolist()), suspects, numbers, counts, weights, totals, kept)
 
 
 def _read_points(arrays: Mapping[str, Array], name: str, form: Form | None, view: View) -> KeyedPoints | None:
@@ -458,12 +456,12 @@ class MergedCandidates(Scored):
         self._collected = collected = collector.summary()
         both = [part for part in (collected.suspects, collected.kept) if part is not None]
         points, keys, numbers = KeyedPoints.concat(both)
-        n_outer = 0 if collected.suspects is None else len(collected.suspects.keys)
-        is_inner = np.arange(len(points)) >= n_outer
+        n_inner = 0 if collected.kept is None else len(collected.kept.keys)
+        is_inner = np.arange(len(points)) >= len(points) - n_inner
         inner = AnchoredPoints(points.with_weights(points.weights * is_inner), view.loss, view.anchor, keys)
         totals = None if collected.totals is None else collected.totals.values
         ranks = np.where(is_inner, keys, np.inf)
-        super().__init__(points, np.arange(n_outer), inner, ranks, numbers, totals)
+        super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)
 
     @property
     def n_points(self) -> int:

@@ -13,8 +13,7 @@ import numpy as np
 
 from duramen.arrays import Array
 from duramen.coreset.coreset import Calibration, Coreset
-from duramen.coreset.calibration import calibration_features
-from duramen.coreset.view import BySize, Settings, Suspects, View, blind_view
+from duramen.coreset.view import BySize, Settings, Suspects, View, blind_view, calibration_features
 from duramen.points import WeightedPoints
 from duramen.samplers.base import (
     NOWHERE,
@@ -25,11 +24,11 @@ from duramen.samplers.base import (
     Sampler,
     Stratified,
     Strata,
+    UniformSampler,
     apportion,
     compute_ranks,
     draw_by_rank,
 )
-from duramen.samplers.layered import UniformSampler
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
 

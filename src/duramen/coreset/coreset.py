@@ -15,7 +15,7 @@ from duramen.arrays import Array, Rows, read_only
 from duramen.coreset import display, plot, save
 from duramen.coreset.display import frame_of
 from duramen.coreset.estimate import Estimate, capped, standard_error
-from duramen.coreset.calibration import calibration_features
+from duramen.coreset.view import calibration_features
 from duramen.losses.base import Anchor, Loss
 from duramen.points import WeightedPoints
 from duramen.trimming import kept_sum, kept_weights, outlier_weight

@@ -13,8 +13,7 @@ import numpy as np
 from duramen import theory
 from duramen.arrays import Array
 from duramen.losses.base import Ball, Loss, MissingPropertyError
-from duramen.samplers.base import AnchoredPoints, RankedSampler, Sampler
-from duramen.samplers.layered import LayeredSampler
+from duramen.samplers.base import AnchoredPoints, LayeredSampler, RankedSampler, Sampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.trimming import trimmed_sum
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from duramen.arrays import Array, check_count, generator, is_number, scratch_rows
-from duramen.coreset.calibration import CalibrationFeatures, calibration_features
+from duramen.arrays import Array, Rows, check_count, generator, is_number, scratch_rows
 from duramen.coreset.theorems import ByDeltaSample, ByTheorem, SizeRule
 from duramen.losses.base import Anchor, Ball, Loss, MissingPropertyError, check_loss
 from duramen.parallel import one_blas_thread, sum_over_chunks
@@ -20,20 +19,21 @@ from duramen.samplers.base import (
     NOWHERE,
     AnchoredPoints,
     Bound,
+    LayeredSampler,
     RankedRows,
     RankedSampler,
     Sampler,
+    UniformSampler,
     compute_ranks,
     freeze,
     has_frozen,
     reduce_rows,
     smallest,
 )
-from duramen.samplers.layered import LayeredSampler, UniformSampler
 from duramen.samplers.leverage import LeverageSampler
 from duramen.samplers.sensitivity import SensitivitySampler
 from duramen.solvers.starts import _find_anchor
-from duramen.trimming import check_points_and_loss, checked_outliers, set_aside
+from duramen.trimming import check_points_and_loss, checked_outliers, kept_sum, set_aside
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,7 +43,7 @@ _SHARE = 0.2  # of the size, for the suspected; measured there too
 ROWS_A_PARAMETER = 50
 """With fewer rows per parameter, a fit overfits the sample: docs/estimators.md."""
 _FEW = 1000  # rows; up to here, limiting BLAS to one thread takes longer than the products
-
+_ROWS_PER_COLUMN = 10  # no more calibrated columns than a tenth of the sampled points
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "uniform": UniformSampler,
@@ -250,6 +250,80 @@ def as_anchor(given: Any) -> Anchor:
     return Anchor(getattr(given, "theta", given), radius)
 
 
+@dataclass(frozen=True)
+class CalibrationFeatures:
+    """The features of a point that weights are calibrated to: its loss, centre and gradient at the anchor."""
+
+    loss: Loss
+    anchor: Anchor
+    gradient: bool
+    centres: int
+
+    @property
+    def n_columns(self) -> int:
+        """The number of features."""
+        return 1 + self.centres + (int(self.anchor.theta.size) if self.gradient else 0)
+
+    def totals(self, points: WeightedPoints, losses: Array, cache: Array | None, weights: Array) -> Array:
+        """Sum weight times feature over all points: (q,)."""
+        totals = np.zeros(self.n_columns)
+        totals[0] = kept_sum(losses, weights)
+        if self.centres:
+            nearest = self._nearest(points.X) if cache is None else cache
+            totals[1 : 1 + self.centres] = np.bincount(nearest, weights, minlength=self.centres)
+        if self.gradient:
+            gradient = self.loss.gradient_sum(self.anchor.theta, points.X, points.y, weights, cache=cache)
+            totals[1 + self.centres :] = gradient.ravel()
+        return totals
+
+    def columns(self, points: WeightedPoints) -> Array:
+        """Compute the features of a few points: (m, q)."""
+        losses, cache = self.loss.values_and_cache(self.anchor.theta, points.X, points.y)
+        return self.columns_of(points.X, points.y, losses, cache)
+
+    def columns_of(self, X: Rows, y: Array | None, losses: Array, cache: Array | None) -> Array:
+        """Compute the features of rows whose losses and cache at the anchor are known: (m, q).
+
+        Those of a row have the same bits whichever other rows are present.
+        """
+        columns = np.zeros((X.shape[0], self.n_columns))
+        columns[:, 0] = losses
+        if self.centres:
+            columns[np.arange(len(columns)), 1 + (self._nearest(X) if cache is None else cache)] = 1.0
+        if self.gradient:
+            self.loss.put_gradients(columns[:, self.centres + 1 :], self.anchor.theta, X, y, cache)
+        return columns
+
+    def _nearest(self, X: Rows) -> Any:
+        return self.loss.values_and_cache(self.anchor.theta, X)[1]
+
+
+def calibration_features(
+    loss: Loss, anchor: Anchor, size: int, points: WeightedPoints
+) -> CalibrationFeatures:
+    """Choose as many features as a sample of ``size`` points can be calibrated to.
+
+    The loss always; the gradient and the counts of centres, the counts alone,
+    or neither. The choice depends on the problem and the size, not on the points.
+    """
+    k = loss.n_centres if loss.has_centres else 1
+    for gradient in (_has_gradients(loss, anchor, points), False):
+        features = CalibrationFeatures(loss, anchor, gradient, centres=k if k > 1 else 0)
+        if features.n_columns * _ROWS_PER_COLUMN <= size:
+            return features
+    return CalibrationFeatures(loss, anchor, gradient=False, centres=0)
+
+
+def _has_gradients(loss: Loss, anchor: Anchor, points: WeightedPoints) -> bool:
+    """Return whether one point has a gradient: a custom divergence may lack what it needs."""
+    one = points.take(slice(0, 1))
+    try:
+        loss.gradients(anchor.theta, one.X, one.y)
+    except MissingPropertyError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Suspects:
     """The suspected outliers: the row of each where it is kept, and what the draw depends on.
@@ -389,7 +463,7 @@ def rank_points(
     *,
     refuse: bool = True,
 ) -> tuple[Array, Array | None, Any]:
-    """Compute ranks, strata (None: a single one) and totals of features, in one pass; weight zero is absent."""
+    """Compute ranks, strata and totals of features, in one pass; points of weight zero are absent."""
     points = anchored.points
     ranks = np.empty(len(points))
     strata = sampler.strata(anchored.take(slice(0, 1)))

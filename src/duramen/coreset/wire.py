@@ -100,7 +100,8 @@ def arrays_of(points: WeightedPoints, name: str) -> dict[str, Array]:
 
 def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
     """Restore points from the arrays that :func:`arrays_of` returned."""
-    mine = {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
+    prefix = f"{name}."
+    mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
     X, ids = mine.get("X"), mine["ids"]
     if X is None:
         parts = mine["data"], mine["indices"], mine["indptr"]
