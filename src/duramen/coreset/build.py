@@ -32,12 +32,6 @@ from duramen.samplers.base import AnchoredPoints, Sampler
 from duramen.trimming import outlier_weight
 
 
-def _scanned_coreset(data: Scan, **settings: Any) -> Coreset:
-    """Build the coreset of scanned data, with files read on all cores: one summary per thread."""
-    core = run_passes(ScanSource(data), plan(**settings))
-    return core if data.names is None else replace(core, columns=data.names)
-
-
 @one_blas_thread()  # BLAS's own threads would keep a core busy after every small product
 def robust_coreset(
     X: Any,
@@ -138,7 +132,8 @@ def robust_coreset(
     options |= {"calibrate": calibrate, "random_state": random_state, "anchor": anchor}
     if isinstance(X, Scan):
         refuse_beside_scan(y=y, sample_weight=sample_weight, ids=ids, epsilon=epsilon)
-        return _scanned_coreset(X, size=size, beta=beta, suspects=suspects, **options)
+        core = run_passes(ScanSource(X), plan(size=size, beta=beta, suspects=suspects, **options))
+        return core if X.names is None else replace(core, columns=X.names)
     rule = plan_of(size, epsilon, beta, eta, suspects)
     settings = Settings.of(plan=rule, **options)
     # the pass at the anchor finds NaN itself, but cannot name a frame's column
@@ -163,8 +158,10 @@ def refuse_beside_scan(**given: Any) -> None:
             raise TypeError(f"{name} cannot be passed with scanned data; {advice}")
 
 
-def _refuse_unread(X: Any) -> None:
-    """Raise TypeError for data that is not in memory, before it is all read."""
+def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
+    """Make points of data in memory; a built-in loss finds NaN and infinity itself, in the pass it makes."""
+    if isinstance(X, WeightedPoints):
+        raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
     if hasattr(X, "__dask_graph__"):
         raise TypeError(
             "X is a Dask collection; call duramen.distributed.dask.robust_coreset, which leaves its rows "
@@ -173,13 +170,6 @@ def _refuse_unread(X: Any) -> None:
     if isinstance(X, (str, Path)) or callable(X) or type(X).__name__.endswith("Dataset"):
         shown = repr(X) if isinstance(X, (str, Path)) else f"a {type(X).__name__}"
         raise TypeError(f"X is {shown}; pass dm.scan(X, label=...) as X, which says how to read it")
-
-
-def _make_points(X: Any, y: Any, weights: Any, ids: Any, loss: Any, *, checked: bool) -> WeightedPoints:
-    """Make points; a built-in loss finds NaN and infinity itself, in the pass it makes anyway."""
-    if isinstance(X, WeightedPoints):
-        raise TypeError("robust_coreset takes X and y, not points; pass points.X, points.y and sample_weight")
-    _refuse_unread(X)
     make = WeightedPoints if checked or not loss.finds_nonfinite else WeightedPoints._unvalidated
     points = make(X, y, weights, ids)
     check_points(points, loss)
@@ -194,12 +184,12 @@ def _find_view(settings: Settings, points: WeightedPoints, z: float) -> View:
         settings.chooser.check(settings.loss, points)
     if settings.given is None and isinstance(settings.plan, ByDeltaSample):
         return blind_view(settings)
-    view = complete_view(settings, points)
-    if view is not None:
-        return view
-    n_points, sample = int(np.count_nonzero(points.weights)), anchor_sample(points, settings.seed)
     try:
-        return find_view(settings, sample, z, points.total_weight, n_points)
+        view = complete_view(settings, points)
+        if view is None:
+            sample, n_points = anchor_sample(points, settings.seed), int(np.count_nonzero(points.weights))
+            view = find_view(settings, sample, z, points.total_weight, n_points)
+        return view
     except ValueError:
         refuse_nonfinite(points.X)  # with the number of the row here, not in the sample
         raise

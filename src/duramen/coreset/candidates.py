@@ -35,7 +35,7 @@ from duramen.samplers.base import (
     RankedRows,
     RankedSampler,
     Strata,
-    compute_ranks,
+    ranked_rows,
     smallest_of_groups,
 )
 
@@ -384,8 +384,7 @@ class Collector:
         assert isinstance(view.sampler, RankedSampler)
         if view.features is not None and self._totals is not None:
             self._totals.add_rows(view.features.columns(points) * points.weights[:, None], sign)
-        ranks = compute_ranks(view.sampler, anchored, view.seed, steady=True)
-        self._add_inliers(RankedRows(points, ranks, view.sampler.strata(anchored)), sign)
+        self._add_inliers(ranked_rows(view.sampler, anchored, view.seed, steady=True), sign)
 
     def summary(self) -> Collected:
         """Return what was collected, the same in whatever order points were added."""

@@ -19,15 +19,14 @@ from duramen.samplers.base import (
     NOWHERE,
     AnchoredPoints,
     Chosen,
-    RankedRows,
     RankedSampler,
     Sampler,
     Stratified,
     Strata,
     UniformSampler,
     apportion,
-    compute_ranks,
     draw_by_rank,
+    ranked_rows,
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
@@ -137,8 +136,7 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
         sampler, n = _LossBins(), len(suspects.ids)
         points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
         anchored = AnchoredPoints(points, None, NOWHERE, suspects.losses)
-        ranks = compute_ranks(sampler, anchored, seed)
-        found = draw_by_rank(sampler, RankedRows(points, ranks, sampler.strata(anchored)), size, seed)
+        found = draw_by_rank(sampler, ranked_rows(sampler, anchored, seed), size, seed)
         suspects.draws[size, seed] = found._replace(groups=-1 - found.groups)
     return suspects.draws[size, seed]
 

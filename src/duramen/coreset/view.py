@@ -53,24 +53,6 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 
 
-def as_sampler(sampler: Any) -> Sampler | None:
-    """Convert a name to a sampler; None for "auto", which depends on the anchor."""
-    if isinstance(sampler, str):
-        if sampler == "auto":
-            return None
-        if sampler not in SAMPLERS:
-            raise ValueError(
-                f"sampler={sampler!r} is not known; use one of {['auto', *SAMPLERS]}, or pass a Sampler"
-            )
-        return SAMPLERS[sampler]()
-    if isinstance(sampler, Bound):
-        return sampler.sampler
-    if isinstance(sampler, Sampler):
-        return sampler
-    found = f"the class {sampler.__name__}; call it" if isinstance(sampler, type) else repr(sampler)
-    raise TypeError(f"sampler must be a Sampler, or one of {['auto', *SAMPLERS]}; found {found}")
-
-
 @final
 @dataclass(frozen=True)
 class BySize(SizeRule):
@@ -113,13 +95,7 @@ class BySize(SizeRule):
 
 
 def plan_of(size: Any, epsilon: Any, beta: Any, eta: Any, suspects: Any) -> SizeRule:
-    """Return the size rule that the arguments ask for.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is wrong; the message says what to pass.
-    """
+    """Return the size rule that the arguments ask for; raise TypeError or ValueError if one is wrong."""
     _check_range("eta", eta, above_zero=True)
     if size is not None and epsilon is not None:
         raise TypeError(
@@ -185,13 +161,7 @@ class Settings:
         anchor: Any,
         **more: Any,
     ) -> Self:
-        """Check the settings, before there are points.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is wrong; the message says what to pass.
-        """
+        """Check the settings, before there are points; raise TypeError or ValueError if one is wrong."""
         check_loss(loss)
         if not isinstance(calibrate, (bool, np.bool_)):
             raise TypeError(f"calibrate={calibrate!r} must be True or False")
@@ -213,14 +183,22 @@ class Settings:
     @property
     def chooser(self) -> Sampler | None:
         """The requested sampler; None for "auto", which depends on the anchor."""
-        chosen = self.sampler
-        if not isinstance(self.plan, ByDeltaSample):
-            return as_sampler(chosen)
-        if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
-            raise TypeError(
-                f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
-            )
-        return UniformSampler()
+        chosen: Any = self.sampler
+        if isinstance(self.plan, ByDeltaSample):
+            if chosen not in ("auto", "uniform") and not isinstance(chosen, UniformSampler):
+                raise TypeError(
+                    f"beta alone means a uniform sample (Theorem 1); sampler={chosen!r} needs size or epsilon"
+                )
+            return UniformSampler()
+        if isinstance(chosen, Sampler):
+            return chosen.sampler if isinstance(chosen, Bound) else chosen
+        known = ["auto", *SAMPLERS]
+        if isinstance(chosen, str):
+            if chosen not in known:
+                raise ValueError(f"sampler={chosen!r} is not known; use one of {known}, or pass a Sampler")
+            return None if chosen == "auto" else SAMPLERS[chosen]()
+        found = f"the class {chosen.__name__}; call it" if isinstance(chosen, type) else repr(chosen)
+        raise TypeError(f"sampler must be a Sampler, or one of {known}; found {found}")
 
     def sampler_at(self, anchor: Anchor, n_columns: int) -> Sampler:
         """Choose the sampler for an anchor, by what a coreset keeps: its anchor leads to the same sampler."""

@@ -295,29 +295,24 @@ class Bound(Sampler):
 
     def reduce(self, points: WeightedPoints, size: int, rng: np.random.Generator) -> WeightedPoints:
         check_count("size", size)
+        sampler, losses = self.sampler, np.zeros(len(points))
         live = np.flatnonzero(points.weights > 0)
         if len(live) <= size:
             return points if len(live) == len(points) else points.take(live)
-        anchored = freeze(self.sampler, self._anchored(points))
-        seed = int(rng.integers(2**63))
-        ranks, strata = compute_ranks(self.sampler, anchored, seed), self.sampler.strata(anchored)
-        found = draw_by_rank(self.sampler, RankedRows(points, ranks, strata), size, seed)
+        if self.loss is not None:
+            sampler.check(self.loss, points)
+        if sampler.needs_losses:
+            if self.loss is None:
+                name = type(sampler).__name__
+                raise ValueError(
+                    f"{name} uses losses, so it needs a problem and an anchor; "
+                    f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
+                )
+            losses = self.loss.values(self.anchor.theta, points.X, points.y)
+        anchored, seed = AnchoredPoints(points, self.loss, self.anchor, losses), int(rng.integers(2**63))
+        found = draw_by_rank(sampler, ranked_rows(sampler, freeze(sampler, anchored), seed), size, seed)
         order = np.argsort(points.ids[found.rows])
         return points.take_unchecked(found.rows[order], found.weights[order])
-
-    def _anchored(self, points: WeightedPoints) -> AnchoredPoints:
-        losses = np.zeros(len(points))
-        if self.loss is not None:
-            self.sampler.check(self.loss, points)
-            if self.sampler.needs_losses:
-                losses = self.loss.values(self.anchor.theta, points.X, points.y)
-        elif self.sampler.needs_losses:
-            name = type(self.sampler).__name__
-            raise ValueError(
-                f"{name} uses losses, so it needs a problem and an anchor; "
-                f"call {name}().bind(loss, anchor).reduce(points, size, rng)"
-            )
-        return AnchoredPoints(points, self.loss, self.anchor, losses)
 
 
 def has_frozen(sampler: RankedSampler, anchor: Anchor) -> bool:
@@ -450,6 +445,14 @@ class RankedRows:
             weights *= np.append(False, strata).take(self.places)
         weights[rows] = 0.0
         return float(weights.sum())
+
+
+def ranked_rows(
+    sampler: RankedSampler, anchored: AnchoredPoints, seed: int, *, steady: bool = False
+) -> RankedRows:
+    """Rank points by what a sampler says of them; see :func:`compute_ranks`."""
+    ranks = compute_ranks(sampler, anchored, seed, steady=steady)
+    return RankedRows(anchored.points, ranks, sampler.strata(anchored))
 
 
 def strata_of(numbers: Array, weights: Array) -> tuple[Strata, Array]:

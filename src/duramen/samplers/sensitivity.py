@@ -203,6 +203,7 @@ class SensitivitySampler(RankedSampler):
         lows, anchor, means = self._lows(anchored), anchored.anchor, _frozen_means(anchored)
         lowest, gradient = max(lows.values()), anchor.frozen["sensitivity_gradient"]
         is_vector = anchor.theta.ndim == 1 or len(anchor.theta) == 1
+        closed = {"smooth", "hessian"} & set(lows) if is_vector else set()
 
         def work(chunk: slice) -> None:
             values, around = _around(anchored.take(chunk))
@@ -212,7 +213,7 @@ class SensitivitySampler(RankedSampler):
                         np.fmin(costs[chunk], values + rise, out=costs[chunk])
                 if lowest > 0:
                     np.divide(costs[chunk], lowest, out=bounds[chunk])
-                for kind in {"smooth", "hessian"} & set(lows) if is_vector else ():
+                for kind in closed:
                     bound = quadratic_fraction(
                         values,
                         around.constants[kind],
