@@ -30,6 +30,7 @@ from duramen.samplers.base import (
 )
 
 _BINS_PER_DOUBLING = 8  # of the loss, where the size allows for them
+_NOTHING = Chosen(*np.empty((4, 0), dtype=np.intp))
 
 
 class Candidates(Stratified, Protocol):
@@ -131,7 +132,7 @@ class _LossBins(UniformSampler):
 def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
     """Choose the rows that represent the suspected outliers."""
     if not size:
-        return _nothing()
+        return _NOTHING
     if (size, seed) not in suspects.draws:
         sampler, n = _LossBins(), len(suspects.ids)
         points = WeightedPoints._from_parts(np.empty((n, 0)), None, suspects.weights, suspects.ids)
@@ -144,14 +145,10 @@ def choose_suspects(suspects: Suspects, size: int, seed: int) -> Chosen:
 def _choose_inliers(candidates: Candidates, view: View, size: int, n_inner: int) -> Chosen:
     """Choose the rows that represent the inliers: by rank, or by a sampler that is a black box."""
     if not size:
-        return _nothing()
+        return _NOTHING
     if isinstance(view.sampler, RankedSampler):
         return draw_by_rank(view.sampler, candidates, size, view.seed)
     bound = view.sampler.bind(view.loss, view.anchor)
     rows, weights = candidates.reduce(bound, size, np.random.default_rng(view.seed))
     inclusion = np.full(len(rows), 1.0 if len(rows) == n_inner else np.nan)
     return Chosen(rows, weights, inclusion, np.zeros(len(rows), dtype=np.int32))
-
-
-def _nothing() -> Chosen:
-    return Chosen(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0), np.empty(0, dtype=np.int32))

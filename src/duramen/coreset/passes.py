@@ -329,14 +329,13 @@ def _floor(losses: Array, sample: WeightedPoints, share: float) -> float:
     return floor if np.isfinite(floor) else -np.inf
 
 
-def _check_ranked(sampler: Sampler) -> RankedSampler:
+def _check_ranked(sampler: Sampler) -> None:
     """Raise TypeError unless a sampler scores each point by itself."""
-    if isinstance(sampler, RankedSampler):
-        return sampler
-    raise TypeError(
-        f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
-        "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
-    )
+    if not isinstance(sampler, RankedSampler):
+        raise TypeError(
+            f"{sampler!r} needs all points at once; data that is read in parts needs a sampler that scores "
+            "each point by itself: 'uniform', 'layered', 'leverage', 'sensitivity', or a custom RankedSampler"
+        )
 
 
 def _fingerprint(plan: Plan) -> str:

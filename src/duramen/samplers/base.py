@@ -104,9 +104,9 @@ def smallest_of_groups(
             place = int(size / step + 6 * (size / step) ** 0.5 + 6)  # clearly more than are expected
             limits[group] = np.partition(mine, place)[place] if place < len(mine) else np.inf
         rows = np.flatnonzero(ranks <= (limits[0] if n_groups == 1 else limits[groups]))
-        short = np.append(np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:] <= sizes, False)
-        if short.any():  # a limit was too low, or there are no more
-            rows = np.union1d(rows, np.flatnonzero(short[groups]))
+        counts = np.bincount(groups[rows] + 1, minlength=n_groups + 1)[1:]
+        if ((counts <= sizes) & (limits[:-1] < np.inf)).any():  # a limit was too low: the order misled
+            rows = np.arange(n)
     rows = rows[(groups[rows] >= 0) & (ranks[rows] < np.inf)]
     rows = rows[np.lexsort((ids[rows], ranks[rows], groups[rows]))]
     mine = groups[rows]
