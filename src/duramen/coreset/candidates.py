@@ -462,10 +462,6 @@ class MergedCandidates(Scored):
         ranks = np.where(is_inner, keys, np.inf)
         super().__init__(points, np.flatnonzero(~is_inner), inner, ranks, numbers, totals)
 
-    @property
-    def n_points(self) -> int:
-        return self._collected.n_points
-
     def strata(self) -> Strata:
         return Strata(self._collected.numbers, self._collected.counts, self._collected.weights.values)
 

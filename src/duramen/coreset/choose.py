@@ -36,10 +36,6 @@ _NOTHING = Chosen(*np.empty((4, 0), dtype=np.intp))
 class Candidates(Stratified, Protocol):
     """What a coreset is chosen from: the suspected outliers, and the inliers by stratum."""
 
-    @property
-    def n_points(self) -> int:
-        """The number of points of positive weight."""
-
     def suspects(self) -> Suspects:
         """Return the suspected outliers."""
 
@@ -84,7 +80,7 @@ def choose(
         loss=view.loss,
         anchor=None if view.blind else view.anchor,
         threshold=float(suspects.losses.min(initial=np.inf)),
-        n_points=candidates.n_points,
+        n_points=n_outer + n_inner,
         n_suspected=n_outer,
         n_outliers=n_outliers,
         sampler=repr(view.sampler),

@@ -132,11 +132,12 @@ class ByDeltaSample(SizeRule):
 
 def _warn_if_all(candidates: Any, outer: float, inner: float) -> None:
     """Warn if a theorem requires as many points as there are, or more."""
-    if outer < len(candidates.suspects().rows) or inner < candidates.strata().counts.sum():
+    n_outer, n_inner = len(candidates.suspects().rows), int(candidates.strata().counts.sum())
+    if outer < n_outer or inner < n_inner:
         return
     required = f"{outer + inner:,.0f}" if np.isfinite(outer + inner) else "infinitely many"
     warnings.warn(
-        f"the theorem requires {required} points and there are {candidates.n_points:,}, so all are kept; "
+        f"the theorem requires {required} points and there are {n_outer + n_inner:,}, so all are kept; "
         "pass a larger epsilon or beta, an anchor with a smaller radius, or a size",
         stacklevel=6,
     )

@@ -339,10 +339,6 @@ class Scored(RankedRows):
         super().__init__(inner.points, ranks, numbers)
         self._all, self.outer, self.inner, self._totals = points, outer, inner, totals
 
-    @property
-    def n_points(self) -> int:
-        return int(np.count_nonzero(self._all.weights))
-
     def suspects(self) -> Suspects:
         rows = self.outer
         return Suspects(rows, self._all.ids[rows], self.inner.losses[rows], self._all.weights[rows])

@@ -425,9 +425,8 @@ class RankedRows:
         if numbers is not None:
             self._strata, self.places = strata_of(numbers, points.weights)
         else:
-            count, weight = np.count_nonzero(points.weights), points.total_weight
-            one = slice(0, min(count, 1))
-            self._strata = Strata(np.zeros(1, np.int64)[one], np.array([count])[one], np.array([weight])[one])
+            count = np.array([np.count_nonzero(points.weights)])
+            self._strata = Strata(np.zeros(1, dtype=np.int64), count, np.array([points.total_weight]))
 
     def strata(self) -> Strata:
         return self._strata

@@ -128,15 +128,12 @@ class SensitivitySampler(RankedSampler):
     def check(self, loss: Loss, points: WeightedPoints) -> None:
         one = points.take(slice(0, 1))
         has = [kind for kind, name in METHODS.items() if getattr(loss, name)(one.X, one.y) is not None]
-        if self.kind != "auto" and self.kind not in has:
+        is_bounded = self.kind == "auto" and (has or type(loss).deviation is not Loss.deviation)
+        if not (is_bounded or self.kind in has):
+            needed = METHODS.get(self.kind, "lipschitz, smoothness or hessian_lipschitz")
             raise MissingPropertyError(
-                f"{self!r} needs the {METHODS[self.kind]} of {loss!r}, which has none; "
-                f"use one of {['auto', *has]}, or LayeredSampler(), which needs only values"
-            )
-        if self.kind == "auto" and not has and type(loss).deviation is Loss.deviation:
-            raise MissingPropertyError(
-                f"SensitivitySampler needs a bound on how fast a loss changes; {loss!r} has no lipschitz, "
-                "smoothness or hessian_lipschitz. LayeredSampler() needs only values"
+                f"{self!r} needs the {needed} of {loss!r}, which has none; kind='auto' uses what there is, "
+                "and LayeredSampler() needs only values"
             )
 
     def sensitivities(self, points: WeightedPoints, loss: Loss, anchor: Anchor) -> Array:
