@@ -149,14 +149,9 @@ class Summarizer:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._collector = plan, Collector(plan.view)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows added."""
-        return self._collector.n_rows
-
     def add(self, points: WeightedPoints, before: int | None = None) -> None:
         """Add some rows; errors number rows from ``before``, or from the rows added so far."""
-        with rows_from(self.n_rows if before is None else before):
+        with rows_from(self._collector.n_rows if before is None else before):
             self._collector.add(points)
 
     def absorb(self, summary: Summary) -> None:

@@ -104,9 +104,10 @@ def points_of(arrays: Mapping[str, Array], name: str) -> WeightedPoints:
     mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
     X, ids = mine.get("X"), mine["ids"]
     if X is None:
-        parts = mine["data"], mine["indices"], mine["indptr"]
+        data, indices, indptr, width = (mine[part] for part in ("data", "indices", "indptr", "width"))
+        require(indptr.shape == (len(ids) + 1,) and len(data) == indptr[-1] and width.shape == (1,), name)
         try:
-            X = sparse.csr_array(parts, shape=(len(ids), mine["width"].item()))
+            X = sparse.csr_array((data, indices, indptr), shape=(len(ids), int(width[0])))
             X.check_format(full_check=True)
         except ValueError as error:
             raise damaged(str(error)) from error
